@@ -1,0 +1,1 @@
+"""kmq beside Kafka, Delta and the least any log in Python must do: `python -m benchmarks`."""

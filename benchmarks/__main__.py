@@ -1,0 +1,90 @@
+"""The one command: `python -m benchmarks [group ...] [--quick] [--json FILE] [--without-kafka]`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks import machine, report, runner
+from benchmarks.figures import GROUPS
+from benchmarks.job import FULL, QUICK, Job
+from benchmarks.peers import broker, jars
+from benchmarks.runner import Result
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("groups", nargs="*", metavar="group", help=", ".join(GROUPS))
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
+    parser.add_argument("--without-kafka", action="store_true", help="no broker, no Maven")
+    options = parser.parse_args(arguments)
+    unknown = [group for group in options.groups if group not in GROUPS]
+    if unknown:
+        parser.error(f"unknown group {unknown[0]!r} (there are {', '.join(GROUPS)})")
+    return options
+
+
+def obstacle(options: argparse.Namespace) -> str | None:
+    """What keeps this machine from running what was asked for, or None."""
+    if options.without_kafka:
+        return None
+    reason = jars.obstacle()
+    return reason and f"{reason}; install it or add --without-kafka"
+
+
+def measure(
+    options: argparse.Namespace, folder: Path
+) -> tuple[list[report.Row], dict[str, Result]]:
+    """Run the groups one after another beside one broker."""
+    names = options.groups or list(GROUPS)
+    kafka = not options.without_kafka
+    rows: list[report.Row] = []
+    results: dict[str, Result] = {}
+    with ExitStack() as stack:
+        bootstrap = None
+        if kafka:
+            bootstrap = stack.enter_context(broker.running(jars.broker_jars(), folder / "kafka"))
+        for name in names:
+            group = GROUPS[name]
+            cases = group.kept(kafka=kafka)
+            told = {"folder": str(folder), "sizes": QUICK if options.quick else FULL}
+            extra = tuple(jars.spark_jars()) if group.spark and kafka else ()
+            made = [Job(case=case, bootstrap=bootstrap, jars=extra, **told) for case in cases]
+            measured = runner.run(made, name)
+            results |= measured
+            rows += report.rows(name, group, measured)
+    return rows, results
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure and print; 1 when a case failed, 2 when nothing could be tried."""
+    options = parse(arguments)
+    reason = obstacle(options)
+    if reason:
+        print(reason, file=sys.stderr)
+        return 2
+    jars.cache().mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=jars.cache()))
+    about = machine.describe(folder) | {"sizes": asdict(QUICK if options.quick else FULL)}
+    rows, results = measure(options, folder)
+    print(report.table(rows))
+    if options.json:
+        report.write_json(options.json, about, rows, results)
+    failed = {case: result.error for case, result in results.items() if result.error}
+    for case, error in failed.items():
+        print(f"{case} failed: {error}")
+    if not failed:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

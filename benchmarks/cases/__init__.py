@@ -1,0 +1,1 @@
+"""The cases: each function prepares one and gives back what is measured round after round."""

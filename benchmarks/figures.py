@@ -1,0 +1,224 @@
+"""What is measured: the cases of each group, and the figures that are made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KAFKA = "kafka"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table: a metric of kmq over the same metric of a peer, and what it should be.
+
+    `target` is what is to be reached now, `later` what comes after; a ratio of rates should be at
+    least that, a ratio of times at most. `ours` and `peer` are written `case.metric`.
+    """
+
+    text: str
+    ours: str
+    peer: str
+    target: float | None = None
+    later: float | None = None
+
+    @property
+    def smaller_is_better(self) -> bool:
+        """Whether the metric is a time."""
+        return self.ours.endswith("_ms")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cases that are measured in turns, and the figures they give."""
+
+    cases: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    spark: bool = False
+
+    def kept(self, *, kafka: bool) -> tuple[str, ...]:
+        """The cases that can run, module and function, with or without Kafka."""
+        return tuple(case for case in self.cases if kafka or KAFKA not in case)
+
+
+def _named(module: str, *functions: str) -> tuple[str, ...]:
+    return tuple(f"{module}:{function}" for function in functions)
+
+
+PRODUCE = Group(
+    _named(
+        "produce",
+        "kmq_send",
+        "kafka_callback",
+        "kmq_send_callback",
+        "kafka_produce",
+        "kmq_send_batch",
+        "kafka_produce_batch",
+        "kmq_send_arrow",
+        "disk_write",
+        "kmq_send_arrow_fsync",
+        "disk_sync_once",
+        "kmq_send_arrow_fsync_each",
+        "disk_sync_each",
+    ),
+    (
+        Figure(
+            "send() with its future, os / Kafka produce() with callback",
+            "kmq_send.rate",
+            "kafka_callback.rate",
+            target=1.5,
+        ),
+        Figure(
+            "send() with its future, os / Kafka produce() without callback",
+            "kmq_send.rate",
+            "kafka_produce.rate",
+            later=1.5,
+        ),
+        Figure(
+            "send() with on_delivery, os / Kafka produce() with callback",
+            "kmq_send_callback.rate",
+            "kafka_callback.rate",
+        ),
+        Figure(
+            "send_batch() of 1,000, os / Kafka produce_batch()",
+            "kmq_send_batch.rate",
+            "kafka_produce_batch.rate",
+            target=2.0,
+            later=4.0,
+        ),
+        Figure(
+            "send_arrow() of 10,000, os / Kafka produce_batch()",
+            "kmq_send_arrow.rate",
+            "kafka_produce_batch.rate",
+            target=8.0,
+            later=15.0,
+        ),
+        Figure(
+            "send_arrow() of 10,000, os / plain write of the same bytes",
+            "kmq_send_arrow.rate",
+            "disk_write.rate",
+        ),
+        Figure(
+            "send_arrow() of 10,000, fsync, flushed / plain write + one fdatasync",
+            "kmq_send_arrow_fsync.rate",
+            "disk_sync_once.rate",
+            target=0.7,
+            later=0.9,
+        ),
+        Figure(
+            "send_arrow() of 10,000, fsync, each waited for / plain write + fdatasync each",
+            "kmq_send_arrow_fsync_each.rate",
+            "disk_sync_each.rate",
+            target=0.7,
+            later=0.9,
+        ),
+    ),
+)
+
+CONSUME = Group(
+    _named(
+        "consume",
+        "kmq_poll",
+        "kafka_poll",
+        "kafka_poll_untuned",
+        "kmq_consume",
+        "kafka_consume",
+        "kmq_consume_arrow",
+        "kafka_consume_arrow",
+    ),
+    (
+        Figure("poll() / Kafka tuned", "kmq_poll.rate", "kafka_poll.rate", 1.0, 2.0),
+        Figure("poll() / Kafka untuned", "kmq_poll.rate", "kafka_poll_untuned.rate"),
+        Figure("consume(500) / Kafka tuned", "kmq_consume.rate", "kafka_consume.rate", 0.6, 1.2),
+        Figure(
+            "consume_arrow() / Kafka consume(10000) to Arrow, tuned",
+            "kmq_consume_arrow.rate",
+            "kafka_consume_arrow.rate",
+            target=20.0,
+            later=100.0,
+        ),
+    ),
+)
+
+LATENCY = Group(
+    _named("latency", "kmq_os", "kafka_os", "kmq_fsync", "kafka_fsync", "disk"),
+    (
+        Figure("process to process, os, p50 / Kafka", "kmq_os.p50_ms", "kafka_os.p50_ms", 0.5, 0.2),
+        Figure(
+            "process to process, fsync, p50 / Kafka with flush.messages=1",
+            "kmq_fsync.p50_ms",
+            "kafka_fsync.p50_ms",
+            target=0.7,
+        ),
+        Figure(
+            "process to process, fsync, p50 / this disk's write + fdatasync",
+            "kmq_fsync.p50_ms",
+            "disk.p50_ms",
+            later=1.2,
+        ),
+        Figure("process to process, os, p99 / Kafka", "kmq_os.p99_ms", "kafka_os.p99_ms"),
+    ),
+)
+
+SPARK_READ = Group(
+    _named("spark_read", "kmq", "kafka", "delta", "limit"),
+    (
+        Figure("batch read / Kafka", "kmq.rate", "kafka.rate", target=2.5),
+        Figure("batch read / Kafka tuned", "kmq.rate", "kafka.tuned_rate", later=2.5),
+        Figure("batch read / limit", "kmq.rate", "limit.rate", 0.75, 0.95),
+        Figure("batch read / Delta", "kmq.rate", "delta.rate"),
+        Figure("batch read of a topic written by send() / limit", "kmq.sent_rate", "limit.rate"),
+    ),
+    spark=True,
+)
+
+SPARK_STREAM = Group(
+    _named("spark_stream", "kmq", "kafka", "limit"),
+    (
+        Figure(
+            "availableNow in 4 batches / limit",
+            "kmq.available_now_rate",
+            "limit.available_now_rate",
+            target=0.85,
+            later=0.97,
+        ),
+        Figure(
+            "availableNow in 4 batches / Kafka",
+            "kmq.available_now_rate",
+            "kafka.available_now_rate",
+        ),
+        Figure("trickle, median batch / limit", "kmq.batch_ms", "limit.batch_ms", target=1.1),
+        Figure("trickle, median batch / Kafka", "kmq.batch_ms", "kafka.batch_ms", later=1.0),
+        Figure("trickle, end to end p50 / limit", "kmq.p50_ms", "limit.p50_ms", target=1.1),
+        Figure("trickle, end to end p50 / Kafka", "kmq.p50_ms", "kafka.p50_ms", later=1.0),
+    ),
+    spark=True,
+)
+
+SPARK_SINK = Group(
+    _named("spark_sink", "kmq", "kafka", "delta", "rows_only"),
+    (
+        Figure("batch sink, exactly once / Kafka, at least once", "kmq.rate", "kafka.rate"),
+        Figure("batch sink, exactly once / Kafka tuned", "kmq.rate", "kafka.tuned_rate", 1.2, 1.8),
+        Figure("batch sink / Delta", "kmq.rate", "delta.rate"),
+        Figure("batch sink / making the rows only", "kmq.rate", "rows_only.rate"),
+    ),
+    spark=True,
+)
+
+GROUP_COMMIT = Group(
+    _named("group_commit", "kmq_one", "kmq_many", "disk_one"),
+    (
+        Figure("16 processes, fsync / one process", "kmq_many.rate", "kmq_one.rate", target=4.0),
+        Figure("one process, fsync / plain write + fdatasync", "kmq_one.rate", "disk_one.rate"),
+    ),
+)
+
+GROUPS = {
+    "produce": PRODUCE,
+    "consume": CONSUME,
+    "latency": LATENCY,
+    "spark_read": SPARK_READ,
+    "spark_stream": SPARK_STREAM,
+    "spark_sink": SPARK_SINK,
+    "group_commit": GROUP_COMMIT,
+}

@@ -1,0 +1,213 @@
+"""The limit: a Python data source that hands out ready-made Arrow batches and does nothing else.
+
+No offsets of records, no groups, no checksums, no recovery: whatever a log in Python does comes on
+top.
+"""
+
+# ruff: noqa: N802 (Spark names these methods)
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from benchmarks import dataset
+from benchmarks.job import KEY_BYTES, PARTITIONS, VALUE_BYTES, Job
+
+# The columns of Spark's Kafka source, which are those of kmq's.
+COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset bigint, "
+    "timestamp timestamp, timestampType int"
+)
+ARROW = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+BATCHES = 8  # of each partition
+
+
+def write_batches(job: Job, rows: int) -> Path:
+    """A file per partition, of batches with every column."""
+    folder = job.path("limit", "made").parent
+    batch_rows = rows // PARTITIONS // BATCHES
+    pairs = dataset.arrow_batches(rows, batch_rows)
+    for partition in range(PARTITIONS):
+        path = str(folder / f"{partition}.arrow")
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, ARROW) as writer:
+            for number in range(BATCHES):
+                pair = pairs[partition * BATCHES + number]
+                writer.write_batch(whole(pair, partition, number * batch_rows))
+    return folder
+
+
+def whole(pair: pa.RecordBatch, partition: int, first: int) -> pa.RecordBatch:
+    """A batch of keys and values with the other columns beside them."""
+    rows = pair.num_rows
+    columns = [
+        pair["key"],
+        pair["value"],
+        pa.repeat(pa.scalar("records"), rows),
+        pa.repeat(pa.scalar(partition, pa.int32()), rows),
+        pc.cast(pa.array(range(first, first + rows)), pa.int64()),
+        pa.repeat(pa.scalar(0, ARROW.field("timestamp").type), rows),
+        pa.repeat(pa.scalar(0, pa.int32()), rows),
+    ]
+    return pa.record_batch(columns, schema=ARROW)
+
+
+class Slice(InputPartition):
+    """A run of batches of one file."""
+
+    def __init__(self, path: str, start: int, end: int) -> None:
+        self.path, self.start, self.end = path, start, end
+
+
+def _slices(folder: str, start: int, end: int) -> list[Slice]:
+    return [Slice(f"{folder}/{number}.arrow", start, end) for number in range(PARTITIONS)]
+
+
+def _mapped(part: Slice) -> Iterator[pa.RecordBatch]:
+    with pa.memory_map(part.path) as file:
+        batches = pa.ipc.open_file(file)
+        for number in range(part.start, part.end):
+            yield batches.get_batch(number)
+
+
+class Batches(DataSourceReader):
+    """Every batch of every file."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A task per file."""
+        return _slices(self.folder, 0, BATCHES)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The mapped batches as they are."""
+        assert isinstance(partition, Slice)
+        return _mapped(partition)
+
+
+class StreamOfBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The same files as a stream; an offset counts batches."""
+
+    def __init__(self, folder: str, rows: int) -> None:
+        self.folder, self.limit = folder, rows
+
+    def initialOffset(self) -> dict[str, int]:
+        """Before the first."""
+        return {"batch": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The end never moves."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """As many rows a batch as asked for."""
+        return ReadMaxRows(self.limit)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """A quarter further, up to the end."""
+        step = BATCHES // 4 if isinstance(limit, ReadMaxRows) else BATCHES
+        return {"batch": min(BATCHES, start["batch"] + step)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """A task per file."""
+        if start == end:
+            return []
+        return _slices(self.folder, start["batch"], end["batch"])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The mapped batches as they are."""
+        assert isinstance(partition, Slice)
+        return _mapped(partition)
+
+
+class StreamOfBytes(DataSourceStreamReader):
+    """A growing file of values of one width, dealt out to the tasks; an offset counts values."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def initialOffset(self) -> dict[str, int]:
+        """The beginning of the file."""
+        return {"row": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """The end of the file."""
+        del start, limit
+        return {"row": os.path.getsize(self.path) // VALUE_BYTES}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """As many tasks as a topic has partitions."""
+        first, rows = start["row"], end["row"] - start["row"]
+        cuts = [first + rows * number // PARTITIONS for number in range(PARTITIONS + 1)]
+        bounds = pairwise(cuts)
+        return [Slice(self.path, low, high) for low, high in bounds if low < high]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One batch, made over the bytes as they were read."""
+        assert isinstance(partition, Slice)
+        rows = partition.end - partition.start
+        with open(partition.path, "rb") as file:
+            file.seek(partition.start * VALUE_BYTES)
+            values = pa.py_buffer(file.read(rows * VALUE_BYTES))
+        keys = pa.py_buffer(bytes(rows * KEY_BYTES))
+        pair = pa.record_batch(
+            [
+                dataset.binary_column(keys, rows, KEY_BYTES),
+                dataset.binary_column(values, rows, VALUE_BYTES),
+            ],
+            names=["key", "value"],
+        )
+        yield whole(pair, 0, partition.start)
+
+
+class LimitSource(DataSource):
+    """`format("limit")` with a path: a folder of batches, or a file of values for the trickle."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format."""
+        return "limit"
+
+    def schema(self) -> str:
+        """The columns of Spark's Kafka source."""
+        return COLUMNS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batches, once."""
+        del schema
+        return Batches(self.options["path"])
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The batches, or the growing file, as a stream."""
+        del schema
+        path = self.options["path"]
+        if os.path.isfile(path):
+            return StreamOfBytes(path)
+        return StreamOfBatches(path, int(self.options["rows"]))

@@ -1,0 +1,93 @@
+"""kmq: a message log and queue without a server, native to Spark.
+
+`kmq_spark.open(url)` gives a store; `spark.read.format("kmq")` reads it. Importing this starts
+nothing and loads no pyspark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kmq_spark.client.consumer import Consumer
+from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.producer import Producer
+from kmq_spark.client.record import Record
+from kmq_spark.client.store import Store, open
+from kmq_spark.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    CommitOutcomeUnknownError,
+    ConflictError,
+    CorruptionError,
+    DataLossError,
+    FencedError,
+    FormatVersionError,
+    IllegalStateError,
+    InvalidRequestError,
+    KmqError,
+    KmqTimeoutError,
+    KmqWarning,
+    LeaseExpiredError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    QueueFullError,
+    TransactionAbortedError,
+    UnavailableError,
+)
+from kmq_storage.model import Commit, GroupInfo, MemberInfo, TopicInfo, TopicSettings
+
+if TYPE_CHECKING:
+    from kmq_spark.datasource.register import register
+    from kmq_spark.datasource.source import KmqDataSource
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyExistsError",
+    "BatchMetadata",
+    "ClosedError",
+    "Commit",
+    "CommitOutcomeUnknownError",
+    "ConflictError",
+    "Consumer",
+    "CorruptionError",
+    "DataLossError",
+    "FencedError",
+    "FormatVersionError",
+    "GroupInfo",
+    "IllegalStateError",
+    "InvalidRequestError",
+    "KmqDataSource",
+    "KmqError",
+    "KmqTimeoutError",
+    "KmqWarning",
+    "LeaseExpiredError",
+    "MemberInfo",
+    "NotFoundError",
+    "OffsetOutOfRangeError",
+    "Producer",
+    "QueueFullError",
+    "Record",
+    "RecordMetadata",
+    "Store",
+    "TopicInfo",
+    "TopicSettings",
+    "TransactionAbortedError",
+    "UnavailableError",
+    "open",
+    "register",
+]
+
+_NEEDS_PYSPARK = {
+    "KmqDataSource": "kmq_spark.datasource.source",
+    "register": "kmq_spark.datasource.register",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what needs pyspark when it is asked for."""
+    if name not in _NEEDS_PYSPARK:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_NEEDS_PYSPARK[name]), name)

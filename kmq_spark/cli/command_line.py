@@ -1,0 +1,95 @@
+"""From a command line to an exit code: 0, 1 (one clear line on stderr), or 2 (wrong usage)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from kmq_spark.cli.command import Command, UsageError
+from kmq_spark.cli.output import open_output
+from kmq_spark.cli.table import COMMANDS, FAMILIES
+from kmq_storage.errors import KmqError
+
+_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has printed the usage, or the help
+        return int(stop.code or 0)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning  # type: ignore[assignment]
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    command: Command = arguments.command
+    try:
+        code = command.run(arguments, open_output(as_json=arguments.json))
+        sys.stdout.flush()
+        return code or 0
+    except UsageError as error:
+        return _fail(f"kmq {command.name}: {error}", code=2)
+    except BrokenPipeError:
+        # The reader of our output has had enough. What is still buffered would fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KmqError, OSError) as error:
+        return _fail(f"kmq {command.name}: {error}", code=1)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _fail(message: str, *, code: int) -> int:
+    print(" ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _show_warning(message: Warning | str, *_details: Any) -> None:
+    print(f"kmq: warning: {message}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kmq", description="A message log without a server.")
+    parser.add_argument("--version", action="version", version=f"kmq {_version()}")
+    _add_shared(parser, store=None, as_json=False)
+    words = parser.add_subparsers(metavar="command", required=True)
+    families = {
+        name: words.add_parser(name, help=summary, description=summary).add_subparsers(
+            metavar="command", required=True
+        )
+        for name, summary in FAMILIES.items()
+    }
+    for command in COMMANDS:
+        family, _, word = command.name.rpartition(" ")
+        owner = families[family] if family else words
+        _add_command(owner, word, command)
+    return parser
+
+
+def _add_command(owner: Any, word: str, command: Command) -> None:
+    parser = owner.add_parser(word, help=command.summary, description=command.summary)
+    # Suppressed defaults: what was given before the command must not be reset by its own parser.
+    _add_shared(parser, store=argparse.SUPPRESS, as_json=argparse.SUPPRESS)
+    for item in command.arguments:
+        parser.add_argument(*item.names, **item.settings)
+    parser.set_defaults(command=command)
+
+
+def _add_shared(parser: argparse.ArgumentParser, *, store: str | None, as_json: bool | str) -> None:
+    parser.add_argument("--store", default=store, metavar="URL", help="the store (or KMQ_STORE)")
+    parser.add_argument("--json", action="store_true", default=as_json, help="print JSON")
+
+
+def _version() -> str:
+    try:
+        return version("kmq-spark")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,117 @@
+"""`kmq group`: list, describe, set, copy and delete the offsets of consumer groups."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from datetime import datetime
+from typing import Any
+
+import kmq_spark as kmq
+from kmq_spark.cli.command import Command, UsageError, argument
+from kmq_spark.cli.opening import open_store
+from kmq_spark.cli.output import Output, aligned
+
+_NAME = argument("name", metavar="GROUP", help="the group")
+
+
+def _list(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, read_only=True) as store:
+        groups = store.groups()
+    output.rows(
+        [{"group": g.name, "members": len(g.members), "lag": _total(g.lag)} for g in groups]
+    )
+
+
+def _describe(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, read_only=True) as store:
+        info = store.describe_group(arguments.name)
+    names = ("name", "generation", "members", "committed", "end", "lag", "lag_bytes", "lag_seconds")
+    rows = _partitions(info)
+    heading = f"group {info.name}, generation {info.generation}, {len(info.members)} member(s)"
+    text = "\n".join([heading, *(aligned(rows) if rows else [])])
+    output.fact({name: getattr(info, name) for name in names}, text)
+
+
+def _set(arguments: Namespace, output: Output) -> None:
+    target = parse_target(arguments.to)
+    with open_store(arguments) as store:
+        store.set_group_offsets(arguments.name, target, topics=arguments.topic)
+        info = store.describe_group(arguments.name)
+    output.fact(
+        {"name": info.name, "committed": info.committed}, "\n".join(aligned(_partitions(info)))
+    )
+
+
+def _copy(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments) as store:
+        store.copy_group(arguments.name, arguments.target)
+    output.fact(
+        {"source": arguments.name, "target": arguments.target},
+        f"copied group {arguments.name} to {arguments.target}",
+    )
+
+
+def _delete(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments) as store:
+        store.delete_group(arguments.name)
+    output.fact({"deleted": arguments.name}, f"deleted group {arguments.name}")
+
+
+def parse_target(text: str) -> str | datetime | dict[str, dict[int, int]]:
+    """Where --to points: earliest, latest, an instant with its zone, or offsets as JSON."""
+    if text in ("earliest", "latest"):
+        return text
+    try:
+        if text.startswith("{"):
+            return {
+                topic: {int(partition): int(offset) for partition, offset in offsets.items()}
+                for topic, offsets in json.loads(text).items()
+            }
+        return datetime.fromisoformat(text)
+    except (ValueError, AttributeError, TypeError):
+        raise UsageError(
+            f"--to takes earliest, latest, an instant as 2026-01-31T12:00:00+00:00 or offsets "
+            f'as {{"topic": {{"0": 42}}}}, not {text!r}'
+        ) from None
+
+
+def _partitions(info: kmq.GroupInfo) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": topic,
+            "partition": partition,
+            "committed": offset,
+            "end": info.end[topic][partition],
+            "lag": info.lag[topic][partition],
+        }
+        for topic, offsets in info.committed.items()
+        for partition, offset in offsets.items()
+    ]
+
+
+def _total(lag: Any) -> int:
+    return sum(rows for partitions in lag.values() for rows in partitions.values())
+
+
+COMMANDS = (
+    Command("group list", "list the groups and their lag", _list),
+    Command("group describe", "show a group's offsets and lag", _describe, (_NAME,)),
+    Command(
+        "group set",
+        "set a group's offsets",
+        _set,
+        (
+            _NAME,
+            argument("--to", required=True, help="earliest, latest, an instant, or JSON"),
+            argument("--topic", action="append", help="only this topic (may be repeated)"),
+        ),
+    ),
+    Command(
+        "group copy",
+        "copy a group's offsets to another group",
+        _copy,
+        (_NAME, argument("target", metavar="TARGET", help="the other group")),
+    ),
+    Command("group delete", "delete a group", _delete, (_NAME,)),
+)

@@ -1,0 +1,61 @@
+"""`kmq log`: print the commit log itself, one commit per line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from argparse import Namespace
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from kmq_spark.cli.command import Command, argument
+from kmq_spark.cli.opening import open_store
+from kmq_spark.cli.output import Output, plain
+
+
+def _log(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, read_only=True) as store:
+        topics = {info.topic_id.bytes: info.name for info in store.topics()}
+        for commit in islice(store.commits(arguments.start), arguments.max):
+            entries = [describe_entry(entry, topics) for entry in commit.entries]
+            fact = {"lsn": commit.lsn, "time": commit.time, "entries": entries}
+            output.stream(fact, _line(fact).encode())
+
+
+def describe_entry(entry: Any, topics: Mapping[bytes, str]) -> dict[str, Any]:
+    """The fields of an entry; the topic by its name where it still has one, else by its id."""
+    kind = type(entry).__name__.removesuffix("Entry")
+    facts = {"kind": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()}
+    for field in dataclasses.fields(entry):
+        value = getattr(entry, field.name)
+        if field.name == "topic_id":
+            facts["topic"] = topics.get(value, value.hex())
+        else:
+            facts[field.name] = value.hex() if isinstance(value, bytes) else value
+    return facts
+
+
+def _line(fact: Mapping[str, Any]) -> str:
+    entries = [
+        " ".join(
+            value if name == "kind" else f"{name}={json.dumps(plain(value))}"
+            for name, value in entry.items()
+        )
+        for entry in fact["entries"]
+    ]
+    return f"{fact['lsn']}  {plain(fact['time'])}  {'; '.join(entries)}"
+
+
+COMMANDS = (
+    Command(
+        "log",
+        "print the commits of the store",
+        _log,
+        (
+            argument("--from", dest="start", type=int, metavar="LSN", help="begin at this commit"),
+            argument("--max", type=int, metavar="N", help="end after this many"),
+        ),
+    ),
+)

@@ -1,0 +1,145 @@
+"""What commands print with: text for people, or JSON for programs, chosen once by --json.
+
+A list is one JSON array and a fact one JSON object; what streams (records, commits) is one object
+per line.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, Protocol, TextIO
+from uuid import UUID
+
+Row = Mapping[str, Any]
+
+
+class Output(Protocol):
+    """Prints what a command found."""
+
+    def rows(self, rows: Sequence[Row]) -> None:
+        """Print a list."""
+
+    def fact(self, fact: Row, text: str) -> None:
+        """Print one thing: the mapping as JSON, or the text."""
+
+    def stream(self, fact: Row, text: bytes) -> None:
+        """Print one of many things, on a line of its own."""
+
+    def flush(self) -> None:
+        """Hand over what is buffered, to fail now if nobody reads it."""
+
+
+def open_output(*, as_json: bool) -> Output:
+    """The output of this process."""
+    return JsonOutput(sys.stdout) if as_json else TextOutput(sys.stdout)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TextOutput:
+    """Aligned columns and plain lines."""
+
+    target: TextIO
+
+    def rows(self, rows: Sequence[Row]) -> None:
+        """Print a table with a heading, or say that there is nothing."""
+        if not rows:
+            print("nothing", file=self.target)
+            return
+        print("\n".join(aligned(rows)), file=self.target)
+
+    def fact(self, fact: Row, text: str) -> None:
+        """Print the text."""
+        print(text, file=self.target)
+
+    def stream(self, fact: Row, text: bytes) -> None:
+        """Print the bytes as they are, and a line end."""
+        self.target.flush()
+        self.target.buffer.write(text + b"\n")
+
+    def flush(self) -> None:
+        """Flush the stream below."""
+        self.target.flush()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JsonOutput:
+    """One JSON document, or one per line."""
+
+    target: TextIO
+
+    def rows(self, rows: Sequence[Row]) -> None:
+        """Print one array."""
+        print(json.dumps([plain(row) for row in rows], indent=2), file=self.target)
+
+    def fact(self, fact: Row, text: str) -> None:
+        """Print one object."""
+        print(json.dumps(plain(fact), indent=2), file=self.target)
+
+    def stream(self, fact: Row, text: bytes) -> None:
+        """Print one object on one line."""
+        print(json.dumps(plain(fact)), file=self.target)
+
+    def flush(self) -> None:
+        """Flush the stream below."""
+        self.target.flush()
+
+
+def aligned(rows: Sequence[Row]) -> list[str]:
+    """The lines of a table: a heading of the first row's keys, then the rows, numbers right."""
+    names = list(rows[0])
+    cells = [[_cell(row[name]) for name in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    numeric = [isinstance(rows[0][name], int | float) for name in names]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in [names, *cells]
+    ]
+
+
+def _cell(value: Any) -> str:
+    shown = plain(value)
+    if shown is None:
+        return "-"
+    return shown if isinstance(shown, str) else json.dumps(shown)
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's types; bytes are text where they are UTF-8, else {"base64": ...}."""
+    match value:
+        case Enum():
+            return plain(value.value)
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return _text_or_base64(value)
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case UUID():
+            return str(value)
+        case Mapping():
+            return {str(plain(key)): plain(item) for key, item in value.items()}
+        case Iterable():
+            return [plain(item) for item in value]
+        case _ if dataclasses.is_dataclass(value):
+            return {
+                field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+            }
+    return str(value)
+
+
+def _text_or_base64(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

@@ -1,0 +1,22 @@
+"""The command table: every command of `kmq`, in the order of its help."""
+
+from __future__ import annotations
+
+from kmq_spark.cli import consume, demo, doctor, group, log, produce, topic
+from kmq_spark.cli.command import Command
+
+COMMANDS: tuple[Command, ...] = (
+    *demo.COMMANDS,
+    *doctor.COMMANDS,
+    *topic.COMMANDS,
+    *produce.COMMANDS,
+    *consume.COMMANDS,
+    *group.COMMANDS,
+    *log.COMMANDS,
+)
+
+#: What the help says about the first word of two-word commands.
+FAMILIES = {
+    "topic": "create, list, describe, alter and delete topics",
+    "group": "list, describe, set, copy and delete the offsets of consumer groups",
+}

@@ -1,0 +1,104 @@
+"""`kmq topic`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+import kmq_spark as kmq
+from kmq_spark.cli.command import Command, UsageError, argument
+from kmq_spark.cli.opening import open_store
+from kmq_spark.cli.output import Output, aligned, plain
+
+_NAME = argument("name", metavar="TOPIC", help="the topic")
+_SETTINGS = (
+    argument("--capacity", type=int, metavar="ROWS", help="the most records it may hold"),
+    argument("--max-record-bytes", type=int, metavar="BYTES", help="the largest record"),
+)
+
+
+def _create(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, create=True) as store:
+        info = store.create_topic(
+            arguments.name,
+            partitions=arguments.partitions,
+            exist_ok=arguments.if_not_exists,
+            **_settings(arguments),
+        )
+    output.fact(_facts(info), f"created topic {info.name} with {info.partitions} partition(s)")
+
+
+def _list(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, read_only=True) as store:
+        topics = store.topics()
+    output.rows(
+        [
+            {"topic": t.name, "partitions": t.partitions, "rows": t.rows, "bytes": t.bytes}
+            for t in topics
+        ]
+    )
+
+
+def _describe(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, read_only=True) as store:
+        info = store.describe_topic(arguments.name)
+    facts = _facts(info)
+    offsets = [
+        {"partition": partition, "start": start, "end": end, "rows": end - start}
+        for partition, (start, end) in info.offsets.items()
+    ]
+    head = [f"{key}: {value}" for key, value in plain(facts).items() if key != "offsets"]
+    output.fact(facts, "\n".join([*head, *aligned(offsets)]))
+
+
+def _alter(arguments: Namespace, output: Output) -> None:
+    settings = _settings(arguments)
+    if not settings and arguments.partitions is None:
+        raise UsageError("nothing to change: name a setting or --partitions")
+    with open_store(arguments) as store:
+        if arguments.partitions is not None:
+            store.add_partitions(arguments.name, arguments.partitions)
+        if settings:
+            store.alter_topic(arguments.name, **settings)
+        info = store.describe_topic(arguments.name)
+    output.fact(_facts(info), f"altered topic {info.name}")
+
+
+def _delete(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments) as store:
+        store.delete_topic(arguments.name)
+    output.fact({"deleted": arguments.name}, f"deleted topic {arguments.name}")
+
+
+def _settings(arguments: Namespace) -> dict[str, Any]:
+    named = {"capacity": arguments.capacity, "max_record_bytes": arguments.max_record_bytes}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _facts(info: kmq.TopicInfo) -> dict[str, Any]:
+    names = ("name", "topic_id", "partitions", "rows", "bytes", "settings", "offsets")
+    return {name: getattr(info, name) for name in names}
+
+
+COMMANDS = (
+    Command(
+        "topic create",
+        "create a topic",
+        _create,
+        (
+            _NAME,
+            argument("--partitions", type=int, default=1, help="how many (1)"),
+            argument("--if-not-exists", action="store_true", help="keep a topic that is there"),
+            *_SETTINGS,
+        ),
+    ),
+    Command("topic list", "list the topics", _list),
+    Command("topic describe", "show a topic's settings and offsets", _describe, (_NAME,)),
+    Command(
+        "topic alter",
+        "change a topic's settings, or add partitions",
+        _alter,
+        (_NAME, argument("--partitions", type=int, help="the new total"), *_SETTINGS),
+    ),
+    Command("topic delete", "delete a topic and its records", _delete, (_NAME,)),
+)

@@ -1,0 +1,455 @@
+"""The consumer: records of topics, one by one, in lists or as Arrow; alone or as a group's member."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from kmq_spark.client.fetcher import Fetcher
+from kmq_spark.client.record import Record
+from kmq_spark.client.record_columns import PUBLIC_SCHEMA, public_batch, records_of
+from kmq_spark.client.subscription import (
+    Listener,
+    Partitions,
+    Subscription,
+    TopicPartition,
+    assignment_of,
+    by_topic,
+    subscription_of,
+)
+from kmq_spark.client.values import to_timestamp
+from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError
+from kmq_storage.groups import Membership, check_inside, committed_offsets, offset_entries
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import Slice
+from kmq_storage.log.state import StoreState
+from kmq_storage.objects.fork import reopen_in_child
+from kmq_storage.topics import first_offset_since
+
+_RESETS = ("earliest", "latest", "none")
+#: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
+_HAND_ROWS = 4_096
+_FOREVER = 365 * 86_400.0
+
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """The options of a consumer."""
+
+    group: str | None = None
+    name: str | None = None
+    auto_offset_reset: str = "earliest"
+    auto_commit: bool = False
+
+    def __post_init__(self) -> None:
+        if self.auto_offset_reset not in _RESETS:
+            raise InvalidRequestError(
+                f"auto_offset_reset must be one of {', '.join(_RESETS)}, "
+                f"not {self.auto_offset_reset!r}",
+                option="auto_offset_reset",
+            )
+        if self.auto_commit and self.group is None:
+            raise InvalidRequestError("auto_commit needs a group", option="auto_commit")
+
+
+class Consumer:
+    """Reads topics; one thread at a time, others get IllegalStateError (`close` excepted).
+
+    A group's member starts at the group's committed offsets. Offsets mean "next to read".
+    """
+
+    def __init__(self, log: CommitLog, settings: ConsumerSettings) -> None:
+        self._log = log
+        self._settings = settings
+        self._fetcher = Fetcher(log, settings.auto_offset_reset)
+        self._busy = threading.Lock()
+        self._subscription = Subscription()
+        self._definitions = -1
+        #: The records in hand, the slice they came from, and its partition.
+        self._hand: Iterator[Record] = iter(())
+        self._hand_of: tuple[TopicPartition, Slice] | None = None
+        self._committed_positions: dict[str, dict[int, int]] = {}
+        self._closed = False
+        self._parents = False
+        self._membership = (
+            Membership(log, settings.group, settings.name or "") if settings.group else None
+        )
+        reopen_in_child(self)
+
+    def after_fork_in_child(self) -> None:
+        """A group's member stays the parent's; others go on by themselves."""
+        self._busy = threading.Lock()
+        self._parents = self._membership is not None
+        if self._parents:
+            self._hand = iter(())
+
+    # --- what to read -------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str | None = None,
+        *,
+        pattern: str | None = None,
+        on_assign: Listener | None = None,
+        on_revoke: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> None:
+        """Read topics by name, or every topic in whose name the pattern is found, later ones too.
+
+        NotFoundError for an unknown topic. The callbacks get `{topic: [partitions]}`.
+        """
+        with self._alone():
+            listeners = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+            wanted = subscription_of(self._log.refresh(), topics, pattern, listeners)
+            self._replace_subscription(wanted)
+
+    def assign(self, partitions: Partitions) -> None:
+        """Read exactly these partitions."""
+        with self._alone():
+            self._replace_subscription(assignment_of(self._log.refresh(), partitions))
+
+    def unsubscribe(self) -> None:
+        """Read nothing."""
+        with self._alone():
+            self._replace_subscription(Subscription())
+
+    def assignment(self) -> dict[str, list[int]]:
+        """The partitions that are read now, per topic."""
+        with self._alone():
+            self._refresh()
+            return by_topic(self._sorted_partitions())
+
+    def _replace_subscription(self, wanted: Subscription) -> None:
+        self._put_back()
+        old = list(self._fetcher.positions)
+        _tell(self._subscription.on_revoke, old)
+        for partition in old:
+            self._fetcher.remove(partition)
+        self._subscription = wanted
+        self._resolve(self._log.refresh())
+
+    def _refresh(self) -> StoreState:
+        """See what others committed; pick up topics and partitions that came or went."""
+        state = self._log.refresh()
+        if state.definitions != self._definitions:
+            self._resolve(state)
+        return state
+
+    def _resolve(self, state: StoreState) -> None:
+        wanted = self._subscription.resolve(state)
+        lost = [each for each in self._fetcher.positions if each not in set(wanted)]
+        gained = [each for each in wanted if each not in self._fetcher.positions]
+        for partition in lost:
+            self._fetcher.remove(partition)
+        _tell(self._subscription.on_lost, lost)
+        committed = state.group_offsets(self._settings.group) if self._settings.group else {}
+        for partition in gained:
+            position = committed.get(partition.topic_id, {}).get(partition.partition)
+            self._fetcher.add(partition, position)
+        self._definitions = state.definitions
+        _tell(self._subscription.on_assign, gained)
+
+    def _sorted_partitions(self) -> list[TopicPartition]:
+        return sorted(self._fetcher.positions, key=lambda each: (each.topic, each.partition))
+
+    # --- records ------------------------------------------------------------------------
+
+    def poll(self, timeout: float | None = 0.0) -> Record | None:
+        """The next record, or None when there is none within `timeout` seconds."""
+        if not self._busy.acquire(blocking=False):
+            raise _concurrent_use()
+        try:
+            if self._settings.auto_commit:
+                self._commit_handed_out()
+            record = next(self._hand, None)
+            if record is None and self._fill_hand(timeout):
+                record = next(self._hand)
+            return record
+        finally:
+            self._busy.release()
+
+    def consume(self, max_records: int = 500, timeout: float | None = 1.0) -> list[Record]:
+        """What is there, at most `max_records`; waits up to `timeout` seconds for the first."""
+        _check_count("max_records", max_records)
+        with self._alone():
+            if self._settings.auto_commit:
+                self._commit_handed_out()
+            records = list(islice(self._hand, max_records))
+            while len(records) < max_records and self._fill_hand(0.0 if records else timeout):
+                records += islice(self._hand, max_records - len(records))
+            return records
+
+    def consume_arrow(
+        self, max_rows: int = 65_536, timeout: float | None = 1.0
+    ) -> pa.Table | None:
+        """The same as one table with the columns of `Store.read`, or None when nothing came."""
+        _check_count("max_rows", max_rows)
+        with self._alone():
+            if self._settings.auto_commit:
+                self._commit_handed_out()
+            self._put_back()
+            batches: list[pa.RecordBatch] = []
+            rows = 0
+            while rows < max_rows:
+                found = self._next_slice(max_rows - rows, 0.0 if rows else timeout)
+                if found is None:
+                    break
+                batches.append(public_batch(found[1]))
+                rows += batches[-1].num_rows
+            return pa.Table.from_batches(batches, PUBLIC_SCHEMA) if batches else None
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records as they come, until the consumer is closed."""
+        while True:
+            try:
+                record = self.poll(timeout=None)
+            except ClosedError:
+                return
+            if record is not None:
+                yield record
+
+    def _fill_hand(self, timeout: float | None) -> bool:
+        found = self._next_slice(_HAND_ROWS, timeout)
+        if found is None:
+            return False
+        self._hand_of = found
+        self._hand = iter(records_of(found[1]))
+        return True
+
+    def _next_slice(
+        self, rows: int, timeout: float | None
+    ) -> tuple[TopicPartition, Slice] | None:
+        self._check_usable()
+        found = self._fetcher.next_slice(rows)
+        if found is not None:
+            return found
+        now = self._log.environment.monotonic
+        deadline = now() + (_FOREVER if timeout is None else timeout)
+        while True:
+            lsn = self._refresh().lsn
+            found = self._fetcher.next_slice(rows)
+            left = deadline - now()
+            if found is not None or left <= 0:
+                return found
+            self._log.wait(lsn, left, lambda: self._closed)
+            self._check_usable()
+
+    def _put_back(self) -> None:
+        """Give records in hand that nobody got back to their partition."""
+        if self._hand_of is not None:
+            partition, _ = self._hand_of
+            position = self._position_in_hand()
+            self._hand, self._hand_of = iter(()), None
+            if partition in self._fetcher.positions:
+                self._fetcher.seek(partition, position)
+
+    def _position_in_hand(self) -> int:
+        assert self._hand_of is not None
+        return self._hand_of[1].end - operator.length_hint(self._hand)
+
+    # --- positions ----------------------------------------------------------------------
+
+    def position(self) -> dict[str, dict[int, int]]:
+        """The next offset that each partition hands out."""
+        with self._alone():
+            self._refresh()
+            return self._positions()
+
+    def _positions(self) -> dict[str, dict[int, int]]:
+        found: dict[str, dict[int, int]] = {}
+        for each in self._sorted_partitions():
+            found.setdefault(each.topic, {})[each.partition] = self._fetcher.positions[each]
+        if self._hand_of is not None and self._hand_of[0] in self._fetcher.positions:
+            partition = self._hand_of[0]
+            found[partition.topic][partition.partition] = self._position_in_hand()
+        return found
+
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit the positions of everything handed out, or the given offsets, for the group.
+
+        OffsetOutOfRangeError outside the log, FencedError when the group moved on.
+        """
+        with self._alone():
+            self._commit(self._positions() if offsets is None else offsets, durable=True)
+
+    def _commit(self, offsets: Offsets, *, durable: bool) -> None:
+        group, membership = self._settings.group, self._membership
+        if group is None or membership is None:
+            raise IllegalStateError("commit needs a group; this consumer has none")
+        state = self._refresh()
+        entries = offset_entries(state, group, offsets, generation=membership.generation)
+        if entries:
+            commit = self._log.commit if durable else self._log.append
+            commit([Unit(entries)])
+
+    def _commit_handed_out(self) -> None:
+        """For auto_commit: not synced, since nobody is told; the next sync takes it along."""
+        self._check_usable()
+        positions = self._positions()
+        if positions != self._committed_positions:
+            self._commit(positions, durable=False)
+            self._committed_positions = positions
+
+    def committed(self) -> dict[str, dict[int, int]]:
+        """What the group committed, for the partitions that are read now."""
+        with self._alone():
+            if self._settings.group is None:
+                raise IllegalStateError("committed needs a group; this consumer has none")
+            found = committed_offsets(self._refresh(), self._settings.group)
+            assigned = by_topic(self._sorted_partitions())
+            return {
+                topic: {n: offset for n, offset in found[topic].items() if n in numbers}
+                for topic, numbers in assigned.items() if topic in found
+            }
+
+    def lag(self) -> dict[str, dict[int, int]]:
+        """How many records each partition has that were not handed out."""
+        with self._alone():
+            state = self._refresh()
+            return {
+                topic: {n: state.topic(topic).partition(n).end - at for n, at in numbers.items()}
+                for topic, numbers in self._positions().items()
+            }
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on with this offset; OffsetOutOfRangeError outside the log."""
+        with self._alone():
+            state = self._refresh()
+            check_inside(state, {topic: {partition: offset}})
+            self._seek(lambda each: offset, {topic: [partition]})
+
+    def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
+        """Go on with the first record of these partitions, or of all."""
+        with self._alone():
+            state = self._refresh()
+            self._seek(lambda each: _part(state, each).start, partitions)
+
+    def seek_to_end(self, partitions: Partitions | None = None) -> None:
+        """Go on with what comes from now on in these partitions, or in all."""
+        with self._alone():
+            state = self._refresh()
+            self._seek(lambda each: _part(state, each).end, partitions)
+
+    def seek_to_time(self, when: datetime) -> None:
+        """Go on with the first record at or after an instant; at the end where there is none."""
+        instant = to_timestamp(when, "when")
+        with self._alone():
+            state = self._refresh()
+            reader = ChunkReader(self._log.disk)
+
+            def offset_of(each: TopicPartition) -> int:
+                found = first_offset_since(state.topic(each.topic), each.partition, instant, reader)
+                return _part(state, each).end if found is None else found
+
+            self._seek(offset_of, None)
+
+    def _seek(
+        self, offset_of: Callable[[TopicPartition], int], partitions: Partitions | None
+    ) -> None:
+        self._put_back()
+        for partition in self._chosen(partitions):
+            self._fetcher.seek(partition, offset_of(partition))
+
+    def pause(self, partitions: Partitions | None = None) -> None:
+        """Hand out nothing of these partitions, or of all, until `resume`."""
+        with self._alone():
+            self._refresh()
+            self._put_back()
+            self._fetcher.paused.update(self._chosen(partitions))
+
+    def resume(self, partitions: Partitions | None = None) -> None:
+        """Go on with paused partitions, or with all."""
+        with self._alone():
+            self._refresh()
+            self._fetcher.paused.difference_update(self._chosen(partitions))
+
+    def _chosen(self, partitions: Partitions | None) -> list[TopicPartition]:
+        if partitions is None:
+            return list(self._fetcher.positions)
+        assigned = {(each.topic, each.partition): each for each in self._fetcher.positions}
+        wanted = [(topic, n) for topic, numbers in partitions.items() for n in numbers]
+        for topic, number in wanted:
+            if (topic, number) not in assigned:
+                raise IllegalStateError(
+                    f"{topic}-{number} is not assigned to this consumer",
+                    topic=topic, partition=number,
+                )
+        return [assigned[each] for each in wanted]
+
+    # --- lifetime -----------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise _concurrent_use()
+        try:
+            self._check_usable()
+            yield
+        finally:
+            self._busy.release()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        if self._parents:
+            raise IllegalStateError("this member of a group belongs to the parent process")
+
+    def close(self) -> None:
+        """Leave the group and end; from any thread, again is no error."""
+        self._close(commit=self._settings.auto_commit)
+
+    def _close(self, *, commit: bool) -> None:
+        if self._closed or self._parents:
+            return
+        if commit and self._busy.acquire(blocking=False):
+            try:
+                self._commit(self._positions(), durable=True)
+            finally:
+                self._busy.release()
+        self._closed = True
+        self._log.wake_waiters()
+        with self._busy:
+            _tell(self._subscription.on_revoke, list(self._fetcher.positions))
+            self._hand = iter(())
+            if self._membership is not None:
+                self._membership.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close(commit=self._settings.auto_commit and kind is None)
+
+
+def _part(state: StoreState, each: TopicPartition):  # noqa: ANN202
+    return state.topic(each.topic).partition(each.partition)
+
+
+def _tell(listener: Listener | None, partitions: list[TopicPartition]) -> None:
+    if listener is not None and partitions:
+        listener(by_topic(partitions))
+
+
+def _check_count(name: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise InvalidRequestError(f"{name} must be a whole number from 1, not {value!r}")
+
+
+def _concurrent_use() -> IllegalStateError:
+    return IllegalStateError("a consumer is used by one thread at a time; another one is in it")

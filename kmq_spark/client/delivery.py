@@ -1,0 +1,169 @@
+"""Futures of sends, light enough for one per record.
+
+A `concurrent.futures.Future` costs microseconds, mostly its condition. A Delivery is a Future
+by type and behaviour, but shares one Outcome with all sends that are committed together, and
+grows what waiting needs only when somebody waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from kmq_spark.errors import KmqError, KmqTimeoutError
+
+T = TypeVar("T")
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Guards the rare moments when an outcome grows waiters; shared, since it is held for so short.
+_growing = threading.Lock()
+
+
+class Outcome:
+    """What becomes of sends that are committed together; subclasses know the places."""
+
+    __slots__ = ("_callbacks", "_event", "_waiters", "done", "expedite")
+
+    def __init__(self, expedite: Callable[[], None]) -> None:
+        self.done = False
+        #: Called when somebody waits: lingering on would only make the wait longer.
+        self.expedite = expedite
+        self._event: threading.Event | None = None
+        self._callbacks: list[tuple[Callable[[Any], object], Delivery[Any]]] = []
+        self._waiters: dict[int, Delivery[Any]] = {}
+
+    def error(self, index: int) -> KmqError | None:
+        """Why this send failed, once done."""
+        raise NotImplementedError
+
+    def place(self, index: int) -> Any:
+        """Where this send's record is, once done without error."""
+        raise NotImplementedError
+
+    def wait(self, timeout: float | None) -> bool:
+        """Sleep until done, at most `timeout` seconds; whether it is done."""
+        if self.done:
+            return True
+        self.expedite()
+        with _growing:
+            if self.done:
+                return True
+            event = self._event = self._event or threading.Event()
+        return event.wait(timeout)
+
+    def finish(self) -> None:
+        """Wake everybody who waits, and call those who asked to be called."""
+        with _growing:
+            self.done = True
+            event, callbacks, waiters = self._event, self._callbacks, self._waiters
+        if event is not None:
+            event.set()
+        for delivery in waiters.values():
+            delivery.wake_waiters()
+        for callback, delivery in callbacks:
+            delivery.invoke(callback)
+
+    def call_when_done(self, callback: Callable[[Any], object], delivery: Delivery[Any]) -> None:
+        """Call back after `finish`, or now when it is past."""
+        with _growing:
+            if not self.done:
+                self._callbacks.append((callback, delivery))
+                return
+        delivery.invoke(callback)
+
+    def watch(self, delivery: Delivery[Any]) -> None:
+        """Remember a delivery that `concurrent.futures.wait` waits on."""
+        with _growing:
+            self._waiters[id(delivery)] = delivery
+
+
+class Delivery(Future[T]):
+    """The future of one send: a light view of its outcome."""
+
+    __slots__ = ("_index", "_outcome")
+
+    def __init__(self, outcome: Outcome, index: int) -> None:  # no super(): that is the point
+        self._outcome = outcome
+        self._index = index
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self._state.lower()}>"
+
+    def done(self) -> bool:
+        """Whether the send is durable or failed."""
+        return self._outcome.done
+
+    def running(self) -> bool:
+        """A send runs from the call until it is done."""
+        return not self._outcome.done
+
+    def cancel(self) -> bool:
+        """A send can't be taken back."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Never."""
+        return False
+
+    def result(self, timeout: float | None = None) -> T:
+        """The metadata; raises the send's error, or KmqTimeoutError after `timeout` seconds."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        place: T = self._outcome.place(self._index)
+        return place
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The send's error or None; KmqTimeoutError after `timeout` seconds."""
+        if not self._outcome.wait(timeout):
+            raise KmqTimeoutError(f"the send is not durable after {timeout:g} s", timeout=timeout)
+        return self._outcome.error(self._index)
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call back with this future when it is done; in the producer's thread, or now."""
+        self._outcome.call_when_done(fn, self)
+
+    def invoke(self, callback: Callable[[Any], object]) -> None:
+        """Run a callback; its own errors are logged, not raised, as Future does."""
+        try:
+            callback(self)
+        except Exception:
+            _LOGGER.exception("exception calling callback for %r", self)
+
+    # What concurrent.futures.wait() and as_completed() touch, grown on demand.
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        return "FINISHED" if self._outcome.done else "RUNNING"
+
+    def _grown(self) -> dict[str, Any]:
+        grown = self.__dict__
+        if "condition" not in grown:
+            with _growing:
+                grown.setdefault("condition", threading.Condition())
+                grown.setdefault("waiters", [])
+            self._outcome.watch(self)
+            self._outcome.expedite()
+        return grown
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        condition: threading.Condition = self._grown()["condition"]
+        return condition
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        waiters: list[Any] = self._grown()["waiters"]
+        return waiters
+
+    def wake_waiters(self) -> None:
+        """Tell those who wait through `concurrent.futures.wait` or `as_completed`."""
+        failed = self._outcome.error(self._index) is not None
+        with self._condition:
+            for waiter in self._waiters:
+                (waiter.add_exception if failed else waiter.add_result)(self)
+            self._condition.notify_all()

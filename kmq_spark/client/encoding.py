@@ -1,0 +1,171 @@
+"""From what users hand in to rows in the stored Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kmq_spark.client.routing import Rows
+from kmq_spark.client.values import Extras
+from kmq_spark.errors import InvalidRequestError
+from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
+from kmq_storage.names import nearest
+
+_ARROW_COLUMNS = ("value", "key", "partition", "timestamp", "headers", "properties")
+_TARGETS = {
+    "value": pa.binary(),
+    "key": pa.binary(),
+    "partition": pa.int32(),
+    "timestamp": TIMESTAMP_TYPE,
+    "headers": HEADERS_TYPE,
+    "properties": PROPERTIES_TYPE,
+}
+
+
+def rows_of_columns(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    timestamps: npt.NDArray[np.int64],
+    extras: Mapping[int, Extras],
+) -> Rows:
+    """Rows from parallel lists; timestamps are UTC microseconds, extras go by row."""
+    count = len(values)
+    columns = {"value": pa.array(values, pa.binary())}
+    if keys is not None:
+        key_column = pa.array(keys, pa.binary())
+        if key_column.null_count < count:
+            columns["key"] = key_column
+    sizes = sum(_lengths(column) for column in columns.values())
+    chosen = None
+    if extras:
+        chosen = _with_extras(columns, timestamps, sizes, extras)
+    columns["timestamp"] = pa.array(timestamps).cast(TIMESTAMP_TYPE)
+    return Rows(_stored_batch(columns), np.asarray(sizes), chosen)
+
+
+def _with_extras(
+    columns: dict[str, pa.Array], timestamps: npt.NDArray[np.int64], sizes: Any,
+    extras: Mapping[int, Extras],
+) -> npt.NDArray[np.int32] | None:
+    """Fill in what some rows have; the chosen partitions, if there are any."""
+    count = len(timestamps)
+    headers: list[Any] = [None] * count
+    properties: list[Any] = [None] * count
+    chosen = np.full(count, -1, np.int32)
+    for row, extra in extras.items():
+        headers[row], properties[row] = extra.headers, extra.properties
+        sizes[row] += extra.size
+        if extra.partition is not None:
+            chosen[row] = min(extra.partition, 2**31 - 1)
+        if extra.timestamp is not None:
+            timestamps[row] = extra.timestamp
+    if any(value is not None for value in headers):
+        columns["headers"] = pa.array(headers, HEADERS_TYPE)
+    if any(value is not None for value in properties):
+        columns["properties"] = pa.array(properties, PROPERTIES_TYPE)
+    return chosen if (chosen >= 0).any() else None
+
+
+def _stored_batch(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    order = ("timestamp", "key", "value", "headers", "properties")
+    present = {name: columns[name] for name in order if name in columns}
+    return pa.RecordBatch.from_arrays(list(present.values()), names=list(present))
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """The bytes of every row of a binary column; 0 for a null."""
+    offsets = np.frombuffer(column.buffers()[1], np.int32)
+    window = offsets[column.offset : column.offset + len(column) + 1]
+    return np.diff(window).astype(np.int64)
+
+
+def check_arrow_columns(schema: pa.Schema) -> None:
+    """InvalidRequestError unless a plain topic can take these columns."""
+    for name in schema.names:
+        if name not in _ARROW_COLUMNS:
+            raise InvalidRequestError(
+                f"column {name!r} is unknown{nearest(name, _ARROW_COLUMNS)}; "
+                f"known are {', '.join(_ARROW_COLUMNS)}",
+                column=name,
+            )
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidRequestError(f"columns are named twice: {schema.names}")
+    if "value" not in schema.names:
+        raise InvalidRequestError("column 'value' is missing", column="value")
+
+
+def rows_of_arrow(batch: pa.RecordBatch, now: int) -> Rows:
+    """Rows from an Arrow batch; rows without a timestamp get `now` (UTC microseconds).
+
+    InvalidRequestError names the column whose type doesn't fit.
+    """
+    columns = {name: _cast(name, batch.column(name)) for name in batch.schema.names}
+    for name in ("key", "headers", "properties"):
+        if name in columns and columns[name].null_count == batch.num_rows:
+            del columns[name]
+    partitions = columns.pop("partition", None)
+    columns["timestamp"] = _timestamps(columns.get("timestamp"), batch.num_rows, now)
+    sizes = sum(_size_of(name, column) for name, column in columns.items() if name != "timestamp")
+    chosen = None
+    if partitions is not None and partitions.null_count < len(partitions):
+        chosen = _chosen(partitions)
+    return Rows(_stored_batch(columns), np.asarray(sizes), chosen)
+
+
+def _cast(name: str, column: pa.Array) -> pa.Array:
+    target = _TARGETS[name]
+    if name == "timestamp" and pa.types.is_timestamp(column.type) and column.type.tz is None:
+        raise InvalidRequestError("column 'timestamp' must have a time zone", column=name)
+    if column.type == target:
+        return column
+    try:
+        return column.cast(target)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequestError(
+            f"column {name!r} of type {column.type} is not {target}: {error}", column=name
+        ) from error
+
+
+def _chosen(partitions: pa.Array) -> npt.NDArray[np.int32]:
+    if pc.min(partitions).as_py() < 0:
+        raise InvalidRequestError("column 'partition' holds a negative number", column="partition")
+    filled: npt.NDArray[np.int32] = partitions.fill_null(-1).to_numpy()
+    return filled
+
+
+def _timestamps(column: pa.Array | None, count: int, now: int) -> pa.Array:
+    instant = pa.scalar(now, TIMESTAMP_TYPE)
+    if column is None:
+        return pa.repeat(instant, count)
+    return column.fill_null(instant) if column.null_count else column
+
+
+def _size_of(name: str, column: pa.Array) -> npt.NDArray[np.int64]:
+    if name in ("key", "value"):
+        return _lengths(column)
+    parents = pc.list_parent_indices(column).to_numpy()
+    members = pc.list_flatten(column) if name == "headers" else column.items
+    if name == "headers":
+        lengths = _text_lengths(members.field("key")) + _text_lengths(members.field("value"))
+    else:
+        window = slice(column.offsets[0].as_py(), column.offsets[-1].as_py())
+        length = window.stop - window.start
+        items = members.slice(window.start, length)
+        lengths = _text_lengths(column.keys.slice(window.start, length)) + _property_sizes(items)
+    return np.bincount(parents, lengths, len(column)).astype(np.int64)
+
+
+def _text_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy()
+    return found
+
+
+def _property_sizes(items: pa.StructArray) -> npt.NDArray[np.int64]:
+    text, data = items.field("text"), items.field("bytes")
+    fixed = text.is_null().to_numpy(False) & data.is_null().to_numpy(False)
+    return _text_lengths(text) + _text_lengths(data) + 8 * fixed.astype(np.int64)

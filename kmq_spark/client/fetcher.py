@@ -1,0 +1,113 @@
+"""Fetching: slices of the assigned partitions in turn, and the position of each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from kmq_spark.client.subscription import TopicPartition
+from kmq_spark.errors import OffsetOutOfRangeError
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import Slice, scan
+from kmq_storage.log.state import StoreState, Topic, out_of_range
+
+_LOGGER = logging.getLogger(__name__)
+_SCAN_ROWS = 65_536
+
+
+class Fetcher:
+    """Reads partitions from their positions on; one thread at a time."""
+
+    def __init__(self, log: CommitLog, reset: str) -> None:
+        self._log = log
+        self._reset = reset
+        self._reader = ChunkReader(log.disk)
+        #: The next offset to hand out, per assigned partition, in the order of their turns.
+        self.positions: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+        self._scans: dict[TopicPartition, Iterator[Slice]] = {}
+        self._returned: dict[TopicPartition, Slice] = {}
+
+    def add(self, partition: TopicPartition, position: int | None) -> None:
+        """Read this partition too, from a position or from where the reset policy says."""
+        if position is None:
+            position = self._reset_position(partition)
+        self.positions[partition] = position
+
+    def remove(self, partition: TopicPartition) -> None:
+        """Read this partition no more."""
+        self.positions.pop(partition, None)
+        self.paused.discard(partition)
+        self._forget(partition)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from another offset."""
+        self.positions[partition] = offset
+        self._forget(partition)
+
+    def _forget(self, partition: TopicPartition) -> None:
+        self._scans.pop(partition, None)
+        self._returned.pop(partition, None)
+
+    def next_slice(self, rows: int) -> tuple[TopicPartition, Slice] | None:
+        """The next records of the partition whose turn it is; None when there are none."""
+        state = self._log.state
+        for partition in list(self.positions):
+            if partition in self.paused:
+                continue
+            found = self._returned.pop(partition, None) or self._scan(state, partition)
+            if found is None:
+                continue
+            if found.batch.num_rows > rows:
+                found, self._returned[partition] = found.cut(rows)
+            del self.positions[partition]  # its next turn comes after the others'
+            self.positions[partition] = found.end
+            return partition, found
+        return None
+
+    def _scan(self, state: StoreState, partition: TopicPartition) -> Slice | None:
+        topic = state.topic_by_id(partition.topic_id)
+        if topic is None:
+            return None
+        for _ in range(2):
+            position = self._position_inside(topic, partition)
+            end = topic.partition(partition.partition).end
+            if position >= end and partition not in self._scans:
+                state.check_end(topic.name, partition.partition)
+                return None
+            scan_on = self._scans.get(partition)
+            if scan_on is None:
+                span = (position, end)
+                scan_on = scan(self._reader, topic, partition.partition, span, _SCAN_ROWS)
+                self._scans[partition] = scan_on
+            found = next(scan_on, None)
+            if found is not None:
+                return found
+            del self._scans[partition]
+        return None
+
+    def _position_inside(self, topic: Topic, partition: TopicPartition) -> int:
+        """The position, reset when it fell out of the log."""
+        position = self.positions[partition]
+        part = topic.partition(partition.partition)
+        if part.start <= position <= part.end:
+            return position
+        error = out_of_range(topic.name, partition.partition, position, part)
+        if self._reset == "none":
+            raise error
+        self.seek(partition, self._reset_position(partition))
+        _LOGGER.warning("%s; going on at %s", error, self._reset)
+        return self.positions[partition]
+
+    def _reset_position(self, partition: TopicPartition) -> int:
+        topic = self._log.state.topic_by_id(partition.topic_id)
+        assert topic is not None, "only partitions of live topics are added"
+        part = topic.partition(partition.partition)
+        if self._reset == "none":
+            raise OffsetOutOfRangeError(
+                f"{topic.name}-{partition.partition}: the group has no committed offset and "
+                "auto_offset_reset is 'none'",
+                topic=topic.name, partition=partition.partition, start=part.start, end=part.end,
+            )
+        return part.start if self._reset == "earliest" else part.end

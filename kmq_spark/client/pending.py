@@ -1,0 +1,165 @@
+"""What was sent and waits for its commit: filled by user threads, emptied by the producer's own."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from kmq_spark.client.delivery import Delivery
+from kmq_spark.client.metadata import RecordMetadata
+from kmq_spark.client.sends import OnDelivery, RowSends, Sends
+from kmq_spark.client.values import Extras
+from kmq_spark.errors import ClosedError
+from kmq_storage.names import check_name
+
+#: What a record costs in memory besides its bytes.
+_ROW_BYTES = 64
+
+
+class Pending:
+    """Sends in the order of the calls, bounded in bytes."""
+
+    def __init__(
+        self, now_ns: Callable[[], int], *, linger: float, batch_bytes: int, max_bytes: int
+    ) -> None:
+        self._now_ns = now_ns
+        self._linger = linger
+        self._batch_bytes = batch_bytes
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        #: Records sent one by one gather here until they are taken.
+        self._open: dict[str, RowSends] = {}
+        self._waiting: deque[Sends] = deque()
+        self._taken: list[Sends] = []
+        self._arrived = threading.Event()
+        #: Set when lingering makes no sense: enough is there, or somebody waits.
+        self._urgent = threading.Event()
+        self._closed = False
+
+    def add(
+        self, topic: str, value: bytes | None, key: bytes | None, extras: Extras | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery[RecordMetadata]:
+        """Add one record; waits while too many bytes are pending. Called once per record: lean."""
+        with self._lock:
+            rows = self._open.get(topic)
+            if rows is None:
+                rows = self._open_rows(topic)
+            values = rows.values
+            index = len(values)
+            values.append(value)
+            rows.keys.append(key)
+            rows.times.append(self._now_ns())
+            size = rows.size + _ROW_BYTES
+            if value is not None:
+                size += len(value)
+            if key is not None:
+                size += len(key)
+            rows.size = size
+            if extras is not None:
+                rows.extras[index] = extras
+                rows.size += extras.size
+            if on_delivery is not None:
+                rows.user_callbacks.append((index, on_delivery))
+        if size >= rows.alarm:
+            self._gathered(rows)
+        return Delivery(rows, index)
+
+    def _open_rows(self, topic: str) -> RowSends:
+        self._check_open()
+        rows = RowSends(check_name("topic", topic), self.expedite)
+        rows.alarm = self._batch_bytes
+        self._open[topic] = rows
+        self._waiting.append(rows)
+        self._arrived.set()
+        return rows
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the producer is closed")
+
+    def _gathered(self, rows: RowSends) -> None:
+        rows.alarm += self._batch_bytes
+        self._urgent.set()
+        self._wait_for_room()
+
+    def put(self, sends: Sends) -> None:
+        """Add a batch behind everything that was sent before; waits while too much is pending."""
+        with self._lock:
+            self._check_open()
+            # Later single records of this topic go behind the batch.
+            self._open.pop(sends.topic, None)
+            self._waiting.append(sends)
+            self._arrived.set()
+            if sends.size >= self._batch_bytes:
+                self._urgent.set()
+        self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        if threading.current_thread() is self.worker:
+            return  # a callback that sends must not wait for itself
+        with self._changed:
+            while self._bytes() > self._max_bytes and not self._closed:
+                self._urgent.set()
+                self._changed.wait()
+
+    worker: threading.Thread | None = None
+
+    def _bytes(self) -> int:
+        return sum(sends.size for sends in self._waiting) + sum(
+            sends.size for sends in self._taken
+        )
+
+    def __len__(self) -> int:
+        with self._lock:
+            return self._count()
+
+    def _count(self) -> int:
+        return sum(map(len, self._waiting)) + sum(map(len, self._taken))
+
+    def expedite(self) -> None:
+        """Stop lingering: somebody waits."""
+        self._urgent.set()
+
+    def take(self) -> list[Sends] | None:
+        """Everything that waits, after lingering; None when closed and empty. Worker only."""
+        self._arrived.wait()
+        if not self._closed:
+            self._urgent.wait(self._linger)
+        with self._lock:
+            self._taken = list(self._waiting)
+            self._waiting.clear()
+            self._open.clear()
+            self._urgent.clear()
+            if not self._closed:
+                self._arrived.clear()
+            return self._taken or (None if self._closed else [])
+
+    def finished(self) -> None:
+        """Everything taken is done. Worker only."""
+        with self._changed:
+            self._taken = []
+            self._changed.notify_all()
+
+    def flush(self, timeout: float | None) -> int:
+        """Wait until nothing waits any more; how many records still do after `timeout` seconds."""
+        with self._changed:
+            self._urgent.set()
+            self._changed.wait_for(lambda: self._urge() == 0, timeout)
+            return self._count()
+
+    def _urge(self) -> int:
+        left = self._count()
+        if left:
+            self._urgent.set()
+        return left
+
+    def close(self) -> None:
+        """Accept nothing more; what is there is still taken."""
+        with self._changed:
+            self._closed = True
+            self._arrived.set()
+            self._urgent.set()
+            self._changed.notify_all()

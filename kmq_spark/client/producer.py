@@ -1,0 +1,263 @@
+"""The producer: hands out futures at once, and commits what waits in a thread of its own."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from kmq_spark.client.arrow_input import batches_of
+from kmq_spark.client.committer import Committer
+from kmq_spark.client.delivery import Delivery
+from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.pending import Pending
+from kmq_spark.client.routing import Partitioner, Router
+from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
+from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
+from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError, NotFoundError
+from kmq_storage.format.entries import ProducerEntry
+from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.names import check_name
+from kmq_storage.objects.fork import reopen_in_child
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """The options of a producer; times in seconds, sizes in bytes."""
+
+    name: str | None = None
+    linger: float = 0.005
+    batch_bytes: int = 1_048_576
+    max_pending_bytes: int = 67_108_864
+    partitioner: str | Partitioner = "murmur2"
+    durable: bool = True
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name("producer", self.name)
+        _check_number("linger", self.linger, 0)
+        _check_number("batch_bytes", self.batch_bytes, 1)
+        _check_number("max_pending_bytes", self.max_pending_bytes, 1)
+
+
+def _check_number(option: str, value: object, lowest: int) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < lowest:
+        raise InvalidRequestError(
+            f"{option} must be a number from {lowest}, not {value!r}", option=option, value=value
+        )
+
+
+class Producer:
+    """Sends records to topics; safe for any number of threads.
+
+    Per topic, records are stored in the order of the calls. A closed producer raises
+    ClosedError; closing flushes.
+    """
+
+    def __init__(self, log: CommitLog, settings: ProducerSettings) -> None:
+        if log.disk.read_only:
+            raise IllegalStateError("the store was opened read-only", url=log.disk.url)
+        self._log = log
+        self._settings = settings
+        self._router = Router(settings.partitioner)
+        self._open(settings.name)
+        reopen_in_child(self)
+        atexit.register(self.close)
+
+    def _open(self, name: str | None) -> None:
+        settings, log = self._settings, self._log
+        self._closed = False
+        self._pending = Pending(
+            log.environment.now_ns, linger=settings.linger, batch_bytes=settings.batch_bytes,
+            max_bytes=settings.max_pending_bytes,
+        )
+        self._committer = Committer(
+            log, self._router, name=name or log.environment.new_uuid().hex,
+            epoch=_open_epoch(log, name) if name else 0, durable=settings.durable,
+        )
+        self._worker = threading.Thread(target=self._run, name="kmq-producer", daemon=True)
+        self._pending.worker = self._worker
+        self._worker.start()
+
+    def after_fork_in_child(self) -> None:
+        """Start empty in the child: what waits is the parent's to commit."""
+        if not self._closed:
+            self._open(None)
+
+    def _run(self) -> None:
+        pending = self._pending
+        while (sends := pending.take()) is not None:
+            if sends:
+                self._committer.commit(sends)
+                pending.finished()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None = None,
+        *,
+        headers: Headers | None = None,
+        properties: Properties | None = None,
+        partition: int | None = None,
+        timestamp: datetime | None = None,
+        uniq: str | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Future[RecordMetadata]:
+        """Send one record (value None is a tombstone) and return the future of its place.
+
+        Waits while `max_pending_bytes` are pending. InvalidRequestError for wrong types and
+        ClosedError come at once; NotFoundError, InvalidRequestError (too large, no such
+        partition), QueueFullError, FencedError and UnavailableError come through the future
+        and `on_delivery(error, metadata)`, which runs in the producer's thread.
+        """
+        if type(value) is not bytes and value is not None:
+            value = to_bytes("value", value)
+        if type(key) is not bytes and key is not None:
+            key = to_bytes("key", key)
+        extras = None
+        if (
+            headers is not None
+            or properties is not None
+            or partition is not None
+            or timestamp is not None
+            or uniq is not None
+        ):
+            _refuse_uniq(uniq)
+            extras = checked_extras(headers, properties, partition, timestamp)
+        return self._pending.add(topic, value, key, extras, on_delivery)
+
+    def send_batch(
+        self,
+        topic: str,
+        values: Sequence[bytes | str | None],
+        keys: Sequence[bytes | str | None] | None = None,
+        *,
+        headers: Sequence[Headers | None] | None = None,
+        properties: Sequence[Properties | None] | None = None,
+        partition: int | None = None,
+        timestamps: Sequence[datetime | None] | None = None,
+    ) -> Future[list[RecordMetadata]]:
+        """Send records as one unit: all of them are stored, or none.
+
+        Sequences have equal length; errors as for `send`.
+        """
+        check_name("topic", topic)
+        count = len(values)
+        for name, column in (("keys", keys), ("headers", headers), ("properties", properties),
+                             ("timestamps", timestamps)):
+            if column is not None and len(column) != count:
+                raise InvalidRequestError(
+                    f"{name} has {len(column)} elements, values has {count}", field=name
+                )
+        batch = BatchSend(topic, self._pending.expedite)
+        batch.values = _all_bytes("value", values)
+        batch.keys = _all_bytes("key", keys) if keys is not None else [None] * count
+        batch.times = [self._log.environment.now_ns()] * count
+        if not (headers is properties is timestamps is partition is None):
+            batch.extras = {
+                row: checked_extras(
+                    headers[row] if headers is not None else None,
+                    properties[row] if properties is not None else None,
+                    partition,
+                    timestamps[row] if timestamps is not None else None,
+                )
+                for row in range(count)
+            }
+        batch.size = sum(map(len, filter(None, batch.values))) + 64 * count
+        return self._put(batch)
+
+    def send_arrow(
+        self, topic: str, data: Any, *, partition: int | None = None
+    ) -> Future[BatchMetadata]:
+        """Send a pyarrow RecordBatch, Table or RecordBatchReader as one unit.
+
+        Columns: `value` and, when wanted, `key` (binary or string), `partition` (integer, null:
+        the partitioner), `timestamp` (with a time zone), `headers` (list of struct of key and
+        value), `properties` (as `Store.read` gives them). Wrong columns or types are
+        InvalidRequestError at once; other errors as for `send`.
+        """
+        check_name("topic", topic)
+        checked_extras(None, None, partition, None)
+        batches = batches_of(data)
+        send = ArrowSend(topic, batches, partition, self._pending.expedite)
+        return self._put(send)
+
+    def _put(self, sends: Any) -> Future[Any]:
+        if len(sends):
+            self._pending.put(sends)
+        elif self._closed:
+            raise ClosedError("the producer is closed")
+        else:
+            sends.finish()
+        return Delivery(sends, 0)
+
+    def send_to_queue(
+        self, queue: str, value: bytes | str, key: bytes | str | None = None, **options: Any
+    ) -> Future[RecordMetadata]:
+        """Send a record to one queue; the future raises NotFoundError while the queue doesn't exist."""
+        check_name("queue", queue)
+        to_bytes("value", value)
+        future: Future[RecordMetadata] = Future()
+        future.set_exception(NotFoundError(f"Queue[{queue}] doesn't exist.", queue=queue))
+        return future
+
+    def flush(self, timeout: float | None = None) -> int:
+        """Wait until everything sent is durable; the number of records that still are not."""
+        return self._pending.flush(timeout)
+
+    def __len__(self) -> int:
+        """How many records are not durable yet."""
+        return len(self._pending)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Commit what was sent, at most `timeout` seconds, and end; again is no error."""
+        if self._closed:
+            return
+        self._closed = True
+        self._pending.close()
+        if threading.current_thread() is not self._worker:
+            self._worker.join(timeout)
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _open_epoch(log: CommitLog, name: str) -> int:
+    """Open the next epoch of a named producer; the earlier one is fenced from now on."""
+    while True:
+        known = log.written_state().producers.get(name)
+        epoch = known.epoch + 1 if known else 0
+        try:
+            log.append([Unit((ProducerEntry(name, epoch, -1),))])
+        except (DuplicateCommitError, RefusedError):
+            continue  # another one opened the same name at the same moment
+        return epoch
+
+
+def _refuse_uniq(uniq: str | None) -> None:
+    if uniq is not None:
+        raise InvalidRequestError("uniq is not supported by this version", field="uniq")
+
+
+def _all_bytes(what: str, values: Iterable[bytes | str | None]) -> list[bytes | None]:
+    return [
+        value if type(value) is bytes or value is None else to_bytes(what, value)
+        for value in values
+    ]

@@ -1,0 +1,131 @@
+"""Reading a topic as Arrow from start to end, and naming offsets by word or time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from kmq_spark.client.record_columns import PUBLIC_SCHEMA, public_batch
+from kmq_spark.client.values import to_timestamp
+from kmq_spark.errors import InvalidRequestError, NotFoundError
+from kmq_storage.groups import committed_offsets
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import scan
+from kmq_storage.log.state import Topic, out_of_range
+from kmq_storage.names import nearest
+from kmq_storage.topics import first_offset_since
+
+Bound = Mapping[int, int] | datetime | None
+
+
+def topic_reader(
+    log: CommitLog, name: str, partitions: Iterable[int] | None, bounds: tuple[Bound, Bound],
+    columns: Iterable[str] | None, *, batch_rows: int,
+) -> pa.RecordBatchReader:
+    """The reader behind `Store.read`: checked and planned now, read when it is iterated."""
+    if type(batch_rows) is not int or batch_rows < 1:
+        raise InvalidRequestError(f"batch_rows must be a whole number from 1, not {batch_rows!r}")
+    schema = _projected(columns)
+    state = log.refresh()
+    topic = state.topic(name)
+    numbers = sorted(range(topic.partitions) if partitions is None else set(partitions))
+    reader = ChunkReader(log.disk)
+    spans = _spans(topic, numbers, bounds, reader)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number, span in spans.items():
+            for part in scan(reader, topic, number, span, batch_rows):
+                yield public_batch(part, schema)
+            if bounds[1] is None:
+                state.check_end(name, number)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _projected(columns: Iterable[str] | None) -> pa.Schema:
+    if columns is None:
+        return PUBLIC_SCHEMA
+    wanted = [columns] if isinstance(columns, str) else list(columns)
+    for name in wanted:
+        if name not in PUBLIC_SCHEMA.names:
+            raise InvalidRequestError(
+                f"column {name!r} is unknown{nearest(name, PUBLIC_SCHEMA.names)}", column=name
+            )
+    return pa.schema([PUBLIC_SCHEMA.field(name) for name in wanted])
+
+
+def _spans(
+    topic: Topic, numbers: Iterable[int], bounds: tuple[Bound, Bound], reader: ChunkReader
+) -> dict[int, tuple[int, int]]:
+    """Start and end offset per partition; OffsetOutOfRangeError for a start outside the log."""
+    _check_named(topic, bounds)
+    spans = {}
+    for number in numbers:
+        part = topic.partition(number)
+        start = _offset(topic, number, bounds[0], part.start, reader)
+        end = _offset(topic, number, bounds[1], part.end, reader)
+        if not part.start <= start <= part.end:
+            raise out_of_range(topic.name, number, start, part)
+        spans[number] = (start, min(end, part.end))
+    return spans
+
+
+def _check_named(topic: Topic, bounds: tuple[Bound, Bound]) -> None:
+    for bound in bounds:
+        for number in bound if isinstance(bound, Mapping) else ():
+            topic.partition(number)
+
+
+def _offset(topic: Topic, number: int, bound: Bound, default: int, reader: ChunkReader) -> int:
+    if bound is None:
+        return default
+    if isinstance(bound, Mapping):
+        offset = bound.get(number, default)
+        if type(offset) is not int or offset < 0:
+            raise InvalidRequestError(
+                f"offset of {topic.name}-{number} must be a whole number from 0, not {offset!r}"
+            )
+        return offset
+    instant = to_timestamp(bound, "bound")
+    found = first_offset_since(topic, number, instant, reader)
+    return topic.partition(number).end if found is None else found
+
+
+def resolve_group_offsets(
+    log: CommitLog, group: str, offsets: Mapping[str, Mapping[int, int]] | str | datetime,
+    names: Iterable[str] | None,
+) -> dict[str, dict[int, int]]:
+    """Offsets by topic and partition from what `Store.set_group_offsets` takes."""
+    if isinstance(offsets, Mapping):
+        return {topic: dict(by_partition) for topic, by_partition in offsets.items()}
+    state = log.refresh()
+    chosen = list(names) if names is not None else list(committed_offsets(state, group))
+    if not chosen:
+        raise NotFoundError(
+            f"Group[{group}] has no offsets yet; name the topics", group=group
+        )
+    reader = ChunkReader(log.disk)
+    return {
+        name: {
+            number: _named_offset(state.topic(name), number, offsets, reader)
+            for number in range(state.topic(name).partitions)
+        }
+        for name in chosen
+    }
+
+
+def _named_offset(topic: Topic, number: int, word: Any, reader: ChunkReader) -> int:
+    part = topic.partition(number)
+    if word == "earliest":
+        return part.start
+    if word == "latest":
+        return part.end
+    if isinstance(word, str):
+        raise InvalidRequestError(
+            f"offsets must be 'earliest', 'latest', an instant or a mapping, not {word!r}"
+        )
+    return _offset(topic, number, word, part.end, reader)

@@ -1,0 +1,47 @@
+"""The record as consumers get it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from operator import itemgetter
+from typing import Any
+
+from kmq_storage.model import to_datetime
+
+
+class Record(tuple[Any, ...]):
+    """One record: frozen, and equal to another one with the same content.
+
+    A tuple underneath, since a batch of them is then built without running Python code per
+    record; the instant is kept in microseconds until somebody asks for it.
+    """
+
+    __slots__ = ()
+
+    topic: str | None = property(itemgetter(0))  # type: ignore[assignment]
+    partition: int = property(itemgetter(1))  # type: ignore[assignment]
+    offset: int = property(itemgetter(2))  # type: ignore[assignment]
+    key: bytes | None = property(itemgetter(3))  # type: ignore[assignment]
+    value: bytes | None = property(itemgetter(4))  # type: ignore[assignment]
+    headers: tuple[tuple[str, bytes | None], ...] = property(  # type: ignore[assignment]
+        itemgetter(5)
+    )
+    properties: Mapping[str, Any] = property(itemgetter(6))  # type: ignore[assignment]
+    queue: str | None = property(itemgetter(8))  # type: ignore[assignment]
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the record was made, UTC."""
+        return to_datetime(self[7])
+
+    def __hash__(self) -> int:
+        return hash(self[:5])
+
+    def __repr__(self) -> str:
+        value = self.value
+        short = value if value is None or len(value) <= 40 else value[:40] + b"..."
+        return (
+            f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"key={self.key!r}, value={short!r}, timestamp={self.timestamp.isoformat()})"
+        )

@@ -1,0 +1,82 @@
+"""From stored record batches to what readers get: records, or Arrow with all columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import repeat
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_spark.client.record import Record
+from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
+from kmq_storage.log.scan import Slice
+
+PUBLIC_SCHEMA = pa.schema([
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("timestamp", TIMESTAMP_TYPE),
+    ("headers", HEADERS_TYPE),
+    ("properties", PROPERTIES_TYPE),
+])
+_NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
+_STORED = ("key", "value", "timestamp", "headers", "properties")
+
+
+def public_batch(part: Slice, schema: pa.Schema = PUBLIC_SCHEMA) -> pa.RecordBatch:
+    """A slice of a partition with the columns of a schema (all or some of PUBLIC_SCHEMA)."""
+    return pa.RecordBatch.from_arrays(
+        [_column(part, field.name, field.type) for field in schema], schema=schema
+    )
+
+
+def _column(part: Slice, name: str, kind: pa.DataType) -> pa.Array:
+    batch, rows = part.batch, part.batch.num_rows
+    if name in _STORED:
+        position = batch.schema.get_field_index(name)
+        return batch.column(position) if position >= 0 else pa.nulls(rows, kind)
+    if name == "offset":
+        return pa.array(np.arange(part.offset, part.offset + rows))
+    constant = part.topic if name == "topic" else part.partition
+    return pa.repeat(pa.scalar(constant, kind), rows)
+
+
+def records_of(part: Slice) -> list[Record]:
+    """A slice of a partition as records."""
+    batch = part.batch
+    names = set(batch.schema.names)
+    headers: Any = repeat(())
+    properties: Any = repeat(_NO_PROPERTIES)
+    if "headers" in names:
+        headers = map(_headers, batch.column("headers").to_pylist())
+    if "properties" in names:
+        properties = map(_properties, batch.column("properties").to_pylist())
+    return list(map(Record, zip(
+        repeat(part.topic),
+        repeat(part.partition),
+        range(part.offset, part.offset + batch.num_rows),
+        batch.column("key").to_pylist() if "key" in names else repeat(None),
+        batch.column("value").to_pylist(),
+        headers,
+        properties,
+        batch.column("timestamp").cast("int64").to_pylist(),
+        repeat(None),
+    )))
+
+
+def _headers(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((header["key"], header["value"]) for header in headers or ())
+
+
+def _properties(properties: list[tuple[str, dict[str, Any]]] | None) -> dict[str, Any]:
+    return {name: _only(members) for name, members in properties or ()}
+
+
+def _only(members: dict[str, Any]) -> Any:
+    """The one member that is set."""
+    return next((value for value in members.values() if value is not None), None)

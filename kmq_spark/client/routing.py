@@ -1,0 +1,130 @@
+"""From rows of one topic to record batches per partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kmq_spark.client.partitioner import partitions_of
+from kmq_spark.errors import InvalidRequestError
+from kmq_storage import limits
+from kmq_storage.log.staging import PartitionRecords, SizedBatch
+from kmq_storage.log.state import Topic
+
+Partitioner = Callable[[str, bytes | None, int], int]
+#: The partition of every row, or the one of them all.
+Routes = npt.NDArray[np.int32] | int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one topic in the stored columns, with what is known of each row."""
+
+    batch: pa.RecordBatch
+    #: Bytes of key, value, headers and properties per row.
+    sizes: npt.NDArray[np.int64]
+    #: Partitions that the caller chose, -1 where the partitioner decides; None chooses nowhere.
+    chosen: npt.NDArray[np.int32] | None = None
+
+    def keep(self, rows: npt.NDArray[np.bool_]) -> Rows:
+        """Only the rows of this mask."""
+        chosen = None if self.chosen is None else self.chosen[rows]
+        return Rows(self.batch.filter(pa.array(rows)), self.sizes[rows], chosen)
+
+
+class Router:
+    """Chooses partitions for the rows of one producer."""
+
+    def __init__(self, partitioner: str | Partitioner) -> None:
+        if partitioner != "murmur2" and not callable(partitioner):
+            raise InvalidRequestError(
+                f"partitioner must be 'murmur2' or a callable, not {partitioner!r}",
+                option="partitioner",
+            )
+        self._partitioner = None if isinstance(partitioner, str) else partitioner
+        self._next_sticky: dict[bytes, int] = {}
+
+    def routes(self, topic: Topic, rows: Rows) -> Routes:
+        """Where each row goes: the caller's choice, else by key, else the topic's next partition."""
+        decided = self._decide(topic, rows)
+        if rows.chosen is None:
+            return decided
+        return np.where(rows.chosen >= 0, rows.chosen, decided).astype(np.int32)
+
+    def _decide(self, topic: Topic, rows: Rows) -> Routes:
+        if rows.chosen is not None and (rows.chosen >= 0).all():
+            return 0
+        keys = rows.batch.column("key") if "key" in rows.batch.schema.names else None
+        if self._partitioner is not None:
+            return self._ask(self._partitioner, topic, keys, len(rows.sizes))
+        if keys is None:
+            return self._sticky(topic)
+        by_key = partitions_of(keys, topic.partitions)
+        if keys.null_count:
+            keyed = keys.is_valid().to_numpy(zero_copy_only=False)
+            return np.where(keyed, by_key, self._sticky(topic)).astype(np.int32)
+        return by_key
+
+    def _sticky(self, topic: Topic) -> int:
+        """Keyless records stick to one partition for a batch; the next batch takes the next."""
+        turn = self._next_sticky.get(topic.id, 0)
+        self._next_sticky[topic.id] = turn + 1
+        return turn % topic.partitions
+
+    @staticmethod
+    def _ask(
+        partitioner: Partitioner, topic: Topic, keys: pa.Array | None, count: int
+    ) -> npt.NDArray[np.int32]:
+        """What the user's partitioner says, row by row; -1 marks an answer that is no partition."""
+        routes = np.empty(count, np.int32)
+        for row, key in enumerate([None] * count if keys is None else keys.to_pylist()):
+            answer = partitioner(topic.name, key, topic.partitions)
+            inside = type(answer) is int and 0 <= answer < topic.partitions
+            routes[row] = answer if inside else -1
+        return routes
+
+
+def split(topic: Topic, rows: Rows, routes: Routes) -> list[PartitionRecords]:
+    """One group of record batches per partition; the order of the rows is kept in each."""
+    if isinstance(routes, int):
+        return [_records(topic, routes, rows.batch, rows.sizes)]
+    narrow = routes.astype(np.uint16) if topic.partitions <= 65_536 else routes
+    order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
+    batch, sizes = rows.batch.take(pa.array(order)), rows.sizes[order]
+    counts = np.bincount(routes)
+    found, start = [], 0
+    for partition in np.flatnonzero(counts):
+        count = int(counts[partition])
+        part = batch.slice(start, count)
+        found.append(_records(topic, int(partition), part, sizes[start : start + count]))
+        start += count
+    return found
+
+
+def _records(
+    topic: Topic, partition: int, batch: pa.RecordBatch, sizes: npt.NDArray[np.int64]
+) -> PartitionRecords:
+    """Cut into batches of bounded rows and bytes, so that readers map little at a time."""
+    average = max(int(sizes.sum()) // max(len(sizes), 1), 1)
+    step = max(1, min(limits.BATCH_ROWS_MAX, limits.STAGED_BATCH_BYTES // average))
+    batches = tuple(
+        SizedBatch(batch.slice(start, step), int(sizes[start : start + step].sum()))
+        for start in range(0, batch.num_rows, step)
+    )
+    return PartitionRecords(topic.name, topic.id, partition, batches)
+
+
+def ranks(routes: Routes, count: int) -> npt.NDArray[np.int64]:
+    """How many earlier rows went to the same partition, for every row."""
+    if isinstance(routes, int):
+        return np.arange(count)
+    order = np.argsort(routes, kind="stable")
+    counts = np.bincount(routes)
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    found = np.empty(count, np.int64)
+    found[order] = np.arange(count) - starts
+    return found

@@ -1,0 +1,283 @@
+"""The store: topics, groups, producers, consumers and reads over one commit log."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from kmq_spark.client.consumer import Consumer, ConsumerSettings
+from kmq_spark.client.producer import Producer, ProducerSettings
+from kmq_spark.client.reading import resolve_group_offsets, topic_reader
+from kmq_spark.client.routing import Partitioner
+from kmq_spark.client.values import to_timestamp
+from kmq_spark.errors import InvalidRequestError
+from kmq_storage import groups, topics
+from kmq_storage.environment import SYSTEM, Environment
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.model import Commit, GroupInfo, TopicInfo
+from kmq_storage.objects.open import open_disk
+
+_DURABILITIES = ("fsync", "os")
+_ASSIGNORS = ("range", "roundrobin", "sticky")
+
+
+def open(
+    url: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    durability: str = "fsync",
+    storage_options: Mapping[str, Any] | None = None,
+    environment: Environment = SYSTEM,
+) -> Store:
+    """Open the store in a folder, at a `file://` or at a `memory://name` URL.
+
+    Args:
+        url: where it is; a relative path is fixed now.
+        create: make the store when it is missing; else NotFoundError.
+        read_only: refuse writes (IllegalStateError) and never change a byte.
+        durability: `fsync`: acknowledged and visible means on disk. `os`: written, which
+            survives `kill -9` but not power loss.
+        storage_options: for stores in buckets; a local store takes none.
+        environment: the source of time, ids and randomness.
+
+    """
+    _check_choice("durability", durability, _DURABILITIES)
+    if storage_options:
+        raise InvalidRequestError(
+            f"storage_options are not used by {os.fspath(url)}: {', '.join(storage_options)}"
+        )
+    disk = open_disk(url, read_only=read_only)
+    identity = open_identity(disk, environment, create=create)
+    return Store(CommitLog(disk, identity, environment, durable=durability == "fsync"))
+
+
+def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidRequestError(
+            f"{option} must be one of {', '.join(choices)}, not {value!r}", option=option
+        )
+
+
+class Store:
+    """One store: everything in it shares one commit log. Safe for any number of threads."""
+
+    def __init__(self, log: CommitLog) -> None:
+        #: The commit log beneath, for code that plans its own reads (the Spark source).
+        self.log = log
+        self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self.log.disk.url
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r})"
+
+    # --- topics -------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        schema: pa.Schema | None = None,
+        retention: float | timedelta | None = None,
+        retention_bytes: int | None = None,
+        cleanup: str = "delete",
+        capacity: int | None = None,
+        max_record_bytes: int = 1_048_576,
+        uniq_window: float | timedelta = 120.0,
+        exist_ok: bool = True,
+    ) -> TopicInfo:
+        """Make a topic; one that exists is kept with its data (KmqWarning if settings differ).
+
+        AlreadyExistsError with `exist_ok=False`, InvalidRequestError for bad names and settings.
+        """
+        if schema is not None:
+            raise InvalidRequestError("typed topics are not supported by this version",
+                                      setting="schema")
+        settings = {
+            "retention": retention, "retention_bytes": retention_bytes, "cleanup": cleanup,
+            "capacity": capacity, "max_record_bytes": max_record_bytes,
+            "uniq_window": uniq_window,
+        }
+        return topics.create_topic(self.log, name, partitions, settings, exist_ok=exist_ok)
+
+    def add_partitions(self, name: str, total: int) -> TopicInfo:
+        """Enlarge a topic to this many partitions; fewer is InvalidRequestError."""
+        return topics.add_partitions(self.log, name, total)
+
+    def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
+        """Change some settings of a topic; unknown ones are InvalidRequestError."""
+        return topics.alter_topic(self.log, name, settings)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; one made later under this name is another topic."""
+        topics.delete_topic(self.log, name)
+
+    def topics(self) -> list[TopicInfo]:
+        """Every topic, by name."""
+        return [topic.info() for _, topic in sorted(self.log.refresh().topics.items())]
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        """One topic; NotFoundError when there is none of this name."""
+        return self.log.refresh().topic(name).info()
+
+    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Start and end (next offset) of each partition."""
+        return self.log.refresh().topic(topic).offsets()
+
+    def offsets_for_time(self, topic: str, when: datetime) -> dict[int, int | None]:
+        """The first offset with a timestamp at or after an instant, per partition, or None."""
+        return topics.offsets_for_time(self.log, topic, to_timestamp(when, "when"))
+
+    # --- groups -------------------------------------------------------------------------
+
+    def groups(self) -> list[GroupInfo]:
+        """Every consumer group, by name."""
+        names = sorted(self.log.refresh().groups)
+        return [groups.describe_group(self.log, name) for name in names]
+
+    def describe_group(self, name: str) -> GroupInfo:
+        """One group; NotFoundError when nobody ever joined or committed."""
+        return groups.describe_group(self.log, name)
+
+    def set_group_offsets(
+        self,
+        name: str,
+        offsets: Mapping[str, Mapping[int, int]] | str | datetime,
+        *,
+        topics: Iterable[str] | None = None,
+    ) -> None:
+        """Set a group's offsets: `{topic: {partition: n}}`, "earliest", "latest" or an instant.
+
+        Words and instants apply to `topics`, or to those that the group has. IllegalStateError
+        with live members, OffsetOutOfRangeError outside the log.
+        """
+        resolved = resolve_group_offsets(self.log, name, offsets, topics)
+        groups.set_group_offsets(self.log, name, resolved)
+
+    def copy_group(self, source: str, target: str) -> None:
+        """Give one group the offsets of another."""
+        groups.copy_group(self.log, source, target)
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group; IllegalStateError with live members."""
+        groups.delete_group(self.log, name)
+
+    # --- reading and writing ------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        *,
+        partitions: Iterable[int] | None = None,
+        start: Mapping[int, int] | datetime | None = None,
+        end: Mapping[int, int] | datetime | None = None,
+        columns: Iterable[str] | None = None,
+        batch_rows: int = 65_536,
+    ) -> pa.RecordBatchReader:
+        """The records of a topic as Arrow, lazily: partitions ascending, no batch crosses two.
+
+        Columns: `key, value` binary, `topic` string, `partition` int32, `offset` int64,
+        `timestamp` timestamp[us, UTC], `headers` list of struct, `properties` map. `start` and
+        `end` are `{partition: offset}` or instants. OffsetOutOfRangeError for a start below the
+        log's; an end beyond it and instants are clipped.
+        """
+        return topic_reader(
+            self.log, topic, partitions, (start, end), columns, batch_rows=batch_rows
+        )
+
+    def commits(self, start: int | None = None) -> Iterator[Commit]:
+        """The commit log itself, from an LSN on: `lsn, time, entries`."""
+        return self.log.commits(1 if start is None else start)
+
+    def producer(
+        self,
+        *,
+        name: str | None = None,
+        linger: float = 0.005,
+        batch_bytes: int = 1_048_576,
+        max_pending_bytes: int = 67_108_864,
+        partitioner: str | Partitioner = "murmur2",
+        transactional_id: str | None = None,
+        durability: str | None = None,
+    ) -> Producer:
+        """A producer; a `name` is its identity across restarts and fences the earlier holder.
+
+        `linger` in seconds, sizes in bytes; `partitioner`: "murmur2" or `(topic, key,
+        partitions) -> int`; `durability` as in `open`, for this producer only.
+        """
+        if transactional_id is not None:
+            raise InvalidRequestError("transactions are not supported by this version",
+                                      option="transactional_id")
+        if durability is not None:
+            _check_choice("durability", durability, _DURABILITIES)
+        durable = self.log.durable if durability is None else durability == "fsync"
+        settings = ProducerSettings(
+            name=name, linger=linger, batch_bytes=batch_bytes,
+            max_pending_bytes=max_pending_bytes, partitioner=partitioner, durable=durable,
+        )
+        producer = Producer(self.log, settings)
+        self._handles.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        group: str | None = None,
+        *,
+        topics: Iterable[str] | str | None = None,
+        pattern: str | None = None,
+        name: str | None = None,
+        auto_offset_reset: str = "earliest",
+        auto_commit: bool = False,
+        max_poll_interval: float = 300.0,
+        session_timeout: float = 45.0,
+        assignor: str = "range",
+    ) -> Consumer:
+        """A consumer, alone or as the member of a group.
+
+        A group has one member at a time: a second one is IllegalStateError, so
+        `max_poll_interval`, `session_timeout` and `assignor` decide nothing yet.
+        """
+        _check_choice("assignor", assignor, _ASSIGNORS)
+        settings = ConsumerSettings(
+            group=group, name=name, auto_offset_reset=auto_offset_reset, auto_commit=auto_commit
+        )
+        consumer = Consumer(self.log, settings)
+        try:
+            if topics is not None or pattern is not None:
+                consumer.subscribe(topics, pattern=pattern)
+        except BaseException:
+            consumer.close()
+            raise
+        self._handles.add(consumer)
+        return consumer
+
+    # --- lifetime -----------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every producer (committing what it holds) and consumer, and the store."""
+        for handle in list(self._handles):
+            handle.close()
+        self.log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+

@@ -1,0 +1,97 @@
+"""What a consumer wants to read, and which partitions that is at the moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from kmq_spark.errors import InvalidRequestError
+from kmq_storage.log.state import StoreState
+
+Partitions = Mapping[str, list[int]]
+Listener = Callable[[dict[str, list[int]]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartition:
+    """One partition of one topic; the id tells a topic from a later one of the same name."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Topics by name or pattern, or partitions by hand; and whom to tell of changes."""
+
+    topics: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    assigned: Mapping[str, tuple[int, ...]] | None = None
+    on_assign: Listener | None = None
+    on_revoke: Listener | None = None
+    on_lost: Listener | None = None
+
+    def resolve(self, state: StoreState) -> list[TopicPartition]:
+        """The partitions that are wanted and exist."""
+        found = []
+        for name in self._names(state):
+            topic = state.find_topic(name)
+            if topic is None:
+                continue
+            numbers = range(topic.partitions) if self.assigned is None else self.assigned[name]
+            found += [TopicPartition(name, number, topic.id) for number in numbers]
+        return found
+
+    def _names(self, state: StoreState) -> Iterable[str]:
+        if self.assigned is not None:
+            return self.assigned
+        if self.pattern is not None:
+            return sorted(filter(self.pattern.search, state.topics))
+        return self.topics
+
+
+def subscription_of(
+    state: StoreState, topics: Iterable[str] | str | None, pattern: str | None,
+    listeners: Mapping[str, Listener | None],
+) -> Subscription:
+    """A checked subscription; NotFoundError for an unknown topic, InvalidRequestError else."""
+    if (topics is None) == (pattern is None):
+        raise InvalidRequestError("name either topics or a pattern")
+    if pattern is not None:
+        return Subscription(pattern=_compiled(pattern), **listeners)
+    names = (topics,) if isinstance(topics, str) else tuple(topics or ())
+    if not names:
+        raise InvalidRequestError("topics is empty: name at least one")
+    for name in names:
+        state.topic(name)
+    return Subscription(topics=tuple(dict.fromkeys(names)), **listeners)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise InvalidRequestError(
+            f"pattern {pattern!r} is not a regular expression: {error}", pattern=pattern
+        ) from error
+
+
+def assignment_of(state: StoreState, partitions: Partitions) -> Subscription:
+    """A checked choice of partitions by hand."""
+    for name, numbers in partitions.items():
+        topic = state.topic(name)
+        for number in numbers:
+            topic.partition(number)
+    return Subscription(assigned={name: tuple(numbers) for name, numbers in partitions.items()})
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition numbers per topic, as users see them."""
+    found: dict[str, list[int]] = {}
+    for each in partitions:
+        found.setdefault(each.topic, []).append(each.partition)
+    return found
+
+

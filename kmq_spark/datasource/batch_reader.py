@@ -1,0 +1,44 @@
+"""`spark.read.format("kmq")`: bounds and tasks on the driver, records on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from kmq_spark.datasource.coverage import bounds_of_batch, check_whole, cover
+from kmq_spark.datasource.data_loss import readable
+from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.options import SourceOptions
+from kmq_spark.datasource.record_batches import read_task
+from kmq_spark.datasource.tasks import Task, plan_tasks
+
+
+class KmqBatchReader(DataSourceReader):
+    """Reads what is in the log when the query is planned."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks of this read; Spark calls it once per load()."""
+        options = self._options
+        state = open_log(options.url, read_only=True).refresh()
+        coverage = cover(state, options)
+        starts, ends = bounds_of_batch(state, options, coverage)
+        if options.ending is None:
+            check_whole(state, coverage)
+        ranges = [
+            readable(each, fail_on_data_loss=options.fail_on_data_loss)
+            for each in coverage.ranges(starts, ends)
+        ]
+        return [*plan_tasks(ranges, options.min_partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task; Spark makes a task of nothing out of an empty list."""
+        if not isinstance(partition, Task):
+            return iter(())
+        return read_task(
+            self._options.url, partition, include_headers=self._options.include_headers
+        )

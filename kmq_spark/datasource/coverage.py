@@ -1,0 +1,171 @@
+"""What a read covers in one state of the store: topics, partitions, and where it may begin."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kmq_spark.datasource.offsets import (
+    EARLIEST,
+    GROUP,
+    LATEST,
+    OFFSET_EARLIEST,
+    OFFSET_LATEST,
+    Bound,
+    Positions,
+)
+from kmq_spark.datasource.options import SourceOptions
+from kmq_spark.datasource.ranges import OffsetRange
+from kmq_spark.datasource.tasks import TopicRange
+from kmq_storage.errors import InvalidRequestError, NotFoundError
+from kmq_storage.log.state import StoreState, Topic
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The covered topics by name, and of each the covered partitions."""
+
+    topics: Mapping[str, Topic]
+    partitions: Mapping[str, Sequence[int]]
+
+    @property
+    def ids(self) -> dict[str, uuid.UUID]:
+        """The ids of the topics, which tell them from later ones of the same name."""
+        return {name: topic.topic_id for name, topic in self.topics.items()}
+
+    def starts(self) -> dict[str, dict[int, int]]:
+        """The first offset that each partition still has."""
+        return self._edges(0)
+
+    def ends(self) -> dict[str, dict[int, int]]:
+        """The next offset that each partition will get."""
+        return self._edges(1)
+
+    def _edges(self, which: int) -> dict[str, dict[int, int]]:
+        edges = {}
+        for name, topic in self.topics.items():
+            offsets = topic.offsets()
+            edges[name] = {p: offsets[p][which] for p in self.partitions[name]}
+        return edges
+
+    def ranges(self, starts: Positions, ends: Positions) -> list[TopicRange]:
+        """What lies between two positions, partition by partition."""
+        return [
+            TopicRange(topic, OffsetRange(name, p, starts[name][p], ends[name][p]))
+            for name, topic in sorted(self.topics.items())
+            for p in self.partitions[name]
+        ]
+
+    def resolve(self, option: str, bound: Bound) -> dict[str, dict[int, int]]:
+        """The offsets a bound means now; InvalidRequestError when it names other partitions."""
+        if bound.word is not None:
+            return self.ends() if bound.word == LATEST else self.starts()
+        self._check_all_named(option, bound.offsets)
+        starts, ends = self.starts(), self.ends()
+        return {
+            topic: {
+                p: {OFFSET_EARLIEST: starts[topic][p], OFFSET_LATEST: ends[topic][p]}.get(n, n)
+                for p, n in named.items()
+            }
+            for topic, named in bound.offsets.items()
+        }
+
+    def _check_all_named(self, option: str, named: Positions) -> None:
+        specified = {topic: sorted(offsets) for topic, offsets in sorted(named.items())}
+        assigned = {name: sorted(self.partitions[name]) for name in sorted(self.topics)}
+        if specified != assigned:
+            raise InvalidRequestError(
+                f"option {option!r} must name every partition (use -1 for latest, -2 for earliest "
+                f"where it doesn't matter): specified {specified}, assigned {assigned}",
+                option=option,
+            )
+
+
+def cover(state: StoreState, options: SourceOptions) -> Coverage:
+    """What the options cover now; NotFoundError for a topic that was named and is not there."""
+    subscription = options.subscription
+    for name in subscription.topics:
+        if state.find_topic(name) is None:
+            if options.fail_on_data_loss:
+                raise NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
+            _log.warning("Topic[%s] doesn't exist (failOnDataLoss=false: read without it)", name)
+    topics = {name: state.topic(name) for name in subscription.matches(state.topics)}
+    partitions = {
+        name: subscription.partitions_of(name, topic.partitions) for name, topic in topics.items()
+    }
+    return Coverage(topics, partitions)
+
+
+def committed_by_group(
+    state: StoreState, group: str, coverage: Coverage
+) -> dict[str, dict[int, int]]:
+    """Where a group continues in the topics that it knows: new partitions from their start."""
+    offsets = state.group_offsets(group)
+    starts = coverage.starts()
+    return {
+        name: {p: offsets[topic.id].get(p, starts[name][p]) for p in coverage.partitions[name]}
+        for name, topic in coverage.topics.items()
+        if topic.id in offsets
+    }
+
+
+def first_of_stream(state: StoreState, options: SourceOptions, coverage: Coverage) -> Positions:
+    """Where a stream without a checkpoint begins: at the group's offsets, or `startingOffsets`."""
+    committed = {}
+    if options.group is not None:
+        committed = committed_by_group(state, options.group, coverage)
+    if committed.keys() == coverage.topics.keys():
+        return committed
+    starting = options.starting or Bound(word=LATEST)
+    return coverage.resolve("startingOffsets", starting) | committed
+
+
+def bounds_of_batch(
+    state: StoreState, options: SourceOptions, coverage: Coverage
+) -> tuple[Positions, Positions]:
+    """Where a batch read begins and ends; InvalidRequestError when the end is before the start."""
+    starting = options.starting or Bound(word=EARLIEST)
+    _refuse_latest(starting)
+    starts = coverage.resolve("startingOffsets", starting)
+    if starting.word == GROUP and options.group is not None:
+        starts |= committed_by_group(state, options.group, coverage)
+    ends = coverage.resolve("endingOffsets", options.ending or Bound(word=LATEST))
+    for topic, offsets in starts.items():
+        for partition, start in offsets.items():
+            end = ends[topic][partition]
+            if start > end:
+                raise InvalidRequestError(
+                    f"{topic}-{partition}: startingOffsets {start} is beyond endingOffsets {end}",
+                    topic=topic,
+                    partition=partition,
+                    start=start,
+                    end=end,
+                )
+    return starts, ends
+
+
+def _refuse_latest(starting: Bound) -> None:
+    at_latest = [
+        f"{topic}-{partition}"
+        for topic, offsets in starting.offsets.items()
+        for partition, offset in offsets.items()
+        if offset == OFFSET_LATEST
+    ]
+    if starting.word == LATEST or at_latest:
+        where = f" for {', '.join(at_latest)}" if at_latest else ""
+        raise InvalidRequestError(
+            f"option 'startingOffsets' is latest{where}: a batch read would be empty, begin at "
+            "'earliest' or at an offset",
+            option="startingOffsets",
+        )
+
+
+def check_whole(state: StoreState, coverage: Coverage) -> None:
+    """A log whose end is damaged must not pass for one that is only shorter."""
+    for topic, partitions in coverage.partitions.items():
+        for partition in partitions:
+            state.check_end(topic, partition)

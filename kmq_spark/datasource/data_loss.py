@@ -1,0 +1,48 @@
+"""Records that should be read and are gone: an error, or a warning with failOnDataLoss=false."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import lru_cache
+
+from kmq_spark.datasource.tasks import TopicRange
+from kmq_storage.errors import DataLossError
+
+_log = logging.getLogger(__name__)
+
+
+def report_loss(message: str, *, fail: bool, **facts: object) -> None:
+    """Raise DataLossError, or log the same words and let the read go on."""
+    if fail:
+        raise DataLossError(
+            f"{message}; set failOnDataLoss=false to go on with what is there", **facts
+        )
+    _warn_once(message)
+
+
+@lru_cache(maxsize=1024)
+def _warn_once(message: str) -> None:
+    """A stream looks several times per second; the log needs to hear of each loss once."""
+    _log.warning("%s (failOnDataLoss=false: reading goes on)", message)
+
+
+def readable(wanted: TopicRange, *, fail_on_data_loss: bool) -> TopicRange:
+    """The part of a range that the log holds; what it doesn't is reported as lost."""
+    offsets = wanted.offsets
+    low, high = wanted.topic.offsets()[offsets.partition]
+    start = min(max(offsets.start, low), high)
+    end = max(min(offsets.end, high), start)
+    if (start, end) == (offsets.start, offsets.end):
+        return wanted
+    report_loss(
+        f"{offsets.topic}-{offsets.partition}: offsets {offsets.start} to {offsets.end} (next) "
+        f"were to be read, the log holds {low} to {high}",
+        fail=fail_on_data_loss,
+        topic=offsets.topic,
+        partition=offsets.partition,
+        start=offsets.start,
+        end=offsets.end,
+        available=(low, high),
+    )
+    return TopicRange(wanted.topic, replace(offsets, start=start, end=end))

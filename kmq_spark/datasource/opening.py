@@ -1,0 +1,28 @@
+"""Opening the commit log of a store in Spark's worker processes.
+
+Spark plans, commits and looks up schemas in workers that it uses again and again. Each keeps
+the logs it opened, so that a micro-batch doesn't replay a log from its beginning.
+"""
+
+from __future__ import annotations
+
+from kmq_storage.environment import SYSTEM
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects.open import open_disk
+
+_opened: dict[tuple[str, bool], CommitLog] = {}
+
+
+def open_log(url: str, *, read_only: bool) -> CommitLog:
+    """The commit log of a store that exists; NotFoundError when there is none."""
+    disk = open_disk(url, read_only=read_only)
+    identity = open_identity(disk, SYSTEM, create=False)
+    key = (disk.url, read_only)
+    known = _opened.get(key)
+    if known is not None and known.identity == identity:
+        return known
+    if known is not None:  # the folder was deleted and holds another store now
+        known.close()
+    log = _opened[key] = CommitLog(disk, identity, SYSTEM)
+    return log

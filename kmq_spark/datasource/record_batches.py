@@ -1,0 +1,119 @@
+"""On the executor: from a task's chunks to record batches of exactly the schema Spark expects.
+
+Columns of stored batches are handed on without copying. What is the same in every row (topic,
+partition) or follows from the row's number (offset) is made here, and small chunks are put
+together: Spark's price per batch is high, a copy of a few rows is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_spark.datasource.schema import CREATE_TIME, arrow_schema
+from kmq_spark.datasource.tasks import Slice, Task
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.objects.open import open_disk
+
+#: Batches below this are put together; Spark is fastest with tens of thousands of rows.
+_BATCH_ROWS = 32_768
+
+#: Unless their bytes are many already.
+_BATCH_BYTES = 8 << 20
+
+
+def read_task(url: str, task: Task, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
+    """The records of a task in order, in Spark's columns."""
+    disk = open_disk(url, read_only=True)
+    try:
+        reader = ChunkReader(disk)
+        pieces = (
+            _spark_batch(batch, part, offset, include_headers)
+            for part in task.slices
+            for batch, offset in _stored_batches(reader, part)
+        )
+        yield from _gathered(pieces)
+    finally:
+        disk.close()
+
+
+def _stored_batches(reader: ChunkReader, part: Slice) -> Iterator[tuple[pa.RecordBatch, int]]:
+    for chunk in part.chunks:
+        batch = reader.read(chunk, part.start, part.end, topic=part.topic, partition=part.partition)
+        yield batch, max(chunk.base_offset, part.start)
+
+
+def _spark_batch(
+    batch: pa.RecordBatch, part: Slice, offset: int, include_headers: bool
+) -> pa.RecordBatch:
+    schema = arrow_schema(include_headers=include_headers)
+    rows = batch.num_rows
+    made: dict[str, Callable[[], pa.Array]] = {
+        "topic": lambda: _texts(part.topic, rows),
+        "partition": lambda: _numbers(part.partition, rows),
+        "offset": lambda: pa.array(np.arange(offset, offset + rows, dtype=np.int64)),
+        "timestampType": lambda: _numbers(CREATE_TIME, rows),
+    }
+    stored = batch.schema.names
+    arrays = [
+        made[field.name]()
+        if field.name in made
+        else _as_type(batch.column(field.name), field.type)
+        if field.name in stored
+        else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    # The item of a list has another name in Spark than in the store; the bytes are the same.
+    return column if column.type == wanted else column.cast(wanted)
+
+
+def _texts(text: str, rows: int) -> pa.Array:
+    return _repeated_text(text, _rounded(rows)).slice(0, rows)
+
+
+def _numbers(number: int, rows: int) -> pa.Array:
+    return _repeated_number(number, _rounded(rows)).slice(0, rows)
+
+
+def _rounded(rows: int) -> int:
+    """A power of two, so that batches of all sizes share few cached columns."""
+    return 1 << max(rows - 1, 0).bit_length()
+
+
+@lru_cache(maxsize=32)
+def _repeated_text(text: str, rows: int) -> pa.Array:
+    data = text.encode()
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data * rows)]
+    return pa.Array.from_buffers(pa.string(), rows, buffers)
+
+
+@lru_cache(maxsize=32)
+def _repeated_number(number: int, rows: int) -> pa.Array:
+    return pa.array(np.full(rows, number, dtype=np.int32))
+
+
+def _gathered(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Larger batches out of small ones, in the same order."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        rows += piece.num_rows
+        size += piece.get_total_buffer_size() if piece.num_rows < _BATCH_ROWS else 0
+        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,96 @@
+"""On the executor: from Spark's record batches to staged files, or to a message if they are small.
+
+Rows are checked, partitioned and laid out by the functions of the Python producer, so a record
+written by Spark is the record that `send_arrow` would have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_spark.client.encoding import rows_of_arrow
+from kmq_spark.client.partitioner import partitions_of
+from kmq_spark.client.routing import Routes, Rows, split
+from kmq_spark.client.sends import check_rows, error_of_row
+from kmq_spark.datasource.sink import Sink, Written
+from kmq_spark.datasource.staged_output import StagedOutput
+from kmq_storage.environment import SYSTEM
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.log.state import StoreState, Topic
+
+_RECORD_COLUMNS = ("value", "key", "partition", "timestamp", "headers")
+
+
+def write_task(
+    sink: Sink, batches: Iterable[pa.RecordBatch], *, task: int, query: str | None = None
+) -> Written:
+    """Store the rows of one task where no reader sees them before the driver's commit."""
+    topics = sink.topics()
+    output = StagedOutput(sink.url)
+    for turn, batch in enumerate(batches, start=task):
+        for topic, records in _by_topic(batch, sink.topic, topics):
+            rows = rows_of_arrow(records, SYSTEM.now_us())
+            routes = _routes(topic, rows, turn)
+            refused = check_rows(topic, rows, routes)
+            if refused is not None:
+                raise error_of_row(topic, rows, routes, int(refused.argmax()))
+            output.add(split(topic, rows, routes))
+    staged, small = output.finish()
+    return Written(staged, small, query)
+
+
+def _by_topic(
+    batch: pa.RecordBatch, chosen: str | None, topics: StoreState
+) -> Iterator[tuple[Topic, pa.RecordBatch]]:
+    if not batch.num_rows:
+        return
+    records = batch.select([name for name in _RECORD_COLUMNS if name in batch.schema.names])
+    _check_headers(records)
+    if chosen is not None:
+        yield topics.topic(chosen), records
+        return
+    names = batch.column("topic")
+    if names.null_count:
+        raise InvalidRequestError(
+            "column 'topic' is null in a row: give every row a topic, or all of them one by "
+            "option 'topic'",
+            column="topic",
+        )
+    encoded = names.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    for code, name in enumerate(encoded.dictionary.to_pylist()):
+        yield topics.topic(name), _having(records, codes == code)
+
+
+def _having(
+    records: pa.RecordBatch, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> pa.RecordBatch:
+    return records if rows.all() else records.filter(pa.array(rows))
+
+
+def _check_headers(records: pa.RecordBatch) -> None:
+    if "headers" not in records.schema.names:
+        return
+    members = records.column("headers").flatten()
+    if members.null_count or members.field("key").null_count:
+        raise InvalidRequestError(
+            "column 'headers' holds a header without a name", column="headers"
+        )
+
+
+def _routes(topic: Topic, rows: Rows, turn: int) -> Routes:
+    """The row's partition if it names one, else by key; keyless rows of a batch stay together."""
+    sticky = turn % topic.partitions
+    decided: Routes = sticky
+    if "key" in rows.batch.schema.names:
+        keys = rows.batch.column("key")
+        decided = partitions_of(keys, topic.partitions)
+        if keys.null_count:
+            keyed = keys.is_valid().to_numpy(zero_copy_only=False)
+            decided = np.where(keyed, decided, sticky).astype(np.int32)
+    if rows.chosen is None:
+        return decided
+    return np.where(rows.chosen >= 0, rows.chosen, decided).astype(np.int32)

@@ -1,0 +1,76 @@
+"""The Spark session of the demo: two cores, no web page, and its log in a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kmq_spark.cli.runtime_checks import check_java
+from kmq_spark.demo.folder import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    # Without it a query that can't be stopped would keep Ctrl-C waiting for ever.
+    "spark.sql.streaming.stopTimeout": "10s",
+}
+
+_DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Delta reads its log with 50 tasks otherwise; there is one small log here.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+def missing_for_spark() -> str | None:
+    """What Spark lacks on this machine and how to get it; None when it can run."""
+    if find_spec("pyspark") is None:
+        return "pyspark isn't installed: pip install 'kmq-spark[spark]'."
+    java = check_java()
+    return None if java.status == "ok" else f"Java: {java.found}. {java.advice}."
+
+
+def start_session(folder: Folder, jars: Sequence[Path] = ()) -> SparkSession:
+    """Start Spark with its output below `folder`, and with Delta where its jars are given."""
+    from pyspark.sql import SparkSession
+
+    # Spark would take the first python3 of the PATH, which may know nothing of kmq.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    settings = {**_SETTINGS, "spark.sql.warehouse.dir": str(folder.path / "warehouse")}
+    if jars:
+        settings |= {**_DELTA_SETTINGS, "spark.jars": ",".join(map(str, jars))}
+    builder = SparkSession.builder.master("local[2]").appName("kmq demo")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _stderr_in(folder.spark_log):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _stderr_in(file: Path) -> Iterator[None]:
+    """Send this process's standard error to a file; a JVM started meanwhile keeps it so for good.
+
+    Its warnings would run through the one line that shows the demo's progress.
+    """
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with file.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)

@@ -1,0 +1,71 @@
+"""The second and the third step done by Spark: a streaming query, then a batch job."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kmq_spark.demo import archive, delays, delta_jars
+from kmq_spark.demo.folder import Folder
+from kmq_spark.demo.session import start_session
+from kmq_spark.demo.steps import DELAYS, FLIGHTS, GROUP
+from kmq_storage.environment import SYSTEM
+from kmq_storage.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class SparkSteps:
+    """A Spark session with the query of `delays` running in it."""
+
+    name = "Spark"
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._format = "parquet"
+        self._spark: SparkSession | None = None
+        self._query: StreamingQuery | None = None
+
+    def start(self) -> None:
+        """Start Spark, and the query in it."""
+        jars = delta_jars.fetch(self._folder.jars) if delta_jars.wanted() else []
+        self._format = "delta" if jars else "parquet"
+        interrupted = signal.getsignal(signal.SIGINT)
+        self._spark = start_session(self._folder, jars)
+        # Spark's own handler talks to the JVM first, and raises something else when it is gone.
+        signal.signal(signal.SIGINT, interrupted)
+        self._query = delays.start_query(
+            self._spark,
+            self._folder.store,
+            source=FLIGHTS,
+            target=DELAYS,
+            group=GROUP,
+            checkpoint=self._folder.checkpoint,
+        )
+
+    def work(self, seconds: float) -> None:
+        """Wait while the query works."""
+        assert self._query is not None
+        SYSTEM.sleep(seconds)
+        if not self._query.isActive:
+            reason = str(self._query.exception()).strip().split("\n")[0]
+            raise UnavailableError(f"The query stopped: {reason} (see {self._folder.spark_log}).")
+
+    def archive(self, path: Path) -> archive.Archive:
+        """End the query, and archive with a batch job."""
+        assert self._query is not None
+        assert self._spark is not None
+        self._query.stop()
+        return archive.write_with_spark(
+            self._spark, self._folder.store, FLIGHTS, path=path, file_format=self._format
+        )
+
+    def close(self) -> None:
+        """Stop the query and Spark."""
+        if self._query is not None:
+            self._query.stop()
+        if self._spark is not None:
+            self._spark.stop()

@@ -1,0 +1,226 @@
+"""The entries of a commit's directory: what a commit changes, kind by kind.
+
+Each entry is a kind, a length and a payload, padded to 8 bytes. Payloads on the hot path
+(records, producers, group offsets, batch ids) are fixed binary; what is rare (topics and
+groups) is JSON. A kind that this version does not know is refused, never skipped: skipping
+it would show a commit in part.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kmq_storage.errors import FormatVersionError
+
+_ENTRY = struct.Struct("<HHI")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsEntry:
+    """One record batch of one partition; positions and sizes in bytes, times in UTC microseconds."""
+
+    topic_id: bytes
+    partition: int
+    rows: int
+    #: The offset of the first row; given when the commit is bound to its LSN.
+    base_offset: int
+    #: Where the Arrow message begins: from the frame's start, or in the staged file.
+    position: int
+    length: int
+    checksum: int
+    #: Which optional columns are there (`format.records`).
+    columns: int
+    min_timestamp: int
+    max_timestamp: int
+    #: Bytes of keys, values, headers and properties.
+    size: int
+    #: The id of the staged file, or empty when the batch is inside the frame.
+    staged: bytes = b""
+
+    kind = 1
+    _layout = struct.Struct("<16sIIQQIIHHIqqQ")
+
+    def payload(self) -> bytes:
+        """The binary form."""
+        return self._layout.pack(
+            self.topic_id, self.partition, self.rows, self.base_offset, self.position,
+            self.length, self.checksum, self.columns, 1 if self.staged else 0, 0,
+            self.min_timestamp, self.max_timestamp, self.size,
+        ) + self.staged
+
+    @classmethod
+    def parse(cls, payload: bytes) -> RecordsEntry:
+        """The entry of a binary form."""
+        (topic_id, partition, rows, base, position, length, check, columns, _, _, low, high,
+         size) = cls._layout.unpack_from(payload)
+        return cls(topic_id, partition, rows, base, position, length, check, columns, low, high,
+                   size, payload[cls._layout.size :])
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerEntry:
+    """Who wrote the commit, so that a retry after an unknown outcome lands once."""
+
+    producer: str
+    epoch: int
+    #: Counts the commits of this producer and epoch, from 0; -1 only opens the epoch.
+    sequence: int
+
+    kind = 2
+    _layout = struct.Struct("<qq")
+
+    def payload(self) -> bytes:
+        """The binary form."""
+        return self._layout.pack(self.epoch, self.sequence) + self.producer.encode()
+
+    @classmethod
+    def parse(cls, payload: bytes) -> ProducerEntry:
+        """The entry of a binary form."""
+        epoch, sequence = cls._layout.unpack_from(payload)
+        return cls(payload[cls._layout.size :].decode(), epoch, sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsetsEntry:
+    """Offsets that a group committed: the next one to read per partition of one topic."""
+
+    group: str
+    #: The generation of the member that commits; -1 from outside (admin, Spark).
+    generation: int
+    topic_id: bytes
+    offsets: tuple[tuple[int, int], ...]
+
+    kind = 3
+    _layout = struct.Struct("<q16sHxxI")
+    _pair = struct.Struct("<IxxxxQ")
+
+    def payload(self) -> bytes:
+        """The binary form."""
+        name = self.group.encode()
+        head = self._layout.pack(self.generation, self.topic_id, len(name), len(self.offsets))
+        return head + b"".join(self._pair.pack(*pair) for pair in self.offsets) + name
+
+    @classmethod
+    def parse(cls, payload: bytes) -> GroupOffsetsEntry:
+        """The entry of a binary form."""
+        generation, topic_id, name_length, count = cls._layout.unpack_from(payload)
+        end = cls._layout.size + count * cls._pair.size
+        pairs = tuple(cls._pair.iter_unpack(payload[cls._layout.size : end]))
+        return cls(payload[end : end + name_length].decode(), generation, topic_id, pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdEntry:
+    """A batch of an application (a Spark query) that is stored with this commit, at most once."""
+
+    application: str
+    version: int
+
+    kind = 4
+    _layout = struct.Struct("<q")
+
+    def payload(self) -> bytes:
+        """The binary form."""
+        return self._layout.pack(self.version) + self.application.encode()
+
+    @classmethod
+    def parse(cls, payload: bytes) -> BatchIdEntry:
+        """The entry of a binary form."""
+        return cls(payload[cls._layout.size :].decode(), *cls._layout.unpack_from(payload))
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    """A topic was created, altered, enlarged or deleted; the whole new definition."""
+
+    topic_id: bytes
+    name: str
+    #: 0 deletes the topic.
+    partitions: int
+    settings: Mapping[str, Any]
+
+    kind = 5
+
+    def payload(self) -> bytes:
+        """The JSON form."""
+        return _json({
+            "id": self.topic_id.hex(), "name": self.name, "partitions": self.partitions,
+            "settings": dict(self.settings),
+        })
+
+    @classmethod
+    def parse(cls, payload: bytes) -> TopicEntry:
+        """The entry of a JSON form."""
+        value = json.loads(payload)
+        return cls(bytes.fromhex(value["id"]), value["name"], value["partitions"], value["settings"])
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEntry:
+    """A member joined a group (a new generation), or the group was deleted (generation 0)."""
+
+    group: str
+    generation: int
+    member: str
+    client: str
+
+    kind = 6
+
+    def payload(self) -> bytes:
+        """The JSON form."""
+        return _json({
+            "group": self.group, "generation": self.generation, "member": self.member,
+            "client": self.client,
+        })
+
+    @classmethod
+    def parse(cls, payload: bytes) -> GroupEntry:
+        """The entry of a JSON form."""
+        value = json.loads(payload)
+        return cls(value["group"], value["generation"], value["member"], value["client"])
+
+
+Entry = RecordsEntry | ProducerEntry | GroupOffsetsEntry | BatchIdEntry | TopicEntry | GroupEntry
+
+_PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
+    RecordsEntry.kind: RecordsEntry.parse,
+    ProducerEntry.kind: ProducerEntry.parse,
+    GroupOffsetsEntry.kind: GroupOffsetsEntry.parse,
+    BatchIdEntry.kind: BatchIdEntry.parse,
+    TopicEntry.kind: TopicEntry.parse,
+    GroupEntry.kind: GroupEntry.parse,
+}
+
+
+def encode_entries(entries: Iterable[Entry]) -> bytes:
+    """The directory of a commit."""
+    parts = []
+    for entry in entries:
+        payload = entry.payload()
+        parts += (_ENTRY.pack(entry.kind, 0, len(payload)), payload, bytes(-len(payload) % 8))
+    return b"".join(parts)
+
+
+def decode_entries(directory: bytes) -> Iterator[Entry]:
+    """The entries of a directory, in order; FormatVersionError for a kind of a newer version."""
+    position = 0
+    while position < len(directory):
+        kind, flags, length = _ENTRY.unpack_from(directory, position)
+        position += _ENTRY.size
+        parser = _PARSERS.get(kind)
+        if parser is None or flags:
+            raise FormatVersionError(
+                f"commit holds an entry of kind {kind} (flags {flags}), which this version of kmq "
+                "does not know; read the store with a newer kmq",
+                kind=kind,
+            )
+        yield parser(directory[position : position + length])
+        position += length + -length % 8

@@ -1,0 +1,168 @@
+"""The frame: how one commit stands on disk and in a bucket.
+
+A frame is a header of 128 bytes, a directory of entries, the record batches that are small
+enough to be inside, and a trailer. Header and directory have a checksum each, every record
+batch has its own in the directory. The header's checksum is seeded with the store's id and
+the header names LSN and the previous commit, so neither bytes of another store nor stale
+bytes of this one pass as the next frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kmq_storage.format.checksum import checksum
+
+MAGIC = b"KMQ1"
+ALIGNMENT = 64
+HEADER_BYTES = 128
+TRAILER_BYTES = 8
+_MAGIC_WORD = int.from_bytes(MAGIC * 2, "little")
+
+# magic, flags, header length, lsn, frame length, time, nonce, previous, durable lsn,
+# entries, directory length, directory checksum, body position
+_HEADER = struct.Struct("<4sHHQQq16sQQIIII")
+_CHECKED_BYTES = HEADER_BYTES - 4
+_UINT32 = struct.Struct("<I")
+_UINT64 = struct.Struct("<Q")
+
+
+class InvalidFrameError(Exception):
+    """Bytes that are not the expected frame; whether that is damage, the log decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """What the header of a frame says; positions and lengths are bytes from the frame's start."""
+
+    lsn: int
+    length: int
+    #: Microseconds since 1970 UTC; never goes back from one commit to the next.
+    time: int
+    nonce: bytes
+    #: The low 64 bits of the previous commit's nonce.
+    previous: int
+    #: The highest LSN that was known to be on disk when this frame was written.
+    durable_lsn: int
+    entries: int
+    directory_length: int
+    directory_checksum: int
+    body_position: int
+
+    @property
+    def chain(self) -> int:
+        """What the next frame must name as its predecessor."""
+        return chain_of(self.nonce)
+
+
+def chain_of(nonce: bytes) -> int:
+    """The low 64 bits of a nonce."""
+    return int.from_bytes(nonce[:8], "little")
+
+
+def align(position: int) -> int:
+    """The next multiple of 64."""
+    return -(-position // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLayout:
+    """Where each record batch of a frame stands, and how long the frame is."""
+
+    body_position: int
+    positions: tuple[int, ...]
+    length: int
+
+
+def layout(directory_length: int, bodies: Sequence[pa.Buffer]) -> BodyLayout:
+    """Place record batches so that the Arrow body inside each message begins at a multiple of 64.
+
+    A reader then maps the buffers without copying. The message's own metadata stands before.
+    """
+    end = body_position = align(HEADER_BYTES + directory_length)
+    positions = []
+    for body in bodies:
+        metadata = message_metadata_bytes(body)
+        position = align(end + metadata) - metadata
+        positions.append(position)
+        end = position + body.size
+    return BodyLayout(body_position, tuple(positions), align(end + TRAILER_BYTES))
+
+
+def message_metadata_bytes(message: pa.Buffer) -> int:
+    """The bytes before the body of an encapsulated Arrow message (continuation, length, metadata)."""
+    return 8 + int.from_bytes(message.slice(4, 4).to_pybytes(), "little")
+
+
+def encode_header(header: FrameHeader, store_seed: int) -> bytes:
+    """The 128 bytes of a header."""
+    fields = _HEADER.pack(
+        MAGIC,
+        0,
+        HEADER_BYTES,
+        header.lsn,
+        header.length,
+        header.time,
+        header.nonce,
+        header.previous,
+        header.durable_lsn,
+        header.entries,
+        header.directory_length,
+        header.directory_checksum,
+        header.body_position,
+    ).ljust(_CHECKED_BYTES, b"\0")
+    return fields + _UINT32.pack(checksum(fields, store_seed))
+
+
+def encode_frame(
+    header: FrameHeader, directory: bytes, placed: BodyLayout, bodies: Sequence[pa.Buffer],
+    store_seed: int,
+) -> list[bytes | pa.Buffer]:
+    """The buffers of a whole frame, in order, paddings included."""
+    buffers: list[bytes | pa.Buffer] = [encode_header(header, store_seed), directory]
+    end = HEADER_BYTES + len(directory)
+    for position, body in zip(placed.positions, bodies, strict=True):
+        buffers += (bytes(position - end), body)
+        end = position + body.size
+    buffers.append(bytes(placed.length - TRAILER_BYTES - end))
+    buffers.append(_UINT64.pack(header.lsn ^ _MAGIC_WORD))
+    return buffers
+
+
+def is_blank(log: pa.Buffer, position: int) -> bool:
+    """Whether nothing was ever written where the next frame would begin."""
+    return position + HEADER_BYTES > log.size or not any(log.slice(position, HEADER_BYTES).to_pybytes())
+
+
+def decode_header(log: pa.Buffer, position: int, store_seed: int) -> FrameHeader:
+    """Read and check the header at a position; InvalidFrameError says what is wrong."""
+    raw = log.slice(position, HEADER_BYTES).to_pybytes()
+    if len(raw) < HEADER_BYTES or raw[:4] != MAGIC:
+        raise InvalidFrameError("no frame begins here")
+    if checksum(raw[:_CHECKED_BYTES], store_seed) != _UINT32.unpack_from(raw, _CHECKED_BYTES)[0]:
+        raise InvalidFrameError("header checksum does not match")
+    (_, flags, header_length, lsn, length, time, nonce, previous, durable, entries,
+     directory_length, directory_checksum, body_position) = _HEADER.unpack_from(raw)
+    if flags or header_length != HEADER_BYTES:
+        raise InvalidFrameError("the frame uses features of a newer format")
+    if position + length > log.size or body_position > length:
+        raise InvalidFrameError("the frame is longer than its file")
+    return FrameHeader(
+        lsn, length, time, nonce, previous, durable, entries, directory_length,
+        directory_checksum, body_position,
+    )
+
+
+def read_directory(log: pa.Buffer, position: int, header: FrameHeader) -> bytes:
+    """The directory of the frame at a position, once it and the trailer prove to be whole."""
+    directory = log.slice(position + HEADER_BYTES, header.directory_length).to_pybytes()
+    if checksum(directory) != header.directory_checksum:
+        raise InvalidFrameError("directory checksum does not match")
+    trailer = log.slice(position + header.length - TRAILER_BYTES, TRAILER_BYTES).to_pybytes()
+    if _UINT64.unpack(trailer)[0] != header.lsn ^ _MAGIC_WORD:
+        raise InvalidFrameError("the frame's end was not written")
+    return directory

@@ -1,0 +1,86 @@
+"""Record batches: their Arrow schemas, and the way to bytes and back.
+
+A stored batch has `timestamp` and `value`, and of `key`, `headers` and `properties` only
+those that some row has; offset, topic and partition are the commit's, not the batch's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.checksum import checksum
+
+KEY, HEADERS, PROPERTIES = 1, 2, 4
+
+TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+PROPERTY_TYPE = pa.struct([
+    ("int", pa.int64()), ("float", pa.float64()), ("text", pa.string()), ("bytes", pa.binary()),
+    ("bool", pa.bool_()),
+])
+PROPERTIES_TYPE = pa.map_(pa.string(), PROPERTY_TYPE)
+
+_FIELDS = (
+    (0, pa.field("timestamp", TIMESTAMP_TYPE)),
+    (KEY, pa.field("key", pa.binary())),
+    (0, pa.field("value", pa.binary())),
+    (HEADERS, pa.field("headers", HEADERS_TYPE)),
+    (PROPERTIES, pa.field("properties", PROPERTIES_TYPE)),
+)
+_FLAG_OF = {field.name: flag for flag, field in _FIELDS}
+
+
+@cache
+def stored_schema(columns: int) -> pa.Schema:
+    """The schema of a stored batch with these optional columns (a sum of KEY, HEADERS, PROPERTIES)."""
+    return pa.schema([field for flag, field in _FIELDS if not flag or flag & columns])
+
+
+def columns_of(schema: pa.Schema) -> int:
+    """Which optional columns a schema has."""
+    return sum(_FLAG_OF[name] for name in schema.names)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """A record batch as bytes, with what the commit's directory says of it."""
+
+    message: pa.Buffer
+    rows: int
+    columns: int
+    checksum: int
+    min_timestamp: int
+    max_timestamp: int
+    size: int
+
+
+def encode_batch(batch: pa.RecordBatch, *, size: int) -> EncodedBatch:
+    """Serialise a batch of the stored schema (rows >= 1) as one Arrow IPC message.
+
+    `size` is the number of bytes of keys, values, headers and properties.
+    """
+    low, high = timestamp_bounds(batch)
+    message = batch.serialize()
+    return EncodedBatch(
+        message, batch.num_rows, columns_of(batch.schema), checksum(message), low, high, size
+    )
+
+
+def timestamp_bounds(batch: pa.RecordBatch) -> tuple[int, int]:
+    """The lowest and highest timestamp of a stored batch, in UTC microseconds."""
+    microseconds = batch.column(0).view(pa.int64()).to_numpy()
+    return int(microseconds.min()), int(microseconds.max())
+
+
+def decode_batch(message: pa.Buffer, columns: int, expected: int, where: str) -> pa.RecordBatch:
+    """The record batch of a message, without copying; CorruptionError when its bytes changed."""
+    if checksum(message) != expected:
+        raise CorruptionError(f"record batch checksum does not match in {where}")
+    try:
+        return pa.ipc.read_record_batch(message, stored_schema(columns))
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptionError(f"record batch can't be decoded in {where}: {error}") from error

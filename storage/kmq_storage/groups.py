@@ -1,0 +1,180 @@
+"""Consumer groups: their offsets, their one live member, and how far they are behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+
+from kmq_storage import paths
+from kmq_storage.errors import IllegalStateError, NotFoundError
+from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import Group, StoreState, Topic, out_of_range
+from kmq_storage.model import GroupInfo, MemberInfo, to_datetime
+from kmq_storage.names import check_name
+
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+class Membership:
+    """The place of a group's one member; a kernel lock frees it when its process dies."""
+
+    def __init__(self, log: CommitLog, group: str, member: str) -> None:
+        self._log = log
+        self._group = check_name("group", group)
+        self._lock = log.disk.open_lock(paths.member_lock(group))
+        if not self._lock.try_acquire():
+            raise IllegalStateError(
+                f"group {group} has a live member already ({self._lock.holder()}); a group has "
+                "one member at a time, close that one first",
+                group=group, holder=self._lock.holder(),
+            )
+        try:
+            self.generation = self._join(member)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _join(self, member: str) -> int:
+        known = self._log.refresh().groups.get(self._group)
+        generation = (known.generation if known else 0) + 1
+        client = f"{socket.gethostname()}-{os.getpid()}"
+        self._log.commit([Unit((GroupEntry(self._group, generation, member, client),))])
+        return generation
+
+    def leave(self) -> None:
+        """Make room for the next member."""
+        self._lock.release()
+
+
+def offset_entries(
+    state: StoreState, group: str, offsets: Offsets, *, generation: int = -1
+) -> tuple[GroupOffsetsEntry, ...]:
+    """The entries that commit these offsets; NotFoundError for an unknown topic or partition."""
+    entries = []
+    for name, by_partition in offsets.items():
+        topic = state.topic(name)
+        for number in by_partition:
+            topic.partition(number)
+        pairs = tuple(sorted(by_partition.items()))
+        entries.append(GroupOffsetsEntry(group, generation, topic.id, pairs))
+    return tuple(entry for entry in entries if entry.offsets)
+
+
+def has_live_member(log: CommitLog, group: str) -> bool:
+    """Whether some process holds the group's place now."""
+    path = paths.member_lock(group)
+    if not log.disk.exists(path) and log.disk.read_only:
+        return False
+    lock = log.disk.open_lock(path)
+    if lock.try_acquire():
+        lock.release()
+        return False
+    return True
+
+
+def _check_idle(log: CommitLog, group: str) -> None:
+    if has_live_member(log, group):
+        raise IllegalStateError(
+            f"group {group} has a live member; close it before changing the group", group=group
+        )
+
+
+def set_group_offsets(log: CommitLog, group: str, offsets: Offsets) -> None:
+    """Set a group's offsets, making the group when it is new.
+
+    IllegalStateError with a live member, OffsetOutOfRangeError outside the log.
+    """
+    check_name("group", group)
+    _check_idle(log, group)
+    entries = offset_entries(log.refresh(), group, offsets)
+    if entries:
+        log.commit([Unit(entries)])
+
+
+def copy_group(log: CommitLog, source: str, target: str) -> None:
+    """Give a group the offsets of another one."""
+    state = log.refresh()
+    _known(state, source)
+    set_group_offsets(log, target, committed_offsets(state, source))
+
+
+def delete_group(log: CommitLog, group: str) -> None:
+    """Forget a group and its offsets."""
+    _check_idle(log, group)
+    log.commit([Unit((GroupEntry(group, 0, "", ""),))])
+
+
+def _known(state: StoreState, group: str) -> Group:
+    found = state.groups.get(group)
+    if found is None:
+        raise NotFoundError(f"Group[{group}] doesn't exist.", group=group)
+    return found
+
+
+def committed_offsets(state: StoreState, group: str) -> dict[str, dict[int, int]]:
+    """What a group committed, by topic name and partition."""
+    found = {}
+    for topic_id, offsets in state.group_offsets(group).items():
+        topic = state.topic_by_id(topic_id)
+        if topic is not None:
+            found[topic.name] = dict(sorted(offsets.items()))
+    return found
+
+
+def describe_group(log: CommitLog, name: str) -> GroupInfo:
+    """A group as it is now; NotFoundError when nobody ever joined or committed."""
+    state = log.refresh()
+    group = _known(state, name)
+    committed = committed_offsets(state, name)
+    topics = {topic: state.topic(topic) for topic in committed}
+    positions = {
+        topic: {number: committed[topic].get(number, start) for number, (start, _) in
+                info.offsets().items()}
+        for topic, info in topics.items()
+    }
+    now = log.environment.now_us()
+    return GroupInfo(
+        name, group.generation, _members(log, name, group, topics.values()), committed,
+        {topic: {n: end for n, (_, end) in info.offsets().items()}
+         for topic, info in topics.items()},
+        {topic: {n: topics[topic].partition(n).end - at for n, at in positions[topic].items()}
+         for topic in topics},
+        {topic: {n: _size_from(topics[topic], n, at) for n, at in positions[topic].items()}
+         for topic in topics},
+        {topic: {n: _age_of(topics[topic], n, at, now) for n, at in positions[topic].items()}
+         for topic in topics},
+    )
+
+
+def _members(log: CommitLog, name: str, group: Group, topics: Iterable[Topic]) -> list[MemberInfo]:
+    if not has_live_member(log, name):
+        return []
+    assignment = {topic.name: list(range(topic.partitions)) for topic in topics}
+    return [MemberInfo(group.member, group.client, assignment, to_datetime(group.joined))]
+
+
+def _size_from(topic: Topic, number: int, offset: int) -> int:
+    chunks = topic.partition(number).chunks
+    assert chunks is not None, "only a reader's state knows where records are"
+    return chunks.size_from(offset)
+
+
+def _age_of(topic: Topic, number: int, offset: int, now: int) -> float:
+    """Seconds since the timestamp of the first record that was not read yet."""
+    part = topic.partition(number)
+    assert part.chunks is not None, "only a reader's state knows where records are"
+    timestamp = part.chunks.timestamp_of(offset) if offset < part.end else None
+    return 0.0 if timestamp is None else max(0.0, (now - timestamp) / 1e6)
+
+
+def check_inside(state: StoreState, offsets: Offsets) -> None:
+    """OffsetOutOfRangeError unless every offset lies in its partition's log."""
+    for name, by_partition in offsets.items():
+        topic = state.topic(name)
+        for number, offset in by_partition.items():
+            part = topic.partition(number)
+            if not part.start <= offset <= part.end:
+                raise out_of_range(name, number, offset, part)

@@ -1,0 +1,44 @@
+"""Every limit and default of the storage layer, with its unit and its reason."""
+
+from __future__ import annotations
+
+#: The on-disk format this version reads and writes.
+FORMAT_VERSION = 1
+
+#: Names become no paths, yet derived names (dead letters, retries) must fit into file names too.
+NAME_LENGTH_MAX = 249
+GROUP_NAME_LENGTH_MAX = 244
+
+#: A log file is mapped whole by every reader, so it stays small against the address space.
+LOG_FILE_BYTES = 64 * 1024 * 1024
+
+#: Disk space is taken in steps of this size ahead of the writer, so that a store of three
+#: records does not occupy a whole log file.
+PREALLOCATE_BYTES = 4 * 1024 * 1024
+
+#: A record batch above this is staged as a file of its own and the commit refers to it.
+INLINE_BATCH_BYTES_MAX = 1024 * 1024
+
+#: The inline batches of one commit together; a commit must also fit into one object of a bucket.
+INLINE_COMMIT_BYTES_MAX = 4 * 1024 * 1024
+
+#: Readers map record batches of at most this many rows, so that a short read touches little.
+BATCH_ROWS_MAX = 65_536
+
+#: And of about this many bytes.
+STAGED_BATCH_BYTES = 8 * 1024 * 1024
+
+PARTITIONS_MAX = 100_000
+RECORD_BYTES_DEFAULT = 1_048_576
+
+#: Larger than any sane record, and small enough that a batch of one stays under 2 GiB.
+RECORD_BYTES_MAX = 512 * 1024 * 1024
+
+#: A writer that can't get the append lock for this long says who holds it (seconds).
+LOCK_TIMEOUT = 10.0
+
+#: Idempotence is kept for this many producers that wrote last; the log decides, not a clock.
+PRODUCERS_REMEMBERED = 10_000
+
+#: A waiting reader looks for itself at least this often (seconds), should a wake-up be lost.
+WAIT_RECHECK = 1.0

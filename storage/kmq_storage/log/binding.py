@@ -1,0 +1,187 @@
+"""Binding: checking a commit against the state it will follow, and giving it its offsets.
+
+Pure: state and units in, entries or an error out. It runs under the append lock on a state
+that has every earlier commit, so what it decides is what every reader will see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from kmq_storage.errors import (
+    AlreadyExistsError,
+    FencedError,
+    IllegalStateError,
+    InvalidRequestError,
+    KmqError,
+    NotFoundError,
+    QueueFullError,
+)
+from kmq_storage.format.entries import (
+    BatchIdEntry,
+    Entry,
+    GroupEntry,
+    GroupOffsetsEntry,
+    ProducerEntry,
+    RecordsEntry,
+    TopicEntry,
+)
+from kmq_storage.log.state import StoreState, Topic, out_of_range
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Entries that are accepted or refused together, and the batches inside the frame."""
+
+    entries: tuple[Entry, ...]
+    #: One Arrow message per RecordsEntry that is not staged, in the same order.
+    bodies: tuple[pa.Buffer, ...] = ()
+
+
+class RefusedError(Exception):
+    """One unit of a commit can't be bound; the others could."""
+
+    def __init__(self, unit: int, cause: KmqError) -> None:
+        super().__init__(str(cause))
+        self.unit = unit
+        self.cause = cause
+
+
+class DuplicateCommitError(Exception):
+    """The same producer sequence or batch id is stored already, in this commit."""
+
+    def __init__(self, lsn: int) -> None:
+        super().__init__(f"already stored in commit {lsn}")
+        self.lsn = lsn
+
+
+def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
+    """The entries of a commit with their offsets; RefusedError or DuplicateCommitError."""
+    binding = _Binding(state)
+    bound: list[Entry] = []
+    for number, unit in enumerate(units):
+        try:
+            bound += [binding.entry(entry) for entry in unit.entries]
+        except KmqError as error:
+            raise RefusedError(number, error) from error
+    return bound
+
+
+class _Binding:
+    """The rules per kind of entry, with the offsets that this commit has given out so far."""
+
+    def __init__(self, state: StoreState) -> None:
+        self._state = state
+        self._ends: dict[tuple[bytes, int], int] = {}
+        self._added: dict[bytes, int] = {}
+
+    def entry(self, entry: Entry) -> Entry:
+        match entry:
+            case RecordsEntry():
+                return self._records(entry)
+            case ProducerEntry():
+                self._producer(entry)
+            case GroupOffsetsEntry():
+                self._group_offsets(entry)
+            case BatchIdEntry():
+                self._batch_id(entry)
+            case TopicEntry():
+                self._topic(entry)
+            case GroupEntry():
+                self._group(entry)
+        return entry
+
+    def _live_topic(self, topic_id: bytes) -> Topic:
+        topic = self._state.topic_by_id(topic_id)
+        if topic is None:
+            raise NotFoundError(f"Topic[{topic_id.hex()}] doesn't exist.", topic_id=topic_id.hex())
+        return topic
+
+    def _records(self, entry: RecordsEntry) -> RecordsEntry:
+        topic = self._live_topic(entry.topic_id)
+        part = topic.partition(entry.partition)
+        self._check_capacity(topic, entry.rows)
+        key = (entry.topic_id, entry.partition)
+        base = self._ends.get(key, part.end)
+        self._ends[key] = base + entry.rows
+        self._added[entry.topic_id] = self._added.get(entry.topic_id, 0) + entry.rows
+        return replace(entry, base_offset=base)
+
+    def _check_capacity(self, topic: Topic, rows: int) -> None:
+        capacity = topic.settings.capacity
+        if capacity is None:
+            return
+        room = capacity - topic.held - self._added.get(topic.id, 0)
+        if rows > room:
+            raise QueueFullError(
+                f"topic {topic.name} is full: it holds {topic.held} of {capacity} records and "
+                f"{rows} more don't fit",
+                topic=topic.name, capacity=capacity, room=max(room, 0), rows=rows,
+            )
+
+    def _producer(self, entry: ProducerEntry) -> None:
+        known = self._state.producers.get(entry.producer)
+        if known is None or known.epoch < entry.epoch:
+            return
+        if known.epoch > entry.epoch:
+            raise FencedError(
+                f"producer {entry.producer} was opened again (epoch {known.epoch}); this one has "
+                f"epoch {entry.epoch} and is finished",
+                producer=entry.producer, epoch=entry.epoch, newer=known.epoch,
+            )
+        if entry.sequence == known.sequence:
+            raise DuplicateCommitError(known.lsn)
+        if entry.sequence < known.sequence:
+            raise IllegalStateError(
+                f"producer {entry.producer} repeats sequence {entry.sequence} after "
+                f"{known.sequence}",
+                producer=entry.producer, sequence=entry.sequence,
+            )
+
+    def _group_offsets(self, entry: GroupOffsetsEntry) -> None:
+        topic = self._live_topic(entry.topic_id)
+        known = self._state.groups.get(entry.group)
+        generation = known.generation if known else 0
+        if entry.generation not in (-1, generation):
+            raise FencedError(
+                f"group {entry.group} is in generation {generation}; this member of generation "
+                f"{entry.generation} lost its partitions",
+                group=entry.group, generation=entry.generation, newer=generation,
+            )
+        for number, offset in entry.offsets:
+            part = topic.partition(number)
+            end = self._ends.get((topic.id, number), part.end)
+            if not part.start <= offset <= end:
+                raise out_of_range(topic.name, number, offset, part)
+
+    def _batch_id(self, entry: BatchIdEntry) -> None:
+        known = self._state.batches.get(entry.application)
+        if known is not None and entry.version <= known[0]:
+            raise DuplicateCommitError(known[1])
+
+    def _topic(self, entry: TopicEntry) -> None:
+        existing = self._state.topics.get(entry.name)
+        if existing is not None and existing.id != entry.topic_id:
+            raise AlreadyExistsError(f"Topic[{entry.name}] exists already.", topic=entry.name)
+        known = self._state.topic_by_id(entry.topic_id)
+        if known is not None and 0 < entry.partitions < known.partitions:
+            raise InvalidRequestError(
+                f"topic {entry.name} has {known.partitions} partitions; partitions only grow, "
+                f"{entry.partitions} is less",
+                topic=entry.name, partitions=entry.partitions,
+            )
+        if known is None and entry.partitions == 0:
+            raise NotFoundError(f"Topic[{entry.name}] doesn't exist.", topic=entry.name)
+
+    def _group(self, entry: GroupEntry) -> None:
+        known = self._state.groups.get(entry.group)
+        if entry.generation == 0 and known is None:
+            raise NotFoundError(f"Group[{entry.group}] doesn't exist.", group=entry.group)
+        if entry.generation and entry.generation != (known.generation if known else 0) + 1:
+            raise FencedError(
+                f"group {entry.group} moved on to generation {known.generation if known else 0}",
+                group=entry.group, generation=entry.generation,
+            )

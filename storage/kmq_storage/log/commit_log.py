@@ -1,0 +1,283 @@
+"""The commit log: append a commit, bring it to disk, see what others committed.
+
+Read `append` first. Expensive work (encoding, checksums of batches) happened before; under
+the append lock a commit is bound to its LSN and offsets, and written with one call.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from kmq_storage import limits, paths
+from kmq_storage.environment import Environment
+from kmq_storage.errors import ClosedError, CorruptionError, IllegalStateError, UnavailableError
+from kmq_storage.format.checksum import checksum
+from kmq_storage.format.entries import Entry, RecordsEntry, encode_entries
+from kmq_storage.format.frame import FrameHeader, chain_of, encode_frame, layout
+from kmq_storage.format.identity import Identity
+from kmq_storage.log.binding import RefusedError, Unit, bind
+from kmq_storage.log.group_sync import GroupSync
+from kmq_storage.log.hint import WORDS, Hint
+from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.locking import held
+from kmq_storage.log.recovery import recover
+from kmq_storage.log.replica import Replica
+from kmq_storage.log.state import StoreState
+from kmq_storage.model import Commit, to_datetime
+from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.fork import reopen_in_child
+
+
+class CommitLog:
+    """One handle on a store's commit log; safe for any number of threads.
+
+    It keeps two replicas: the writer's follows every written commit (it binds the next one),
+    the reader's stops at the last visible one and knows where records are.
+    """
+
+    def __init__(
+        self, disk: Disk, identity: Identity, environment: Environment, *, durable: bool = True
+    ) -> None:
+        self.disk = disk
+        self.identity = identity
+        self.environment = environment
+        self.durable = durable
+        self._open()
+        reopen_in_child(self)
+
+    def _open(self) -> None:
+        disk, identity = self.disk, self.identity
+        words = disk.open_words(paths.HINT, WORDS)
+        self._hint = Hint(words, identity.seed, disk.boot_id())
+        self._append_lock = disk.open_lock(paths.APPEND_LOCK)
+        locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
+        self._sync = GroupSync(self._new_journal(), self._hint, locks, self.environment)
+        self._start_replicas()
+        #: The chains of commits that this handle wrote and did not see on disk yet.
+        self._unsynced: dict[int, int] = {}
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._closed = False
+
+    def after_fork_in_child(self) -> None:
+        """Start over with own descriptors, locks and replicas."""
+        if not self._closed:
+            self._open()
+
+    def _start_replicas(self) -> None:
+        self._losses = self._hint.losses
+        self._writer = Replica(self._new_journal(), indexed=False)
+        self._reader = Replica(self._new_journal(), indexed=True)
+
+    def _new_journal(self) -> Journal:
+        return Journal(self.disk, self.identity, self._hint)
+
+    def append(self, units: Sequence[Unit]) -> Commit:
+        """Write one commit of all units; it is visible to others, but not yet synced.
+
+        RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
+        is stored already; nothing is written then. UnavailableError: disk full or lock held.
+        """
+        self._check_writable()
+        bodies = [body for unit in units for body in unit.bodies]
+        with self._writing, held(self._append_lock, "append", self.environment):
+            self._catch_up()
+            entries = bind(self._writer.state, units)
+            end = self._write(self._writer.cursor, entries, bodies)
+            self._hint.publish_written(end.lsn)
+            self._unsynced[end.lsn] = end.chain or 0
+        return Commit(end.lsn, to_datetime(end.time), tuple(entries))
+
+    def commit(self, units: Sequence[Unit]) -> Commit:
+        """Append one commit and wait until it is as durable as this store was opened for.
+
+        Raises what was wrong with a unit itself, instead of RefusedError.
+        """
+        try:
+            commit = self.append(units)
+        except RefusedError as refused:
+            raise refused.cause from None
+        if self.durable:
+            self.sync(commit.lsn)
+        return commit
+
+    def written_state(self) -> StoreState:
+        """The state with every written commit, to prepare the next one with; it knows no chunks."""
+        self._check_writable()
+        with self._writing, held(self._append_lock, "append", self.environment):
+            self._catch_up()
+            return self._writer.state
+
+    def written_commits(self, start: int) -> Iterator[Commit]:
+        """The written commits from an LSN on, whether they are on disk or not."""
+        for frame in self._frames(start, self._hint.written or 0):
+            yield _commit_of(frame)
+
+    def _check_writable(self) -> None:
+        if self._closed:
+            raise ClosedError("the store is closed")
+        if self.disk.read_only:
+            raise IllegalStateError("the store was opened read-only", url=self.disk.url)
+
+    def _catch_up(self) -> None:
+        """Bring the writer's replica to the end of the log, and make that end clean."""
+        if not self._hint.valid:
+            recover(self._writer.journal, self._hint)
+        if self._hint.losses != self._losses:
+            self._start_replicas()
+        writer, written = self._writer, self._hint.written or 0
+        writer.advance(written)
+        if writer.cursor.lsn > written:
+            # Whole frames of a writer that died before it could show them.
+            self._hint.publish_written(writer.cursor.lsn)
+        broken = writer.state.broken
+        if broken is not None:
+            raise CorruptionError(
+                f"commit {broken.first_lsn} in {broken.file} is damaged ({broken.reason}); nothing "
+                "is written behind it, `repair` cuts the damage out",
+                file=broken.file, lsn=broken.first_lsn,
+            )
+        if writer.journal.has_bytes_at(writer.cursor):
+            writer.journal.cut(writer.cursor)
+
+    def _write(self, cursor: Cursor, entries: list[Entry], bodies: Sequence[pa.Buffer]) -> Cursor:
+        directory_length = len(encode_entries(entries))
+        placed = layout(directory_length, bodies)
+        entries = _placed(entries, placed.positions)
+        directory = encode_entries(entries)
+        nonce = self.environment.new_uuid().bytes
+        header = FrameHeader(
+            cursor.lsn + 1, placed.length, max(self.environment.now_us(), cursor.time + 1), nonce,
+            cursor.chain or 0, self._hint.synced or 0, len(entries), directory_length,
+            checksum(directory), placed.body_position,
+        )
+        seed = self.identity.seed
+        buffers = encode_frame(header, directory, placed, bodies, seed)
+        try:
+            here = self._writer.journal.append(cursor, list(buffers), placed.length)
+        except OSError as error:
+            raise _unavailable(error, self.disk.url) from error
+        end = Cursor(header.lsn, chain_of(nonce), header.time, here.file,
+                     here.position + placed.length)
+        self._writer.applied(end, entries, here.position)
+        return end
+
+    def sync(self, lsn: int) -> None:
+        """Return when the commit with this LSN is on disk; UnavailableError when it was lost."""
+        self._sync.wait_durable(lsn)
+        chain = self._unsynced.pop(lsn, None)
+        if chain is not None and self._hint.losses != self._losses:
+            self._check_survived(lsn, chain)
+
+    def _check_survived(self, lsn: int, chain: int) -> None:
+        """After a failed sync that lost frames: is the commit of this LSN still the one written?"""
+        if not any(frame.header.chain == chain for frame in self._frames(lsn, lsn)):
+            raise UnavailableError(
+                f"the disk of store {self.disk.url} lost commit {lsn} when a sync failed; it is "
+                "not stored, send again", url=self.disk.url, lsn=lsn,
+            )
+
+    def refresh(self) -> StoreState:
+        """The state with every visible commit: what is on disk, or written for `durable=False`."""
+        if self._closed:
+            raise ClosedError("the store is closed")
+        with self._reading:
+            self._make_visible()
+            return self._reader.state
+
+    @property
+    def state(self) -> StoreState:
+        """The state as of the last refresh."""
+        return self._reader.state
+
+    def _make_visible(self) -> None:
+        if not self._hint.valid and not self.disk.read_only:
+            with held(self._append_lock, "append", self.environment):
+                if not self._hint.valid:
+                    recover(self._new_journal(), self._hint)
+        if self._hint.losses != self._losses:
+            with self._writing:
+                self._start_replicas()
+        written = self._hint.written
+        if written is None:  # read-only after a start of the machine: frames prove themselves
+            self._reader.advance(self._hint.mark)
+        elif written > self._reader.cursor.lsn:
+            if self.durable and self.disk.read_only:
+                self._sync.sync_read_only(written)
+            elif self.durable:
+                self._sync.wait_durable(written)
+            self._reader.advance(written, written)
+
+    def wait(
+        self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Sleep until a commit after this LSN is written, at most `timeout` seconds.
+
+        Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
+        `stopped` says so.
+        """
+        deadline = self.environment.monotonic() + timeout
+        while not self._closed:
+            written = self._hint.written
+            if written is None:
+                self.refresh()
+                written = self._hint.written or self._reader.cursor.lsn
+            if written > lsn:
+                return True
+            left = deadline - self.environment.monotonic()
+            if left <= 0 or stopped():
+                return False
+            self._hint.sleep_while_written(lsn, min(left, limits.WAIT_RECHECK))
+        raise ClosedError("the store is closed")
+
+    def wake_waiters(self) -> None:
+        """Have every waiting thread look again, for a close from another thread."""
+        self._hint.wake()
+
+    def commits(self, start: int) -> Iterator[Commit]:
+        """The visible commits from an LSN on."""
+        last = self.refresh().lsn
+        for frame in self._frames(max(start, 1), last):
+            yield _commit_of(frame)
+
+    def _frames(self, first: int, last: int) -> Iterator[StoredFrame]:
+        journal = self._new_journal()
+        cursor = journal.start_of(first)
+        while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
+            cursor = frame.end
+            if cursor.lsn >= first:
+                yield frame
+
+    def close(self) -> None:
+        """Give back files and locks; waiting threads end with ClosedError."""
+        self._closed = True
+        self.wake_waiters()
+
+
+def _commit_of(frame: StoredFrame) -> Commit:
+    return Commit(frame.header.lsn, to_datetime(frame.header.time), tuple(frame.entries()))
+
+
+def _placed(entries: list[Entry], positions: Sequence[int]) -> list[Entry]:
+    """The entries, with the batches inside the frame at their positions."""
+    remaining = iter(positions)
+    return [
+        replace(entry, position=next(remaining))
+        if isinstance(entry, RecordsEntry) and not entry.staged
+        else entry
+        for entry in entries
+    ]
+
+
+def _unavailable(error: OSError, url: str) -> UnavailableError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return UnavailableError(
+            f"the disk of store {url} is full; nothing of this commit is stored, free space and "
+            "send again", url=url, errno=error.errno,
+        )
+    return UnavailableError(f"store {url} can't be written: {error}", url=url, errno=error.errno)

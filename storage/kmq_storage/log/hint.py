@@ -1,0 +1,104 @@
+"""The hint page: how far the log is written and synced, as a speed-up that is never trusted.
+
+Each word carries its own check bits, so garbage reads as "unknown". What a word says only
+ever limits how far a reader looks, or raises an alarm when frames are missing that were
+acknowledged; frames prove themselves.
+"""
+
+from __future__ import annotations
+
+from kmq_storage.format.checksum import checksum
+from kmq_storage.objects.disk import SharedWords
+
+BOOT, WRITTEN, SYNCED, ROLLS, LOSSES = range(5)
+WORDS = 8
+
+_VALUE_BITS = 48
+_VALUE_MASK = (1 << _VALUE_BITS) - 1
+_MIX = 0x9E3779B97F4A7C15
+
+
+class Hint:
+    """Typed access to the words of one store's hint page."""
+
+    def __init__(self, words: SharedWords, seed: int, boot_id: str) -> None:
+        self._words = words
+        self._seed = seed
+        self._boot = checksum(boot_id.encode(), seed) | 1 << 40
+
+    def _sealed(self, value: int) -> int:
+        check = ((value + self._seed) * _MIX >> 32) & 0xFFFF
+        return value | check << _VALUE_BITS
+
+    def _load(self, index: int) -> int | None:
+        word = self._words.load(index)
+        value = word & _VALUE_MASK
+        return value if word == self._sealed(value) else None
+
+    @property
+    def written(self) -> int | None:
+        """The last LSN whose frame is written whole, if this is known for this boot."""
+        return self._load(WRITTEN) if self._words.load(BOOT) == self._boot else None
+
+    @property
+    def synced(self) -> int | None:
+        """The last LSN known to be on disk; also what an earlier boot left here."""
+        return self._load(SYNCED)
+
+    @property
+    def valid(self) -> bool:
+        """Whether a writer of this boot keeps this page up to date."""
+        return self.written is not None and self.synced is not None
+
+    @property
+    def mark(self) -> int:
+        """The last LSN that somebody was told is stored: losing it is damage, not a torn tail."""
+        return max(self.written or 0, self.synced or 0)
+
+    def publish_written(self, lsn: int) -> None:
+        """Show a new frame to readers; called under the append lock."""
+        self._words.store(WRITTEN, self._sealed(lsn))
+        self._words.wake(WRITTEN)
+
+    def publish_synced(self, lsn: int) -> None:
+        """Show how far the log is on disk; called under the sync lock."""
+        self._words.store(SYNCED, self._sealed(lsn))
+        self._words.wake(SYNCED)
+
+    def rebuild(self, lsn: int) -> None:
+        """Start afresh after recovery: everything up to the LSN is written and synced."""
+        self.publish_synced(lsn)
+        self._words.store(WRITTEN, self._sealed(lsn))
+        self._words.store(BOOT, self._boot)
+        self._words.wake(WRITTEN)
+
+    @property
+    def rolls(self) -> int:
+        """Changes whenever the set of log files changes."""
+        return self._words.load(ROLLS)
+
+    def count_roll(self) -> None:
+        """Have every process look at the list of log files again."""
+        self._words.store(ROLLS, (self.rolls + 1) & _VALUE_MASK)
+
+    @property
+    def losses(self) -> int:
+        """Changes whenever written frames were lost to a failed sync."""
+        return self._words.load(LOSSES)
+
+    def count_loss(self) -> None:
+        """Have every waiting writer check that its own frame is still there."""
+        self._words.store(LOSSES, (self.losses + 1) & _VALUE_MASK)
+
+    def wake(self) -> None:
+        """Have everybody who sleeps look again."""
+        self._words.wake(WRITTEN)
+        self._words.wake(SYNCED)
+
+    def sleep_while_written(self, lsn: int, timeout: float) -> None:
+        """Sleep while this is the last written LSN, at most `timeout` seconds."""
+        self._words.wait(WRITTEN, self._sealed(lsn), timeout)
+
+    def sleep_while_synced(self, lsn: int, timeout: float) -> None:
+        """Sleep while this is the last synced LSN, at most `timeout` seconds."""
+        self._words.wait(SYNCED, self._sealed(lsn), timeout)

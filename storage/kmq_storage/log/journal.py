@@ -1,0 +1,251 @@
+"""The files of the commit log: finding the next frame, and writing one.
+
+A journal knows frames and files, nothing of topics. Frame n stands in the log file with the
+greatest first LSN that is not above n; a file ends where its successor begins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kmq_storage import paths
+from kmq_storage.format.checksum import checksum
+from kmq_storage.format.entries import Entry, RecordsEntry, decode_entries
+from kmq_storage.format.frame import (
+    ALIGNMENT,
+    MAGIC,
+    FrameHeader,
+    InvalidFrameError,
+    decode_header,
+    is_blank,
+    read_directory,
+)
+from kmq_storage.format.identity import Identity
+from kmq_storage.log.hint import Hint
+from kmq_storage.objects.disk import Bytes, Disk, LogFile
+
+_SEARCH_STEP = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place between two frames: what was read last, and where the next one begins."""
+
+    lsn: int = 0
+    #: The last frame's chain; None when it is not known and can't be compared.
+    chain: int | None = 0
+    time: int = 0
+    #: The first LSN of the log file.
+    file: int = 1
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFrame:
+    """A frame whose header, directory and trailer are proven; its batches may be not."""
+
+    header: FrameHeader
+    directory: bytes
+    file: int
+    position: int
+
+    @property
+    def end(self) -> Cursor:
+        """The place after this frame."""
+        return Cursor(
+            self.header.lsn, self.header.chain, self.header.time, self.file,
+            self.position + self.header.length,
+        )
+
+    def entries(self) -> list[Entry]:
+        """What the commit changes."""
+        return list(decode_entries(self.directory))
+
+
+class Journal:
+    """The log files of one store, opened once per process and handle."""
+
+    def __init__(self, disk: Disk, identity: Identity, hint: Hint) -> None:
+        self._disk = disk
+        self._seed = identity.seed
+        self._file_bytes = identity.log_file_bytes
+        self._hint = hint
+        self._open_files: dict[int, LogFile] = {}
+        self._contents: dict[int, pa.Buffer] = {}
+        self._first_lsns: list[int] = []
+        self._rolls = -1
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of every log file in bytes."""
+        return self._file_bytes
+
+    def next_frame(self, cursor: Cursor, *, whole: bool = False) -> StoredFrame | None:
+        """The frame after the cursor, or None where the log ends.
+
+        InvalidFrameError when something else stands there. With `whole` the record batches
+        inside the frame are verified too.
+        """
+        here = self.locate(cursor)
+        log = self._log(here.file)
+        if log is None or is_blank(log, here.position):
+            return None
+        header = decode_header(log, here.position, self._seed)
+        if header.lsn != cursor.lsn + 1 or cursor.chain not in (None, header.previous):
+            raise InvalidFrameError("the frame does not follow its predecessor")
+        frame = StoredFrame(header, read_directory(log, here.position, header), here.file,
+                            here.position)
+        if whole:
+            self.verify_batches(frame)
+        return frame
+
+    def has_bytes_at(self, cursor: Cursor) -> bool:
+        """Whether something stands where the next frame will be written."""
+        here = self.locate(cursor)
+        log = self._log(here.file)
+        return log is not None and not is_blank(log, here.position)
+
+    def verify_batches(self, frame: StoredFrame) -> None:
+        """Check the record batches inside a frame; InvalidFrameError when one is not whole."""
+        log = self._contents[frame.file]
+        for entry in frame.entries():
+            if isinstance(entry, RecordsEntry) and not entry.staged:
+                batch = log.slice(frame.position + entry.position, entry.length)
+                if checksum(batch) != entry.checksum:
+                    raise InvalidFrameError("record batch checksum does not match")
+
+    def locate(self, cursor: Cursor) -> Cursor:
+        """The same place, in the file where the next frame really stands."""
+        if self._hint.rolls != self._rolls:
+            self._look_again()
+        index = bisect_right(self._first_lsns, cursor.lsn + 1) - 1
+        file = self._first_lsns[index] if index >= 0 else cursor.file
+        if file == cursor.file:
+            return cursor
+        return Cursor(cursor.lsn, cursor.chain, cursor.time, file, 0)
+
+    def _look_again(self) -> None:
+        """Forget files that were replaced, and list those that are there now."""
+        self._rolls = self._hint.rolls
+        names = self._disk.list(paths.LOG_FOLDER)
+        found = sorted(lsn for lsn in map(paths.try_first_lsn, names) if lsn is not None)
+        self._open_files.clear()
+        self._contents.clear()
+        self._first_lsns = found
+
+    def _log(self, file: int) -> pa.Buffer | None:
+        if file not in self._contents and not self._open(file, create=False):
+            return None
+        return self._contents[file]
+
+    def _open(self, file: int, *, create: bool) -> LogFile | None:
+        if file not in self._open_files:
+            try:
+                opened = self._disk.open_log(paths.log_file(file), self._file_bytes, create=create)
+            except FileNotFoundError:
+                return None
+            self._open_files[file] = opened
+            self._contents[file] = opened.contents()
+        return self._open_files[file]
+
+    def append(self, cursor: Cursor, buffers: list[Bytes], length: int) -> Cursor:
+        """Write a frame at the cursor, in a new file when it doesn't fit; where it was written.
+
+        Only under the append lock.
+        """
+        here = self.locate(cursor)
+        if here.position + length > self._file_bytes or (log := self._open_at(here)) is None:
+            here = Cursor(cursor.lsn, cursor.chain, cursor.time, cursor.lsn + 1, 0)
+            log = self._roll_to(here.file)
+        log.write_at(here.position, buffers)
+        return here
+
+    def _open_at(self, here: Cursor) -> LogFile | None:
+        return self._open(here.file, create=False)
+
+    def _roll_to(self, file: int) -> LogFile:
+        self._disk.open_log(paths.log_file(file), self._file_bytes, create=True)
+        self._hint.count_roll()
+        self._look_again()
+        opened = self._open(file, create=False)
+        assert opened is not None, "the log file was just created"
+        return opened
+
+    def cut(self, cursor: Cursor) -> None:
+        """Overwrite a torn tail with zeros, so that the log ends at the cursor."""
+        here = self.locate(cursor)
+        log = self._open(here.file, create=False)
+        if log is not None:
+            log.clear_from(here.position)
+
+    def sync(self, first: int, last: int) -> None:
+        """Bring the frames with these LSNs to disk (both included)."""
+        if self._hint.rolls != self._rolls:
+            self._look_again()
+        start = max(bisect_right(self._first_lsns, first) - 1, 0)
+        for file in self._first_lsns[start:]:
+            if file <= last and (log := self._open(file, create=False)) is not None:
+                log.sync()
+
+    def start_of(self, lsn: int) -> Cursor:
+        """A cursor from which the frame with this LSN is reached by going on."""
+        here = self.locate(Cursor(lsn - 1, None))
+        return Cursor(here.file - 1, None if here.file > 1 else 0, 0, here.file, 0)
+
+    def raw(self, frame: StoredFrame) -> pa.Buffer:
+        """All bytes of a frame."""
+        return self._contents[frame.file].slice(frame.position, frame.header.length)
+
+    def replace_from(self, cursor: Cursor, frames: list[bytes]) -> None:
+        """Write whole frames into a fresh file in place of all files after the cursor, synced.
+
+        For a file whose sync failed: it is never synced again. Only under both locks.
+        """
+        doomed = [first for first in self._first_lsns if first > cursor.lsn + 1]
+        fresh = self._disk.replace_log(paths.log_file(cursor.lsn + 1), self._file_bytes)
+        if frames:
+            fresh.write_at(0, list(frames))
+        fresh.sync()
+        for first in doomed:
+            self._disk.remove(paths.log_file(first))
+        self._hint.count_roll()
+        self._look_again()
+
+    def try_resync(self, cursor: Cursor) -> tuple[Cursor, StoredFrame] | None:
+        """Beyond a damaged frame: the next place where a later frame proves itself, or None."""
+        here = self.locate(cursor)
+        for file in [here.file, *(f for f in self._first_lsns if f > here.file)]:
+            log = self._log(file)
+            start = here.position + ALIGNMENT if file == here.file else 0
+            found = None if log is None else self._search(log, file, start, cursor.lsn + 2)
+            if found is not None:
+                before = Cursor(found.header.lsn - 1, found.header.previous, 0, file,
+                                found.position)
+                return before, found
+        return None
+
+    def _search(self, log: pa.Buffer, file: int, start: int, lsn: int) -> StoredFrame | None:
+        for position in _magic_positions(log, start):
+            try:
+                header = decode_header(log, position, self._seed)
+                if header.lsn >= lsn:
+                    directory = read_directory(log, position, header)
+                    return StoredFrame(header, directory, file, position)
+            except InvalidFrameError:
+                continue
+        return None
+
+
+def _magic_positions(log: pa.Buffer, start: int) -> Iterator[int]:
+    """Every aligned position that looks like the begin of a frame."""
+    for base in range(start - start % _SEARCH_STEP, log.size, _SEARCH_STEP):
+        window = log.slice(base, min(_SEARCH_STEP, log.size - base)).to_pybytes()
+        found = window.find(MAGIC, max(start - base, 0))
+        while found >= 0:
+            if found % ALIGNMENT == 0:
+                yield base + found
+            found = window.find(MAGIC, found + 1)

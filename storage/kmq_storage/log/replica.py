@@ -1,0 +1,65 @@
+"""A replica: the state of the store, brought up to date by reading frames in order."""
+
+from __future__ import annotations
+
+from kmq_storage import paths
+from kmq_storage.format.entries import Entry
+from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.state import StoreState
+from kmq_storage.model import Damage
+
+
+class Replica:
+    """A state and the place in the log up to which it has read."""
+
+    def __init__(self, journal: Journal, *, indexed: bool) -> None:
+        self.journal = journal
+        self.state = StoreState(indexed=indexed)
+        self.cursor = Cursor()
+
+    def advance(self, proven: int, limit: int | None = None) -> None:
+        """Read frames up to an LSN (`limit`, None for all there are).
+
+        Up to `proven` they were acknowledged: there a missing or bad frame is damage. Beyond
+        it, frames are verified whole, and the first that isn't ends the log.
+        """
+        while limit is None or self.cursor.lsn < limit:
+            acknowledged = self.cursor.lsn < proven
+            try:
+                frame = self.journal.next_frame(self.cursor, whole=not acknowledged)
+                reason = "frames are missing"
+            except InvalidFrameError as error:
+                frame, reason = None, str(error)
+            if frame is not None:
+                self._apply(frame)
+            elif not (acknowledged and self._pass_over(reason)):
+                return
+
+    def _apply(self, frame: StoredFrame) -> None:
+        header = frame.header
+        file = paths.log_file(frame.file)
+        self.state.apply(
+            header.lsn, header.time, frame.entries(), file=file, position=frame.position
+        )
+        self.cursor = frame.end
+
+    def applied(self, end: Cursor, entries: list[Entry], position: int) -> None:
+        """Take over a commit that this process wrote itself, without reading it back."""
+        self.state.apply(
+            end.lsn, end.time, entries, file=paths.log_file(end.file), position=position
+        )
+        self.cursor = end
+
+    def _pass_over(self, reason: str) -> bool:
+        """Go on behind a damaged frame, when a later one proves itself."""
+        file = paths.log_file(self.journal.locate(self.cursor).file)
+        found = self.journal.try_resync(self.cursor)
+        if found is None:
+            first = self.cursor.lsn + 1
+            self.state.broken = Damage(file, reason, first, first)
+            return False
+        before, frame = found
+        self.state.damage.append(Damage(file, reason, self.cursor.lsn + 1, frame.header.lsn - 1))
+        self.cursor = before
+        return True

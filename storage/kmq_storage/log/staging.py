@@ -1,0 +1,130 @@
+"""From record batches to what a commit says of them: inside the frame, or staged in a file.
+
+A staged file is an Arrow IPC file of one partition; any Arrow tool opens it. Until a commit
+names it, nobody reads it, so a task that failed leaves nothing visible.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kmq_storage import limits, paths
+from kmq_storage.format.checksum import checksum
+from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.records import columns_of, encode_batch, timestamp_bounds
+from kmq_storage.objects.disk import Disk
+
+_FILE_MAGIC_BYTES = 8
+_CONTINUATION = b"\xff\xff\xff\xff"
+#: The footer repeats the schema and has 24 bytes per batch; this much is enough for both.
+_FOOTER_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SizedBatch:
+    """A record batch of the stored schema, and its bytes of keys, values, headers, properties."""
+
+    batch: pa.RecordBatch
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecords:
+    """Record batches of one partition, in order, all with the same columns."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    batches: tuple[SizedBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Entries of a commit, and the messages that go inside its frame."""
+
+    entries: tuple[RecordsEntry, ...]
+    bodies: tuple[pa.Buffer, ...] = ()
+
+
+class Stager:
+    """Decides where record batches go, and writes the files of those that are large."""
+
+    def __init__(
+        self, disk: Disk, new_uuid: Callable[[], uuid.UUID], *, sync: bool,
+        inline_bytes_max: int = limits.INLINE_BATCH_BYTES_MAX,
+    ) -> None:
+        self._disk = disk
+        self._new_uuid = new_uuid
+        self._sync = sync
+        self._inline_bytes_max = inline_bytes_max
+
+    def place(self, records: PartitionRecords, *, room: int) -> Placed:
+        """Inside the frame while the batches are small and fit into `room` bytes; else staged."""
+        small = min(self._inline_bytes_max, room)
+        if sum(pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches) > small:
+            return Placed(tuple(self.stage(records)))
+        encoded = [encode_batch(sized.batch, size=sized.size) for sized in records.batches]
+        entries = [
+            RecordsEntry(
+                records.topic_id, records.partition, batch.rows, -1, 0, batch.message.size,
+                batch.checksum, batch.columns, batch.min_timestamp, batch.max_timestamp,
+                batch.size,
+            )
+            for batch in encoded
+        ]
+        return Placed(tuple(entries), tuple(batch.message for batch in encoded))
+
+    def stage(self, records: PartitionRecords) -> list[RecordsEntry]:
+        """Write one file, and return the entries with which a commit refers to it."""
+        file_id = self._new_uuid().bytes
+        contents, spans = _arrow_file(records)
+        self._disk.stage(paths.staged_file(file_id), [contents], sync=self._sync)
+        return [
+            _staged_entry(records, sized, file_id, contents, span)
+            for sized, span in zip(records.batches, spans, strict=True)
+        ]
+
+
+def _staged_entry(
+    records: PartitionRecords, sized: SizedBatch, file_id: bytes, contents: pa.Buffer,
+    span: tuple[int, int],
+) -> RecordsEntry:
+    position, length = span
+    low, high = timestamp_bounds(sized.batch)
+    return RecordsEntry(
+        records.topic_id, records.partition, sized.batch.num_rows, -1, position, length,
+        checksum(contents.slice(position, length)), columns_of(sized.batch.schema), low, high,
+        sized.size, file_id,
+    )
+
+
+def _arrow_file(records: PartitionRecords) -> tuple[pa.Buffer, list[tuple[int, int]]]:
+    """An Arrow IPC file of the batches, and where each message stands (position, length)."""
+    schema = records.batches[0].batch.schema.with_metadata({
+        "kmq.format": str(limits.FORMAT_VERSION),
+        "kmq.topic": records.topic,
+        "kmq.partition": str(records.partition),
+    })
+    lengths = [pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches]
+    schema_bytes = schema.serialize().size
+    space = 2 * schema_bytes + sum(lengths) + 32 * len(lengths) + _FOOTER_BYTES
+    target = pa.allocate_buffer(space)
+    sink = pa.FixedSizeBufferWriter(target)
+    with pa.ipc.new_file(sink, schema) as writer:
+        for sized in records.batches:
+            writer.write_batch(sized.batch)
+    contents = target.slice(0, sink.tell())
+    return contents, _spans(contents, _FILE_MAGIC_BYTES + schema_bytes, lengths)
+
+
+def _spans(contents: pa.Buffer, first: int, lengths: Sequence[int]) -> list[tuple[int, int]]:
+    spans = []
+    for length in lengths:
+        assert contents.slice(first, 4).to_pybytes() == _CONTINUATION, "an Arrow message begins"
+        spans.append((first, length))
+        first += length
+    return spans

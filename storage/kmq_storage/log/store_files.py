@@ -1,0 +1,37 @@
+"""Opening a store: reading or creating `kmq.json` and the folders around the log."""
+
+from __future__ import annotations
+
+from kmq_storage import limits, paths
+from kmq_storage.environment import Environment
+from kmq_storage.errors import InvalidRequestError, NotFoundError, UnavailableError
+from kmq_storage.format.identity import Identity, decode_identity, encode_identity
+from kmq_storage.objects.disk import Disk
+
+
+def open_identity(
+    disk: Disk, environment: Environment, *, create: bool,
+    log_file_bytes: int = limits.LOG_FILE_BYTES,
+) -> Identity:
+    """The identity of the store on this disk; a new one when `create` allows it.
+
+    NotFoundError when there is no store, InvalidRequestError when a file is in the way,
+    FormatVersionError when a newer kmq wrote it.
+    """
+    try:
+        if not disk.exists(paths.STORE_FILE):
+            if not create or disk.read_only:
+                raise NotFoundError(f"Store[{disk.url}] doesn't exist.", url=disk.url)
+            identity = Identity(environment.new_uuid(), log_file_bytes)
+            disk.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True)
+        return decode_identity(disk.read(paths.STORE_FILE), disk.url)
+    except (NotADirectoryError, FileExistsError) as error:
+        raise InvalidRequestError(
+            f"store {disk.url} is a file, not a folder", url=disk.url
+        ) from error
+    except PermissionError as error:
+        raise UnavailableError(
+            f"store {disk.url} can't be opened: no permission for {error.filename}", url=disk.url
+        ) from error
+    except OSError as error:
+        raise UnavailableError(f"store {disk.url} can't be opened: {error}", url=disk.url) from error

@@ -1,0 +1,136 @@
+"""The values that the layers hand to each other and to the user."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kmq_storage import limits
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_datetime(microseconds: int) -> datetime:
+    """The instant of UTC microseconds."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def to_microseconds(when: datetime) -> int:
+    """UTC microseconds of an aware datetime, exactly."""
+    return (when - _EPOCH) // _MICROSECOND
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How a topic keeps its records."""
+
+    #: Seconds that a record is kept at least, counted from its commit; None keeps for ever.
+    retention: float | None = None
+    #: Bytes that a partition keeps at least; None keeps everything.
+    retention_bytes: int | None = None
+    #: `delete` drops old records, `compact` keeps the newest of each key.
+    cleanup: str = "delete"
+    #: Records held over all partitions; None has no limit.
+    capacity: int | None = None
+    #: Bytes of key, value, headers and properties of one record.
+    max_record_bytes: int = limits.RECORD_BYTES_DEFAULT
+    #: Seconds in which a second record with the same `uniq` is not stored.
+    uniq_window: float = 120.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as a JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as it is now."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: int
+    settings: TopicSettings
+    #: Start and end (next offset) of each partition.
+    offsets: Mapping[int, tuple[int, int]]
+    rows: int
+    #: Bytes of keys, values, headers and properties.
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberInfo:
+    """A live member of a consumer group."""
+
+    name: str
+    client: str
+    assignment: Mapping[str, list[int]]
+    joined: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group as it is now; the mappings go by topic, then partition."""
+
+    name: str
+    generation: int
+    members: list[MemberInfo]
+    committed: Mapping[str, Mapping[int, int]]
+    end: Mapping[str, Mapping[int, int]]
+    lag: Mapping[str, Mapping[int, int]]
+    lag_bytes: Mapping[str, Mapping[int, int]]
+    lag_seconds: Mapping[str, Mapping[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where bytes stand: a file below the store, the first byte, and how many."""
+
+    file: str
+    position: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One stored record batch of a partition: all that a reader needs to find and prove it."""
+
+    base_offset: int
+    rows: int
+    location: Location
+    checksum: int
+    #: Which optional columns are there (`format.records`).
+    columns: int
+    #: UTC microseconds.
+    min_timestamp: int
+    max_timestamp: int
+    #: Bytes of keys, values, headers and properties.
+    size: int
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last row."""
+        return self.base_offset + self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A place in the log that can't be read, and what it held as far as is known."""
+
+    file: str
+    reason: str
+    first_lsn: int
+    last_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One atomic change of the store."""
+
+    lsn: int
+    #: When it was written, by the writer's clock, never before its predecessor.
+    time: datetime
+    entries: tuple[Any, ...] = field(repr=False)

@@ -1,0 +1,36 @@
+"""Rules for names of topics, queues, groups and producers: names are data, never paths."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from kmq_storage import limits
+from kmq_storage.errors import InvalidRequestError
+
+_ALLOWED = re.compile(r"[A-Za-z0-9._%-]+\Z")
+
+
+def check_name(kind: str, name: object) -> str:
+    """Return the name, or raise InvalidRequestError saying which rule it breaks."""
+    longest = limits.GROUP_NAME_LENGTH_MAX if kind in ("group", "queue") else limits.NAME_LENGTH_MAX
+    if not isinstance(name, str):
+        raise InvalidRequestError(f"{kind} name must be text, not {type(name).__name__}", kind=kind)
+    if not 1 <= len(name) <= longest:
+        raise InvalidRequestError(
+            f"{kind} name has {len(name)} characters; 1 to {longest} are allowed", name=name[:300]
+        )
+    if name in (".", "..") or not _ALLOWED.match(name):
+        raise InvalidRequestError(
+            f"{kind} name {name!r} is not allowed: use letters, digits and . _ % - "
+            "(and not '.' or '..')",
+            name=name,
+        )
+    return name
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint ' (did you mean ...?)', or nothing when no known word is near."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""

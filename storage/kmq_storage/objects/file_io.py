@@ -1,0 +1,49 @@
+"""System calls on files, with the loops and fallbacks that each of them needs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from kmq_storage.objects.disk import Bytes
+
+#: IOV_MAX on Linux; more buffers than this go in several calls.
+_BUFFERS_PER_CALL = 1024
+
+
+def write_all(fd: int, position: int, buffers: Sequence[Bytes]) -> None:
+    """Write all buffers one after another at the position, however often the kernel stops short."""
+    views = [memoryview(buffer).cast("B") for buffer in buffers]
+    views = [view for view in views if len(view)]
+    while views:
+        written = os.pwritev(fd, views[:_BUFFERS_PER_CALL], position)
+        if written == 0:
+            raise OSError(errno.EIO, "the file system wrote nothing")
+        position += written
+        while views and written >= len(views[0]):
+            written -= len(views.pop(0))
+        if written:
+            views[0] = views[0][written:]
+
+
+def allocate(fd: int, position: int, length: int) -> None:
+    """Take disk space ahead of a write, so that a full disk shows before a commit is half written."""
+    if sys.platform != "linux":
+        return
+    try:
+        os.posix_fallocate(fd, position, length)
+    except OSError as error:
+        # A file system that can't reserve space (EOPNOTSUPP) still may write.
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            raise
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable: a linked or renamed file is lost without it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

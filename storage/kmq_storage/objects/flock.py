@@ -1,0 +1,78 @@
+"""A kernel lock on a file: freed by the kernel when its holder dies, even by `kill -9`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from kmq_storage.objects.fork import reopen_in_child
+
+_LOCK_TABLE = Path("/proc/locks")
+
+
+class FileLock:
+    """flock on a file that is never replaced, with one descriptor per process.
+
+    A thread lock stands before it: flock does not keep two threads with one descriptor apart.
+    """
+
+    def __init__(self, path: str, *, read_only: bool) -> None:
+        self._file_name = path
+        self._read_only = read_only
+        self._threads = threading.Lock()
+        self._fd = -1
+        reopen_in_child(self)
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free."""
+        if not self._threads.acquire(blocking=False):
+            return False
+        try:
+            fcntl.flock(self._open(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._threads.release()
+            return False
+        except BaseException:
+            self._threads.release()
+            raise
+        return True
+
+    def _open(self) -> int:
+        if self._fd < 0:
+            flags = os.O_RDONLY if self._read_only else os.O_RDWR | os.O_CREAT
+            if not self._read_only:
+                os.makedirs(os.path.dirname(self._file_name), mode=0o700, exist_ok=True)
+            self._fd = os.open(self._file_name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        return self._fd
+
+    def release(self) -> None:
+        """Give the lock back."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._threads.release()
+
+    def holder(self) -> str:
+        """The process that holds the lock, from the kernel's table of locks."""
+        with suppress(OSError):
+            ending = f":{os.stat(self._file_name).st_ino}"
+            for line in _LOCK_TABLE.read_text().splitlines():
+                fields = line.split()
+                if "FLOCK" in fields and fields[5].endswith(ending):
+                    return f"process {fields[4]}"
+        return "another process"
+
+    def after_fork_in_child(self) -> None:
+        """Leave the parent's descriptor alone: a lock taken through it would be shared."""
+        self._threads = threading.Lock()
+        self._close()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            with suppress(OSError):
+                os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self._close()

@@ -1,0 +1,160 @@
+"""A store in a folder of a local disk.
+
+Files appear by temp file, fsync, link and fsync of the folder, because fsspec's local
+create-if-absent lets two writers win and `open("xb")` shows half files to readers.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from kmq_storage import limits
+from kmq_storage.objects.disk import Bytes, SharedWords
+from kmq_storage.objects.file_io import allocate, sync_folder, write_all
+from kmq_storage.objects.flock import FileLock
+from kmq_storage.objects.mapped_log import MappedLogFile
+from kmq_storage.objects.mapped_words import MappedWords
+from kmq_storage.objects.memory import MemoryWords
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class LocalDisk:
+    """A folder on a local file system."""
+
+    def __init__(self, root: Path, *, read_only: bool = False) -> None:
+        self.root = root
+        self.url = str(root)
+        self.read_only = read_only
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self.url, path)
+
+    def exists(self, path: str) -> bool:
+        """Whether the file is there."""
+        return os.path.exists(self._path(path))
+
+    def list(self, folder: str) -> list[str]:
+        """The bare names in a folder, sorted; none when the folder is missing."""
+        try:
+            return sorted(os.listdir(self._path(folder)))
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes:
+        """A whole small file."""
+        with open(self._path(path), "rb") as file:
+            return file.read()
+
+    def map(self, path: str) -> pa.Buffer:
+        """A whole file without copying; only a log file may still change, in place."""
+        fd = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            return pa.py_buffer(mmap.mmap(fd, size, prot=mmap.PROT_READ)) if size else pa.py_buffer(b"")
+        finally:
+            os.close(fd)
+
+    def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
+        """Create a file whole or not at all; False when the name is taken."""
+        target = self._path(path)
+        folder = os.path.dirname(target)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        fd, temporary = tempfile.mkstemp(suffix=".tmp", dir=folder)
+        try:
+            _fill(fd, buffers, sync=sync)
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)
+        if sync:
+            sync_folder(folder)
+        return True
+
+    def stage(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> None:
+        """Create a file under a name nobody else uses and nobody reads before a commit names it."""
+        target = self._path(path)
+        folder = os.path.dirname(target)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _fill(fd, buffers, sync=sync)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(target)
+            raise
+        if sync:
+            sync_folder(folder)
+
+    def open_log(self, path: str, size: int, *, create: bool) -> MappedLogFile:
+        """Open a log file, or create it with this size if it is missing."""
+        target = self._path(path)
+        if create and not os.path.exists(target):
+            self._create_log(target, size)
+        return MappedLogFile(target, read_only=self.read_only)
+
+    def replace_log(self, path: str, size: int) -> MappedLogFile:
+        """An empty log file in place of whatever had this name; old handles keep the old bytes."""
+        target = self._path(path)
+        self._create_log(target, size)
+        return MappedLogFile(target, read_only=False)
+
+    def _create_log(self, target: str, size: int) -> None:
+        folder = os.path.dirname(target)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        temporary = f"{target}.tmp"  # only the holder of the append lock creates log files
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(fd, size)
+            allocate(fd, 0, min(size, limits.PREALLOCATE_BYTES))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, target)
+        sync_folder(folder)
+
+    def boot_id(self) -> str:
+        """Differs after every start of the machine: what was only in memory is gone then."""
+        with suppress(OSError):
+            return _BOOT_ID.read_text().strip()
+        return ""
+
+    def open_words(self, path: str, count: int) -> SharedWords:
+        """Open or create a page of shared words; zeros when new."""
+        if self.read_only and not self.exists(path):
+            return MemoryWords(count)  # nobody of this boot wrote: the page would say nothing
+        return MappedWords(self._path(path), count, read_only=self.read_only)
+
+    def open_lock(self, path: str) -> FileLock:
+        """Open or create a lock."""
+        return FileLock(self._path(path), read_only=self.read_only)
+
+    def remove(self, path: str) -> None:
+        """Delete a file; nothing happens when it is missing."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._path(path))
+
+    def close(self) -> None:
+        """Maps and files are given back by their own handles."""
+
+
+def _fill(fd: int, buffers: Sequence[Bytes], *, sync: bool) -> None:
+    """Write a new file, sync it when asked, and close it in any case."""
+    try:
+        size = sum(memoryview(buffer).nbytes for buffer in buffers)
+        if size > limits.INLINE_BATCH_BYTES_MAX:
+            # Taking the blocks first makes large writes three times as fast on ext4.
+            allocate(fd, 0, size)
+        write_all(fd, 0, buffers)
+        if sync:
+            os.fdatasync(fd)
+    finally:
+        os.close(fd)

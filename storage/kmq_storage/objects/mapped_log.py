@@ -1,0 +1,57 @@
+"""A log file on a local disk: mapped for reading, written with pwritev."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+
+from kmq_storage import limits
+from kmq_storage.objects.disk import Bytes
+from kmq_storage.objects.file_io import allocate, write_all
+
+_CLEAR_STEP = 65_536
+
+
+class MappedLogFile:
+    """A log file of fixed size; it is never truncated, so its map never faults."""
+
+    def __init__(self, path: str, *, read_only: bool) -> None:
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        self._fd = os.open(path, flags | os.O_CLOEXEC)
+        self._allocated = 0
+        self._size = os.fstat(self._fd).st_size
+        mapped = mmap.mmap(self._fd, self._size, prot=mmap.PROT_READ) if self._size else b""
+        self._contents = pa.py_buffer(mapped)
+
+    def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
+        """Write the buffers one after another; all of it or an OSError."""
+        end = position + sum(memoryview(buffer).nbytes for buffer in buffers)
+        if end > self._allocated:
+            step = limits.PREALLOCATE_BYTES
+            upto = min(self._size, -(-end // step) * step)
+            allocate(self._fd, position, upto - position)
+            self._allocated = upto
+        write_all(self._fd, position, buffers)
+
+    def clear_from(self, position: int) -> None:
+        """Overwrite whatever stands at and after the position with zeros."""
+        for start in range(position, self._size, _CLEAR_STEP):
+            length = min(_CLEAR_STEP, self._size - start)
+            if self._contents.slice(start, length).to_pybytes().strip(b"\0"):
+                write_all(self._fd, start, [bytes(length)])
+
+    def sync(self) -> None:
+        """Return when everything written before the call is on disk."""
+        os.fdatasync(self._fd)
+
+    def contents(self) -> pa.Buffer:
+        """The whole file, mapped: later writes show up in the same buffer."""
+        return self._contents
+
+    def __del__(self) -> None:
+        with suppress(OSError, AttributeError):
+            os.close(self._fd)

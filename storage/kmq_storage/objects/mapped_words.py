@@ -1,0 +1,59 @@
+"""Shared words in a mapped file.
+
+Stores go through a memoryview of 8-byte words: `struct.pack_into` clears the field first, and
+other processes see that.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+import pyarrow as pa
+
+from kmq_storage.objects import futex
+
+_WORD = 8
+
+
+class MappedWords:
+    """A small file of 64-bit words, mapped shared."""
+
+    def __init__(self, path: str, count: int, *, read_only: bool) -> None:
+        mapped = _map(path, count * _WORD, read_only=read_only)
+        self._words = memoryview(mapped).cast("Q")
+        self._address = pa.py_buffer(mapped).address
+
+    def load(self, index: int) -> int:
+        """The word at this index."""
+        return self._words[index]
+
+    def store(self, index: int, value: int) -> None:
+        """Set the word at this index."""
+        self._words[index] = value
+
+    def wake(self, index: int) -> None:
+        """Wake everybody who waits for this word to change."""
+        futex.wake(self._address + index * _WORD)
+
+    def wait(self, index: int, value: int, timeout: float) -> None:
+        """Sleep until the word differs from the value or the timeout (seconds) ends."""
+        futex.wait(self._address + index * _WORD, value, timeout)
+
+
+def _map(path: str, size: int, *, read_only: bool) -> mmap.mmap:
+    if read_only:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    else:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not read_only and os.fstat(fd).st_size < size:
+            # Real blocks, not a hole: a store into a hole on a full disk kills the process.
+            os.posix_fallocate(fd, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(
+                fd, size
+            )
+        protection = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
+        return mmap.mmap(fd, size, prot=protection)
+    finally:
+        os.close(fd)

@@ -1,0 +1,180 @@
+"""A store in the memory of one process: for tests, notebooks and simulations.
+
+It keeps the contract of a real disk, so the same commit log runs on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from kmq_storage.objects.disk import Bytes
+
+_stores: dict[str, MemoryDisk] = {}
+_stores_lock = threading.Lock()
+
+
+def memory_disk(name: str) -> MemoryDisk:
+    """The store of this name: there is one per process and name."""
+    with _stores_lock:
+        return _stores.setdefault(name, MemoryDisk(f"memory://{name}"))
+
+
+class MemoryDisk:
+    """Files, locks and words in dictionaries."""
+
+    read_only = False
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.files: dict[str, bytes] = {}
+        self.logs: dict[str, MemoryLogFile] = {}
+        self._words: dict[str, MemoryWords] = {}
+        self._locks: dict[str, MemoryLock] = {}
+        self._guard = threading.Lock()
+
+    def exists(self, path: str) -> bool:
+        """Whether the file is there."""
+        return path in self.files or path in self.logs
+
+    def list(self, folder: str) -> list[str]:
+        """The bare names in a folder, sorted; none when the folder is missing."""
+        paths = [*self.files, *self.logs]
+        inside = (path.rpartition("/") for path in paths)
+        return sorted(name for parent, _, name in inside if parent == folder)
+
+    def read(self, path: str) -> bytes:
+        """A whole small file."""
+        try:
+            return self.files[path]
+        except KeyError:
+            raise FileNotFoundError(path) from None
+
+    def map(self, path: str) -> pa.Buffer:
+        """A whole file without copying; only a log file may still change, in place."""
+        if path in self.logs:
+            return self.logs[path].contents()
+        return pa.py_buffer(self.read(path))
+
+    def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
+        """Create a file whole or not at all; False when the name is taken."""
+        with self._guard:
+            if path in self.files:
+                return False
+            self.files[path] = b"".join(bytes(memoryview(buffer)) for buffer in buffers)
+            return True
+
+    def stage(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> None:
+        """Create a file under a name nobody else uses and nobody reads before a commit names it."""
+        if not self.publish(path, buffers, sync=sync):
+            raise FileExistsError(path)
+
+    def open_log(self, path: str, size: int, *, create: bool) -> MemoryLogFile:
+        """Open a log file, or create it with this size if it is missing."""
+        with self._guard:
+            if path not in self.logs:
+                if not create:
+                    raise FileNotFoundError(path)
+                self.logs[path] = MemoryLogFile(size)
+            return self.logs[path]
+
+    def replace_log(self, path: str, size: int) -> MemoryLogFile:
+        """An empty log file in place of whatever had this name; old handles keep the old bytes."""
+        with self._guard:
+            self.logs[path] = MemoryLogFile(size)
+            return self.logs[path]
+
+    def boot_id(self) -> str:
+        """Differs after every start of the machine: what was only in memory is gone then."""
+        return self.url
+
+    def open_words(self, path: str, count: int) -> MemoryWords:
+        """Open or create a page of shared words; zeros when new."""
+        with self._guard:
+            return self._words.setdefault(path, MemoryWords(count))
+
+    def open_lock(self, path: str) -> MemoryLock:
+        """Open or create a lock."""
+        with self._guard:
+            return self._locks.setdefault(path, MemoryLock())
+
+    def remove(self, path: str) -> None:
+        """Delete a file; nothing happens when it is missing."""
+        with self._guard:
+            self.files.pop(path, None)
+            self.logs.pop(path, None)
+
+    def close(self) -> None:
+        """The store stays until the process ends: other handles may use it."""
+
+
+class MemoryLogFile:
+    """A log file in a bytearray; memory needs no sync."""
+
+    def __init__(self, size: int) -> None:
+        self.data = bytearray(size)
+
+    def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
+        """Write the buffers one after another; all of it or an OSError."""
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            self.data[position : position + len(view)] = view
+            position += len(view)
+
+    def clear_from(self, position: int) -> None:
+        """Overwrite whatever stands at and after the position with zeros."""
+        self.data[position:] = bytes(len(self.data) - position)
+
+    def sync(self) -> None:
+        """Return when everything written before the call is on disk."""
+
+    def contents(self) -> pa.Buffer:
+        """The whole file: later writes show up in the same buffer."""
+        return pa.py_buffer(self.data)
+
+
+class MemoryWords:
+    """Shared words in a list."""
+
+    def __init__(self, count: int) -> None:
+        self._words = [0] * count
+        self._changed = threading.Condition()
+
+    def load(self, index: int) -> int:
+        """The word at this index."""
+        return self._words[index]
+
+    def store(self, index: int, value: int) -> None:
+        """Set the word at this index."""
+        self._words[index] = value
+
+    def wake(self, index: int) -> None:
+        """Wake everybody who waits for this word to change."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, index: int, value: int, timeout: float) -> None:
+        """Sleep until the word differs from the value or the timeout (seconds) ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._words[index] != value, timeout)
+
+
+class MemoryLock:
+    """A lock among the threads of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free."""
+        return self._lock.acquire(blocking=False)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def holder(self) -> str:
+        """Who holds the lock, as far as the system can tell."""
+        return "another thread"

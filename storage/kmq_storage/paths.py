@@ -1,0 +1,47 @@
+"""Every file name below a store, built and parsed in one place.
+
+    kmq.json                    what the store is: id and format version
+    log/<first LSN>.log         frames of the commit log, 20 digits
+    log/hint                    a mapped page that speeds up and is never trusted
+    staged/<32 hex>.ipc         record batches too large for the log, as Arrow IPC files
+    locks/append.lock           held while a frame is written
+    locks/sync.lock             held while files are synced
+    locks/<32 hex>.member       held by the member of a consumer group
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+STORE_FILE = "kmq.json"
+LOG_FOLDER = "log"
+STAGED_FOLDER = "staged"
+LOCK_FOLDER = "locks"
+HINT = "log/hint"
+APPEND_LOCK = "locks/append.lock"
+SYNC_LOCK = "locks/sync.lock"
+
+_LOG_FILE = re.compile(r"(\d{20})\.log\Z")
+
+
+def log_file(first_lsn: int) -> str:
+    """The log file whose first frame has this LSN."""
+    return f"{LOG_FOLDER}/{first_lsn:020d}.log"
+
+
+def try_first_lsn(file_name: str) -> int | None:
+    """The first LSN of a log file's bare name, or None for any other file."""
+    match = _LOG_FILE.match(file_name)
+    return int(match.group(1)) if match else None
+
+
+def staged_file(file_id: bytes) -> str:
+    """The staged file with this id of 16 bytes."""
+    return f"{STAGED_FOLDER}/{file_id.hex()}.ipc"
+
+
+def member_lock(group: str) -> str:
+    """The lock of a group's member; hashed, since two groups may differ by case only."""
+    digest = hashlib.blake2b(group.encode(), digest_size=16).hexdigest()
+    return f"{LOCK_FOLDER}/{digest}.member"

@@ -1,0 +1,151 @@
+"""Topics: create, alter, enlarge, delete, and find offsets by time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from datetime import timedelta
+from typing import Any
+
+from kmq_storage import limits
+from kmq_storage.errors import AlreadyExistsError, InvalidRequestError, KmqWarning
+from kmq_storage.format.entries import TopicEntry
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.state import Topic
+from kmq_storage.model import TopicInfo, TopicSettings
+from kmq_storage.names import check_name, nearest
+
+_SETTINGS = tuple(field.name for field in fields(TopicSettings))
+_CLEANUPS = ("delete", "compact")
+
+
+def create_topic(
+    log: CommitLog, name: str, partitions: int, changes: Mapping[str, Any], *, exist_ok: bool
+) -> TopicInfo:
+    """Make a topic, or keep the one there is (a warning names settings that differ)."""
+    check_name("topic", name)
+    settings = checked_settings(TopicSettings(), changes)
+    check_partitions(name, partitions)
+    existing = log.refresh().find_topic(name)
+    if existing is None:
+        topic_id = log.environment.new_uuid().bytes
+        try:
+            log.commit([Unit((TopicEntry(topic_id, name, partitions, settings.to_json()),))])
+        except AlreadyExistsError:
+            if not exist_ok:
+                raise
+        existing = log.refresh().topic(name)
+        if existing.id == topic_id:
+            return existing.info()
+    if not exist_ok:
+        raise AlreadyExistsError(f"Topic[{name}] exists already.", topic=name)
+    _warn_of_differences(existing, partitions, settings)
+    return existing.info()
+
+
+def _warn_of_differences(topic: Topic, partitions: int, wanted: TopicSettings) -> None:
+    kept = {"partitions": topic.partitions, **topic.settings.to_json()}
+    asked = {"partitions": partitions, **wanted.to_json()}
+    different = [name for name in kept if kept[name] != asked[name]]
+    if different:
+        listed = ", ".join(f"{name}={kept[name]} (asked: {asked[name]})" for name in different)
+        warnings.warn(
+            f"topic {topic.name} exists and keeps its settings: {listed}; "
+            "use alter_topic or add_partitions",
+            KmqWarning, stacklevel=4,
+        )
+
+
+def check_partitions(name: str, partitions: object) -> None:
+    """InvalidRequestError unless this can be a number of partitions."""
+    if type(partitions) is not int or not 1 <= partitions <= limits.PARTITIONS_MAX:
+        raise InvalidRequestError(
+            f"topic {name}: partitions must be a whole number from 1 to {limits.PARTITIONS_MAX}, "
+            f"not {partitions!r}",
+            topic=name, partitions=partitions,
+        )
+
+
+def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicInfo:
+    """Change settings of a topic; those that are not named stay."""
+    topic = log.refresh().topic(name)
+    settings = checked_settings(topic.settings, changes)
+    log.commit([Unit((TopicEntry(topic.id, name, topic.partitions, settings.to_json()),))])
+    return log.refresh().topic(name).info()
+
+
+def add_partitions(log: CommitLog, name: str, total: int) -> TopicInfo:
+    """Enlarge a topic to this many partitions; fewer than it has is InvalidRequestError."""
+    check_partitions(name, total)
+    topic = log.refresh().topic(name)
+    log.commit([Unit((TopicEntry(topic.id, name, total, topic.settings.to_json()),))])
+    return log.refresh().topic(name).info()
+
+
+def delete_topic(log: CommitLog, name: str) -> None:
+    """Delete a topic and every group's offsets in it; a later one of that name has another id."""
+    topic = log.refresh().topic(name)
+    log.commit([Unit((TopicEntry(topic.id, name, 0, {}),))])
+
+
+def checked_settings(current: TopicSettings, changes: Mapping[str, Any]) -> TopicSettings:
+    """The settings with these changes; InvalidRequestError names the setting that is wrong."""
+    checked = {}
+    for name, value in changes.items():
+        if name not in _SETTINGS:
+            raise InvalidRequestError(
+                f"topic setting {name!r} is unknown{nearest(name, _SETTINGS)}", setting=name
+            )
+        checked[name] = _checked(name, value)
+    return replace(current, **checked)
+
+
+def _checked(name: str, value: Any) -> Any:
+    if isinstance(value, timedelta) and name in ("retention", "uniq_window"):
+        value = value.total_seconds()
+    if name == "cleanup":
+        return _expect(name, value, value in _CLEANUPS, "'delete' or 'compact'")
+    if value is None and name in ("retention", "retention_bytes", "capacity"):
+        return None
+    if name in ("retention", "uniq_window"):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(_expect(name, value, number and value > 0, "seconds above 0"))
+    highest = limits.RECORD_BYTES_MAX if name == "max_record_bytes" else 2**62
+    inside = type(value) is int and 1 <= value <= highest
+    return _expect(name, value, inside, f"a whole number from 1 to {highest}")
+
+
+def _expect(name: str, value: Any, holds: bool, expectation: str) -> Any:
+    if not holds:
+        raise InvalidRequestError(
+            f"topic setting {name} must be {expectation}, not {value!r}", setting=name, value=value
+        )
+    return value
+
+
+def offsets_for_time(log: CommitLog, name: str, microseconds: int) -> dict[int, int | None]:
+    """Per partition the first offset whose timestamp is at or after an instant (UTC us), or None."""
+    topic = log.refresh().topic(name)
+    reader = ChunkReader(log.disk)
+    return {
+        number: first_offset_since(topic, number, microseconds, reader)
+        for number in range(topic.partitions)
+    }
+
+
+def first_offset_since(
+    topic: Topic, number: int, microseconds: int, reader: ChunkReader
+) -> int | None:
+    """The first offset of a partition with this timestamp (UTC us) or a later one."""
+    part = topic.partition(number)
+    assert part.chunks is not None, "only a reader's state knows where records are"
+    chunk = part.chunks.first_since(microseconds)
+    if chunk is None:
+        return None
+    batch = reader.read(chunk, chunk.base_offset, chunk.end_offset, topic=topic.name,
+                        partition=number)
+    reached = batch.column("timestamp").cast("int64").to_numpy() >= microseconds
+    return max(chunk.base_offset + int(reached.argmax()), part.start)

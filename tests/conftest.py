@@ -1,0 +1,71 @@
+"""What every test gets: a clean environment, hypothesis profiles, a store on each kind of disk."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support import spark as spark_support
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    import kmq_spark as kmq
+
+ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("dev", deadline=None)
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("nightly", deadline=None, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+
+
+def _source_roots() -> list[str]:
+    roots = [str(ROOT), str(ROOT / "storage")]
+    # In an installed project this module stands in site-packages; in a bare checkout it does not.
+    return roots if find_spec("pyspark_kmq") else [*roots, str(ROOT / "kmq_spark" / "_autoload")]
+
+
+# Before any JVM starts: Spark's workers and other child processes inherit these, and without them
+# Spark takes the first python3 of the PATH, which knows neither pyarrow nor kmq.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [*_source_roots(), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+os.environ.pop("KMQ_STORE", None)
+
+
+@pytest.fixture(params=["memory", "local"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a store that does not exist yet, in memory and in a folder."""
+    return f"memory://{uuid.uuid4().hex}" if request.param == "memory" else str(tmp_path / "store")
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[kmq.Store]:
+    """An empty store, in memory and in a folder."""
+    import kmq_spark as kmq
+
+    with kmq.open(store_url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark session of this run; without a JVM the test is skipped, or fails where required."""
+    spark_support.require_jvm()
+    session = spark_support.start_session(tmp_path_factory.mktemp("warehouse"))
+    yield session
+    session.stop()

@@ -1,0 +1,44 @@
+"""One Spark session per run, and what happens where there is no JVM."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def require_jvm() -> None:
+    """Skip the test with the reason; fail it where KMQ_REQUIRE names spark."""
+    from kmq_spark.cli.runtime_checks import check_java, check_library
+
+    checks = (check_java(), check_library("pyspark", (4, 2, 0), needed_by="Spark"))
+    if not (wrong := [check for check in checks if check.status != "ok"]):
+        return
+    reason = f"{wrong[0].name}: {wrong[0].found}. {wrong[0].advice}"
+    if "spark" in os.environ.get("KMQ_REQUIRE", "").split(","):
+        pytest.fail(f"KMQ_REQUIRE asks for spark, but {reason}")
+    pytest.skip(reason)
+
+
+def start_session(warehouse: Path) -> SparkSession:
+    """A session on two local cores, quiet, in UTC, with nothing but defaults that tests need."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("kmq-tests")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(warehouse),
+        "spark.log.level": "ERROR",
+    }.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

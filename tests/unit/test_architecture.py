@@ -1,0 +1,123 @@
+"""The layers: who may import whom, and what an import may start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.sources import Source, package_sources
+
+SOURCES = package_sources()
+
+#: Packages, and what none of their modules may import (a prefix of dotted names).
+FORBIDDEN = {
+    "kmq_storage": ("pyspark", "kmq_spark", "delta"),
+    # Bytes to values and back: no disk, no clock, no other process.
+    "kmq_storage.format": (
+        *("kmq_storage.objects", "kmq_storage.log", "kmq_storage.environment"),
+        *("os", "time", "datetime.datetime.now", "random", "uuid.uuid4", "pathlib", "fsspec"),
+        *("threading", "subprocess", "socket"),
+    ),
+    "kmq_storage.objects": ("kmq_storage.log",),
+    "kmq_spark.client": ("kmq_spark.cli", "kmq_spark.datasource", "kmq_spark.demo"),
+    "kmq_spark.datasource": ("kmq_spark.cli", "kmq_spark.demo"),
+}
+MAY_IMPORT_PYSPARK = ("kmq_spark.datasource", "kmq_spark.delta", "kmq_spark.demo")
+#: The bottom layer: names, limits and errors know none of the layers above.
+BOTTOM = ("errors", "limits", "names", "paths", "model", "environment")
+ABOVE_BOTTOM = ("kmq_storage.format", "kmq_storage.objects", "kmq_storage.log", "kmq_spark")
+
+
+def _within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def _imports_of(source: Source, *forbidden: str) -> set[str]:
+    return {name for name in source.imports() for layer in forbidden if _within(name, layer)}
+
+
+@pytest.mark.parametrize("package", FORBIDDEN)
+def test_imports_point_down_only(package: str):
+    wrong = {
+        source.module: found
+        for source in SOURCES
+        if _within(source.module, package) and (found := _imports_of(source, *FORBIDDEN[package]))
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("module", BOTTOM)
+def test_the_bottom_layer_imports_no_layer_above_it(module: str):
+    sources = [source for source in SOURCES if source.module == f"kmq_storage.{module}"]
+    assert [_imports_of(source, *ABOVE_BOTTOM) for source in sources] in ([], [set()])
+
+
+def test_only_the_spark_layer_imports_pyspark():
+    wrong = [
+        source.module
+        for source in SOURCES
+        if _imports_of(source, "pyspark")
+        and not any(_within(source.module, package) for package in MAY_IMPORT_PYSPARK)
+    ]
+    assert wrong == []
+
+
+def test_no_two_modules_import_each_other():
+    modules = {source.module for source in SOURCES}
+    graph = {s.module: _needed(s.imports(at_import_time=True)) & modules for s in SOURCES}
+    assert _circles(graph) == []
+
+
+def _needed(imports: set[str]) -> set[str]:
+    """Without the packages that are named only as the way to one of their modules."""
+    modules = {source.module for source in SOURCES}
+    return {
+        name
+        for name in imports
+        if not any(other in modules and other.rpartition(".")[0] == name for other in imports)
+    }
+
+
+def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    found: list[list[str]] = []
+    done: set[str] = set()
+
+    def visit(module: str, way: list[str]) -> None:
+        if module in way:
+            found.append([*way[way.index(module) :], module])
+        elif module not in done:
+            for imported in sorted(graph[module]):
+                visit(imported, [*way, module])
+            done.add(module)
+
+    for module in graph:
+        visit(module, [])
+    return found
+
+
+def _python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_importing_kmq_imports_no_pyspark():
+    assert _python("import sys, kmq_spark; print('pyspark' in sys.modules)") == "False"
+
+
+def test_importing_kmq_starts_no_thread():
+    code = (
+        "import threading, pyarrow; before = threading.active_count(); import kmq_spark; "
+        "print(threading.active_count() - before)"
+    )
+    assert _python(code) == "0"
+
+
+def test_importing_kmq_takes_less_than_150_ms_more_than_pyarrow():
+    code = (
+        "import pyarrow; from time import perf_counter as now; start = now(); import kmq_spark; "
+        "print(now() - start)"
+    )
+    # The best of three: what is measured is the import, not the neighbours on the machine.
+    assert min(float(_python(code)) for _ in range(3)) < 0.150

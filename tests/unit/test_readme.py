@@ -1,0 +1,133 @@
+"""What the documents say is so: their code runs, their commands work, their links lead on."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.sources import ROOT
+
+README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+GUARANTEES = ROOT / "docs" / "guarantees.md"
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("storage/*.md")),
+]
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def _run(blocks: list[str], names: dict[str, Any]) -> None:
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_python_of_the_readme_runs(folder: Path, capsys: pytest.CaptureFixture[str]):
+    _run([block for block in _blocks("python") if "spark." not in block], {})
+    assert capsys.readouterr().out.splitlines() == [
+        "0",
+        "b'alice' b'42 EUR'",
+        "5",
+        "{'orders': {0: 1, 1: 1, 2: 2}}",
+    ]
+
+
+@pytest.mark.spark
+def test_spark_of_the_readme_runs(folder: Path, spark: Any, capsys: pytest.CaptureFixture[str]):
+    import kmq_spark as kmq
+
+    _run(_blocks("python"), {"spark": spark})
+    with kmq.open("data/shop", create=False) as store:
+        assert store.describe_topic("orders-copy").rows == store.describe_topic("orders").rows
+
+
+def test_shell_of_the_readme_runs(folder: Path):
+    block = next(block for block in _blocks("sh") if block.startswith("export KMQ_STORE"))
+    (folder / "bin").mkdir()
+    command = folder / "bin" / "kmq"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m kmq_spark.cli "$@"\n')
+    command.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-euc", block],
+        env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {"home", "cart"} <= set(done.stdout.splitlines())
+    assert "generation" in done.stdout
+
+
+def test_the_two_commands_are_one_line_each():
+    setups = [block for block in _blocks("sh") if "pip install" in block]
+    assert len(setups) == 2
+    assert all(block.count("\n") == 1 for block in setups)
+    assert setups[0].rstrip().endswith("/kmq demo")
+
+
+def test_ci_runs_the_second_command_of_the_readme():
+    second = [block for block in _blocks("sh") if "pip install" in block][1].strip()
+    assert second in (ROOT / ".ci" / "run").read_text().splitlines()
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_document_leads_somewhere(path: Path):
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text())
+    local = [target for target in targets if not target.startswith(("http:", "https:"))]
+    assert [target for target in local if not (path.parent / target).exists()] == []
+
+
+def test_every_file_named_in_the_architecture_exists():
+    named = set(re.findall(r"`([a-z_/]+\.py)`", ARCHITECTURE.read_text()))
+    roots = (ROOT, ROOT / "kmq_spark", ROOT / "storage" / "kmq_storage")
+    folders = [*roots, roots[1] / "client"]
+    assert len(named) > 10
+    assert [n for n in sorted(named) if not any((f / n).exists() for f in folders)] == []
+
+
+def test_every_test_named_in_the_guarantees_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", GUARANTEES.read_text())
+    assert named
+    assert [f"{file}::{test}" for file, test in named if test not in _tests_of(file)] == []
+
+
+def test_every_guarantee_names_a_test():
+    rows = [line for line in GUARANTEES.read_text().splitlines() if line.startswith("| ")]
+    promises = [row for row in rows if not row.startswith(("| promise", "|---"))]
+    assert promises
+    assert [row for row in promises if "::" not in row] == []
+
+
+def _tests_of(file: str) -> set[str]:
+    path = ROOT / file
+    if not path.exists():
+        return set()
+    tree = ast.parse(path.read_text())
+    # A state machine of hypothesis is a class that stands in the module as `TestX = X.TestCase`.
+    assigned = {
+        t.id
+        for n in tree.body
+        if isinstance(n, ast.Assign)
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
+    defined = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    return {name for name in assigned | defined if name.lower().startswith("test")}
