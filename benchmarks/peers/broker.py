@@ -53,8 +53,9 @@ def running(jars: Sequence[str], folder: Path) -> Iterator[str]:
     java += [f"-Dlog4j2.configurationFile={folder}/log4j2.xml", "-cp", ":".join(jars)]
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     with (folder / "out.log").open("w") as out:
-        form = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(properties)]
-        subprocess.run([*java, *form], check=True, stdout=out, stderr=out)
+        form = ["format", f"--cluster-id={cluster}", "-c", str(properties)]
+        tool = [*java, "kafka.tools.StorageTool", *form]
+        subprocess.run(tool, check=True, stdout=out, stderr=out)
         broker = subprocess.Popen([*java, "kafka.Kafka", str(properties)], stdout=out, stderr=out)
     try:
         _wait_until_started(broker, folder)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import islice
 
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import Sends
-from kmq_spark.errors import CommitOutcomeUnknownError, KmqError, NotFoundError, UnavailableError
+from kmq_spark.client.work import Work, work_of
+from kmq_spark.errors import CommitOutcomeUnknownError, KmqError, UnavailableError
 from kmq_storage import limits
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
@@ -42,7 +44,7 @@ class Committer:
     def commit(self, sends: Sequence[Sends]) -> None:
         """Commit all sends, or let those that can't be stored fail; every one is finished after."""
         try:
-            self._commit(list(sends))
+            self._commit(sends)
         except KmqError as error:
             _fail(sends, error)
         except OSError as error:
@@ -55,49 +57,38 @@ class Committer:
             for send in sends:
                 send.finish()
 
-    def _commit(self, waiting: list[Sends]) -> None:
+    def _commit(self, waiting: Sequence[Sends]) -> None:
         """Try until a commit of all that can be stored is written and as durable as asked for."""
-        units = self._encode_all(waiting, {})
+        units = self._encode_all(work_of(waiting), {})
         while units:
             try:
                 commit = self._append(list(units.values()))
             except RefusedError as refused:
-                send = list(units)[refused.unit]
-                units = self._again(send, refused.cause, units)
-                continue
-            _tell_places(units, commit)
-            return
+                work = list(units)[refused.unit]
+                del units[work]
+                units = self._encode_all(work.refuse(refused.cause), units)
+            else:
+                _tell_places(units, commit)
+                return
 
-    def _again(
-        self, send: Sends, cause: KmqError, units: dict[Sends, Unit]
-    ) -> dict[Sends, Unit]:
-        """The units without what was refused; what is left of the send is encoded again."""
-        del units[send]
-        deleted_meanwhile = isinstance(cause, NotFoundError)
-        if not deleted_meanwhile and not send.refuse(cause):
-            return units
-        return self._encode_all([send], units)
-
-    def _encode_all(self, waiting: Sequence[Sends], done: dict[Sends, Unit]) -> dict[Sends, Unit]:
+    def _encode_all(self, waiting: Sequence[Work], done: dict[Work, Unit]) -> dict[Work, Unit]:
         state = self._log.written_state()
-        room = limits.INLINE_COMMIT_BYTES_MAX - sum(
-            body.size for unit in done.values() for body in unit.bodies
-        )
-        for send in waiting:
+        room = limits.INLINE_COMMIT_BYTES_MAX - sum(map(_inline_bytes, done.values()))
+        for work in waiting:
             try:
-                unit = self._encode(send, state, room)
+                unit = self._encode(work, state, room)
             except KmqError as error:
-                send.failure = error
+                work.fail(error)
                 continue
             if unit.entries:
-                done[send] = unit
-                room -= sum(body.size for body in unit.bodies)
+                done[work] = unit
+                room -= _inline_bytes(unit)
         return done
 
-    def _encode(self, send: Sends, state: StoreState, room: int) -> Unit:
-        topic = state.topic(send.topic)
+    def _encode(self, work: Work, state: StoreState, room: int) -> Unit:
+        topic = state.topic(work.topic)
         placed: list[Placed] = []
-        for records in send.encode(topic, self._router, self._log.environment.now_us()):
+        for records in work.encode(topic, self._router, self._log.environment.now_us()):
             placed.append(self._stager.place(records, room=room))
             room -= sum(body.size for body in placed[-1].bodies)
         return Unit(
@@ -128,16 +119,19 @@ def _fail(sends: Sequence[Sends], error: KmqError) -> None:
         send.failure = send.failure or error
 
 
-def _tell_places(units: dict[Sends, Unit], commit: Commit) -> None:
-    """Hand each send the first offset it got per partition.
+def _inline_bytes(unit: Unit) -> int:
+    return sum(body.size for body in unit.bodies)
 
-    The entries of a commit stand in the order of its sends, and each send's rows of one
-    partition are contiguous.
+
+def _tell_places(units: dict[Work, Unit], commit: Commit) -> None:
+    """Hand each work the first offset it got per partition.
+
+    The entries of a commit stand in the order of its units, and the rows that one unit has
+    for a partition are contiguous.
     """
     entries = iter(entry for entry in commit.entries if isinstance(entry, RecordsEntry))
-    for send, unit in units.items():
+    for work, unit in units.items():
         first_offsets: dict[int, int] = {}
-        for _ in unit.entries:
-            entry = next(entries)
+        for entry in islice(entries, len(unit.entries)):
             first_offsets.setdefault(entry.partition, entry.base_offset)
-        send.place_at(first_offsets)
+        work.committed(first_offsets)

@@ -1,12 +1,11 @@
-"""The consumer: records of topics, one by one, in lists or as Arrow; alone or as a group's member."""
+"""The consumer: records one by one, in lists or as Arrow; alone or as a group's member."""
 
 from __future__ import annotations
 
-import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
@@ -14,9 +13,9 @@ from typing import Self
 
 import pyarrow as pa
 
-from kmq_spark.client.fetcher import Fetcher
+from kmq_spark.client.assignment import Assignment
 from kmq_spark.client.record import Record
-from kmq_spark.client.record_columns import PUBLIC_SCHEMA, public_batch, records_of
+from kmq_spark.client.record_columns import PUBLIC_SCHEMA, public_batch
 from kmq_spark.client.subscription import (
     Listener,
     Partitions,
@@ -32,15 +31,11 @@ from kmq_storage.groups import Membership, check_inside, committed_offsets, offs
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import Slice
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state import Partition, StoreState
 from kmq_storage.objects.fork import reopen_in_child
 from kmq_storage.topics import first_offset_since
 
 _RESETS = ("earliest", "latest", "none")
-#: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
-_HAND_ROWS = 4_096
-_FOREVER = 365 * 86_400.0
 
 Offsets = Mapping[str, Mapping[int, int]]
 
@@ -74,15 +69,11 @@ class Consumer:
     def __init__(self, log: CommitLog, settings: ConsumerSettings) -> None:
         self._log = log
         self._settings = settings
-        self._fetcher = Fetcher(log, settings.auto_offset_reset)
+        self._assignment = Assignment(log, settings.auto_offset_reset, settings.group)
         self._busy = threading.Lock()
-        self._subscription = Subscription()
-        self._definitions = -1
-        #: The records in hand, the slice they came from, and its partition.
-        self._hand: Iterator[Record] = iter(())
-        self._hand_of: tuple[TopicPartition, Slice] | None = None
-        self._committed_positions: dict[str, dict[int, int]] = {}
+        self._auto_committed: dict[str, dict[int, int]] = {}
         self._closed = False
+        #: True in a forked child, for a group's member.
         self._parents = False
         self._membership = (
             Membership(log, settings.group, settings.name or "") if settings.group else None
@@ -92,9 +83,9 @@ class Consumer:
     def after_fork_in_child(self) -> None:
         """A group's member stays the parent's; others go on by themselves."""
         self._busy = threading.Lock()
-        self._parents = self._membership is not None
-        if self._parents:
-            self._hand = iter(())
+        if self._membership is not None:
+            self._parents = True
+            self._assignment.hand = iter(())
 
     # --- what to read -------------------------------------------------------------------
 
@@ -112,58 +103,26 @@ class Consumer:
         NotFoundError for an unknown topic. The callbacks get `{topic: [partitions]}`.
         """
         with self._alone():
-            listeners = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
-            wanted = subscription_of(self._log.refresh(), topics, pattern, listeners)
-            self._replace_subscription(wanted)
+            wanted = subscription_of(self._log.refresh(), topics, pattern)
+            self._assignment.follow(
+                replace(wanted, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+            )
 
     def assign(self, partitions: Partitions) -> None:
         """Read exactly these partitions."""
         with self._alone():
-            self._replace_subscription(assignment_of(self._log.refresh(), partitions))
+            self._assignment.follow(assignment_of(self._log.refresh(), partitions))
 
     def unsubscribe(self) -> None:
         """Read nothing."""
         with self._alone():
-            self._replace_subscription(Subscription())
+            self._assignment.follow(Subscription())
 
     def assignment(self) -> dict[str, list[int]]:
         """The partitions that are read now, per topic."""
         with self._alone():
-            self._refresh()
-            return by_topic(self._sorted_partitions())
-
-    def _replace_subscription(self, wanted: Subscription) -> None:
-        self._put_back()
-        old = list(self._fetcher.positions)
-        _tell(self._subscription.on_revoke, old)
-        for partition in old:
-            self._fetcher.remove(partition)
-        self._subscription = wanted
-        self._resolve(self._log.refresh())
-
-    def _refresh(self) -> StoreState:
-        """See what others committed; pick up topics and partitions that came or went."""
-        state = self._log.refresh()
-        if state.definitions != self._definitions:
-            self._resolve(state)
-        return state
-
-    def _resolve(self, state: StoreState) -> None:
-        wanted = self._subscription.resolve(state)
-        lost = [each for each in self._fetcher.positions if each not in set(wanted)]
-        gained = [each for each in wanted if each not in self._fetcher.positions]
-        for partition in lost:
-            self._fetcher.remove(partition)
-        _tell(self._subscription.on_lost, lost)
-        committed = state.group_offsets(self._settings.group) if self._settings.group else {}
-        for partition in gained:
-            position = committed.get(partition.topic_id, {}).get(partition.partition)
-            self._fetcher.add(partition, position)
-        self._definitions = state.definitions
-        _tell(self._subscription.on_assign, gained)
-
-    def _sorted_partitions(self) -> list[TopicPartition]:
-        return sorted(self._fetcher.positions, key=lambda each: (each.topic, each.partition))
+            self._assignment.refresh()
+            return by_topic(self._assignment.partitions())
 
     # --- records ------------------------------------------------------------------------
 
@@ -174,9 +133,9 @@ class Consumer:
         try:
             if self._settings.auto_commit:
                 self._commit_handed_out()
-            record = next(self._hand, None)
+            record = next(self._assignment.hand, None)
             if record is None and self._fill_hand(timeout):
-                record = next(self._hand)
+                record = next(self._assignment.hand)
             return record
         finally:
             self._busy.release()
@@ -187,9 +146,9 @@ class Consumer:
         with self._alone():
             if self._settings.auto_commit:
                 self._commit_handed_out()
-            records = list(islice(self._hand, max_records))
+            records = list(islice(self._assignment.hand, max_records))
             while len(records) < max_records and self._fill_hand(0.0 if records else timeout):
-                records += islice(self._hand, max_records - len(records))
+                records += islice(self._assignment.hand, max_records - len(records))
             return records
 
     def consume_arrow(
@@ -200,15 +159,17 @@ class Consumer:
         with self._alone():
             if self._settings.auto_commit:
                 self._commit_handed_out()
-            self._put_back()
+            self._assignment.put_back()
             batches: list[pa.RecordBatch] = []
             rows = 0
             while rows < max_rows:
-                found = self._next_slice(max_rows - rows, 0.0 if rows else timeout)
+                wait = 0.0 if rows else timeout
+                found = self._assignment.next_slice(max_rows - rows, wait, self._stopped)
                 if found is None:
                     break
                 batches.append(public_batch(found[1]))
                 rows += batches[-1].num_rows
+            self._check_usable()
             return pa.Table.from_batches(batches, PUBLIC_SCHEMA) if batches else None
 
     def __iter__(self) -> Iterator[Record]:
@@ -222,60 +183,21 @@ class Consumer:
                 yield record
 
     def _fill_hand(self, timeout: float | None) -> bool:
-        found = self._next_slice(_HAND_ROWS, timeout)
-        if found is None:
-            return False
-        self._hand_of = found
-        self._hand = iter(records_of(found[1]))
-        return True
-
-    def _next_slice(
-        self, rows: int, timeout: float | None
-    ) -> tuple[TopicPartition, Slice] | None:
         self._check_usable()
-        found = self._fetcher.next_slice(rows)
-        if found is not None:
-            return found
-        now = self._log.environment.monotonic
-        deadline = now() + (_FOREVER if timeout is None else timeout)
-        while True:
-            lsn = self._refresh().lsn
-            found = self._fetcher.next_slice(rows)
-            left = deadline - now()
-            if found is not None or left <= 0:
-                return found
-            self._log.wait(lsn, left, lambda: self._closed)
-            self._check_usable()
+        filled = self._assignment.fill_hand(timeout, self._stopped)
+        self._check_usable()
+        return filled
 
-    def _put_back(self) -> None:
-        """Give records in hand that nobody got back to their partition."""
-        if self._hand_of is not None:
-            partition, _ = self._hand_of
-            position = self._position_in_hand()
-            self._hand, self._hand_of = iter(()), None
-            if partition in self._fetcher.positions:
-                self._fetcher.seek(partition, position)
-
-    def _position_in_hand(self) -> int:
-        assert self._hand_of is not None
-        return self._hand_of[1].end - operator.length_hint(self._hand)
+    def _stopped(self) -> bool:
+        return self._closed
 
     # --- positions ----------------------------------------------------------------------
 
     def position(self) -> dict[str, dict[int, int]]:
         """The next offset that each partition hands out."""
         with self._alone():
-            self._refresh()
-            return self._positions()
-
-    def _positions(self) -> dict[str, dict[int, int]]:
-        found: dict[str, dict[int, int]] = {}
-        for each in self._sorted_partitions():
-            found.setdefault(each.topic, {})[each.partition] = self._fetcher.positions[each]
-        if self._hand_of is not None and self._hand_of[0] in self._fetcher.positions:
-            partition = self._hand_of[0]
-            found[partition.topic][partition.partition] = self._position_in_hand()
-        return found
+            self._assignment.refresh()
+            return self._assignment.positions()
 
     def commit(self, offsets: Offsets | None = None) -> None:
         """Commit the positions of everything handed out, or the given offsets, for the group.
@@ -283,33 +205,33 @@ class Consumer:
         OffsetOutOfRangeError outside the log, FencedError when the group moved on.
         """
         with self._alone():
-            self._commit(self._positions() if offsets is None else offsets, durable=True)
+            wanted = self._assignment.positions() if offsets is None else offsets
+            self._commit(wanted, durable=True)
 
     def _commit(self, offsets: Offsets, *, durable: bool) -> None:
         group, membership = self._settings.group, self._membership
         if group is None or membership is None:
             raise IllegalStateError("commit needs a group; this consumer has none")
-        state = self._refresh()
+        state = self._assignment.refresh()
         entries = offset_entries(state, group, offsets, generation=membership.generation)
         if entries:
-            commit = self._log.commit if durable else self._log.append
-            commit([Unit(entries)])
+            self._log.commit([Unit(entries)], durable=durable)
 
     def _commit_handed_out(self) -> None:
         """For auto_commit: not synced, since nobody is told; the next sync takes it along."""
         self._check_usable()
-        positions = self._positions()
-        if positions != self._committed_positions:
+        positions = self._assignment.positions()
+        if positions != self._auto_committed:
             self._commit(positions, durable=False)
-            self._committed_positions = positions
+            self._auto_committed = positions
 
     def committed(self) -> dict[str, dict[int, int]]:
         """What the group committed, for the partitions that are read now."""
         with self._alone():
             if self._settings.group is None:
                 raise IllegalStateError("committed needs a group; this consumer has none")
-            found = committed_offsets(self._refresh(), self._settings.group)
-            assigned = by_topic(self._sorted_partitions())
+            found = committed_offsets(self._assignment.refresh(), self._settings.group)
+            assigned = by_topic(self._assignment.partitions())
             return {
                 topic: {n: offset for n, offset in found[topic].items() if n in numbers}
                 for topic, numbers in assigned.items() if topic in found
@@ -318,76 +240,54 @@ class Consumer:
     def lag(self) -> dict[str, dict[int, int]]:
         """How many records each partition has that were not handed out."""
         with self._alone():
-            state = self._refresh()
+            state = self._assignment.refresh()
             return {
                 topic: {n: state.topic(topic).partition(n).end - at for n, at in numbers.items()}
-                for topic, numbers in self._positions().items()
+                for topic, numbers in self._assignment.positions().items()
             }
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on with this offset; OffsetOutOfRangeError outside the log."""
         with self._alone():
-            state = self._refresh()
-            check_inside(state, {topic: {partition: offset}})
-            self._seek(lambda each: offset, {topic: [partition]})
+            check_inside(self._assignment.refresh(), {topic: {partition: offset}})
+            self._assignment.seek(lambda _: offset, {topic: [partition]})
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
         """Go on with the first record of these partitions, or of all."""
         with self._alone():
-            state = self._refresh()
-            self._seek(lambda each: _part(state, each).start, partitions)
+            state = self._assignment.refresh()
+            self._assignment.seek(lambda each: _part(state, each).start, partitions)
 
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
         """Go on with what comes from now on in these partitions, or in all."""
         with self._alone():
-            state = self._refresh()
-            self._seek(lambda each: _part(state, each).end, partitions)
+            state = self._assignment.refresh()
+            self._assignment.seek(lambda each: _part(state, each).end, partitions)
 
     def seek_to_time(self, when: datetime) -> None:
         """Go on with the first record at or after an instant; at the end where there is none."""
         instant = to_timestamp(when, "when")
         with self._alone():
-            state = self._refresh()
+            state = self._assignment.refresh()
             reader = ChunkReader(self._log.disk)
 
             def offset_of(each: TopicPartition) -> int:
                 found = first_offset_since(state.topic(each.topic), each.partition, instant, reader)
                 return _part(state, each).end if found is None else found
 
-            self._seek(offset_of, None)
-
-    def _seek(
-        self, offset_of: Callable[[TopicPartition], int], partitions: Partitions | None
-    ) -> None:
-        self._put_back()
-        for partition in self._chosen(partitions):
-            self._fetcher.seek(partition, offset_of(partition))
+            self._assignment.seek(offset_of, None)
 
     def pause(self, partitions: Partitions | None = None) -> None:
         """Hand out nothing of these partitions, or of all, until `resume`."""
         with self._alone():
-            self._refresh()
-            self._put_back()
-            self._fetcher.paused.update(self._chosen(partitions))
+            self._assignment.refresh()
+            self._assignment.pause(partitions)
 
     def resume(self, partitions: Partitions | None = None) -> None:
         """Go on with paused partitions, or with all."""
         with self._alone():
-            self._refresh()
-            self._fetcher.paused.difference_update(self._chosen(partitions))
-
-    def _chosen(self, partitions: Partitions | None) -> list[TopicPartition]:
-        if partitions is None:
-            return list(self._fetcher.positions)
-        assigned = {(each.topic, each.partition): each for each in self._fetcher.positions}
-        wanted = [(topic, n) for topic, numbers in partitions.items() for n in numbers]
-        for topic, number in wanted:
-            if (topic, number) not in assigned:
-                raise IllegalStateError(
-                    f"{topic}-{number} is not assigned to this consumer",
-                    topic=topic, partition=number,
-                )
-        return [assigned[each] for each in wanted]
+            self._assignment.refresh()
+            self._assignment.resume(partitions)
 
     # --- lifetime -----------------------------------------------------------------------
 
@@ -416,14 +316,13 @@ class Consumer:
             return
         if commit and self._busy.acquire(blocking=False):
             try:
-                self._commit(self._positions(), durable=True)
+                self._commit(self._assignment.positions(), durable=True)
             finally:
                 self._busy.release()
         self._closed = True
         self._log.wake_waiters()
         with self._busy:
-            _tell(self._subscription.on_revoke, list(self._fetcher.positions))
-            self._hand = iter(())
+            self._assignment.revoke()
             if self._membership is not None:
                 self._membership.leave()
 
@@ -437,13 +336,8 @@ class Consumer:
         self._close(commit=self._settings.auto_commit and kind is None)
 
 
-def _part(state: StoreState, each: TopicPartition):  # noqa: ANN202
+def _part(state: StoreState, each: TopicPartition) -> Partition:
     return state.topic(each.topic).partition(each.partition)
-
-
-def _tell(listener: Listener | None, partitions: list[TopicPartition]) -> None:
-    if listener is not None and partitions:
-        listener(by_topic(partitions))
 
 
 def _check_count(name: str, value: object) -> None:

@@ -46,14 +46,16 @@ class Outcome:
 
     def wait(self, timeout: float | None) -> bool:
         """Sleep until done, at most `timeout` seconds; whether it is done."""
-        if self.done:
-            return True
         self.expedite()
+        event = self._grown_event()
+        return event is None or event.wait(timeout)
+
+    def _grown_event(self) -> threading.Event | None:
+        """An event that is set when this is done, or None when it is done already."""
         with _growing:
-            if self.done:
-                return True
-            event = self._event = self._event or threading.Event()
-        return event.wait(timeout)
+            if not self.done and self._event is None:
+                self._event = threading.Event()
+            return None if self.done else self._event
 
     def finish(self) -> None:
         """Wake everybody who waits, and call those who asked to be called."""
@@ -119,7 +121,7 @@ class Delivery(Future[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The send's error or None; KmqTimeoutError after `timeout` seconds."""
-        if not self._outcome.wait(timeout):
+        if not (self._outcome.done or self._outcome.wait(timeout)):
             raise KmqTimeoutError(f"the send is not durable after {timeout:g} s", timeout=timeout)
         return self._outcome.error(self._index)
 

@@ -81,7 +81,8 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     """The bytes of every row of a binary column; 0 for a null."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)
     window = offsets[column.offset : column.offset + len(column) + 1]
-    return np.diff(window).astype(np.int64)
+    lengths: npt.NDArray[np.int64] = np.diff(window).astype(np.int64)
+    return lengths
 
 
 def check_arrow_columns(schema: pa.Schema) -> None:
@@ -99,8 +100,10 @@ def check_arrow_columns(schema: pa.Schema) -> None:
         raise InvalidRequestError("column 'value' is missing", column="value")
 
 
-def rows_of_arrow(batch: pa.RecordBatch, now: int) -> Rows:
-    """Rows from an Arrow batch; rows without a timestamp get `now` (UTC microseconds).
+def rows_of_arrow(batch: pa.RecordBatch, now: int, partition: int | None = None) -> Rows:
+    """Rows from an Arrow batch; those without timestamp get `now` (UTC microseconds).
+
+    Those without a partition of their own go to `partition`, if it is given.
 
     InvalidRequestError names the column whose type doesn't fit.
     """
@@ -111,9 +114,7 @@ def rows_of_arrow(batch: pa.RecordBatch, now: int) -> Rows:
     partitions = columns.pop("partition", None)
     columns["timestamp"] = _timestamps(columns.get("timestamp"), batch.num_rows, now)
     sizes = sum(_size_of(name, column) for name, column in columns.items() if name != "timestamp")
-    chosen = None
-    if partitions is not None and partitions.null_count < len(partitions):
-        chosen = _chosen(partitions)
+    chosen = _chosen(partitions, -1 if partition is None else partition, batch.num_rows)
     return Rows(_stored_batch(columns), np.asarray(sizes), chosen)
 
 
@@ -131,10 +132,15 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
         ) from error
 
 
-def _chosen(partitions: pa.Array) -> npt.NDArray[np.int32]:
+def _chosen(
+    partitions: pa.Array | None, default: int, count: int
+) -> npt.NDArray[np.int32] | None:
+    """The partitions that were chosen, the default where none was; None when nothing was."""
+    if partitions is None or partitions.null_count == count:
+        return None if default < 0 else np.full(count, default, np.int32)
     if pc.min(partitions).as_py() < 0:
         raise InvalidRequestError("column 'partition' holds a negative number", column="partition")
-    filled: npt.NDArray[np.int32] = partitions.fill_null(-1).to_numpy()
+    filled: npt.NDArray[np.int32] = partitions.fill_null(default).to_numpy()
     return filled
 
 
@@ -157,7 +163,8 @@ def _size_of(name: str, column: pa.Array) -> npt.NDArray[np.int64]:
         length = window.stop - window.start
         items = members.slice(window.start, length)
         lengths = _text_lengths(column.keys.slice(window.start, length)) + _property_sizes(items)
-    return np.bincount(parents, lengths, len(column)).astype(np.int64)
+    sizes: npt.NDArray[np.int64] = np.bincount(parents, lengths, len(column)).astype(np.int64)
+    return sizes
 
 
 def _text_lengths(column: pa.Array) -> npt.NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -81,7 +82,11 @@ class Pending:
             raise ClosedError("the producer is closed")
 
     def _gathered(self, rows: RowSends) -> None:
-        rows.alarm += self._batch_bytes
+        """Enough for a commit: later records gather anew, so that memory is used again soon."""
+        with self._lock:
+            rows.alarm = sys.maxsize
+            if self._open.get(rows.topic) is rows:
+                del self._open[rows.topic]
         self._urgent.set()
         self._wait_for_room()
 

@@ -163,7 +163,7 @@ class Producer:
         batch.values = _all_bytes("value", values)
         batch.keys = _all_bytes("key", keys) if keys is not None else [None] * count
         batch.times = [self._log.environment.now_ns()] * count
-        if not (headers is properties is timestamps is partition is None):
+        if any(each is not None for each in (headers, properties, partition, timestamps)):
             batch.extras = {
                 row: checked_extras(
                     headers[row] if headers is not None else None,
@@ -204,7 +204,7 @@ class Producer:
     def send_to_queue(
         self, queue: str, value: bytes | str, key: bytes | str | None = None, **options: Any
     ) -> Future[RecordMetadata]:
-        """Send a record to one queue; the future raises NotFoundError while the queue doesn't exist."""
+        """Send a record to one queue; NotFoundError through the future when there is none."""
         check_name("queue", queue)
         to_bytes("value", value)
         future: Future[RecordMetadata] = Future()

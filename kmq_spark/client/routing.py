@@ -49,7 +49,7 @@ class Router:
         self._next_sticky: dict[bytes, int] = {}
 
     def routes(self, topic: Topic, rows: Rows) -> Routes:
-        """Where each row goes: the caller's choice, else by key, else the topic's next partition."""
+        """Where each row goes: the caller's choice, else by key, else the next partition."""
         decided = self._decide(topic, rows)
         if rows.chosen is None:
             return decided

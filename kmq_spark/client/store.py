@@ -28,7 +28,7 @@ _DURABILITIES = ("fsync", "os")
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-def open(
+def open_store(
     url: str | os.PathLike[str],
     *,
     create: bool = True,

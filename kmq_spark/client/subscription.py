@@ -53,20 +53,19 @@ class Subscription:
 
 
 def subscription_of(
-    state: StoreState, topics: Iterable[str] | str | None, pattern: str | None,
-    listeners: Mapping[str, Listener | None],
+    state: StoreState, topics: Iterable[str] | str | None, pattern: str | None
 ) -> Subscription:
     """A checked subscription; NotFoundError for an unknown topic, InvalidRequestError else."""
     if (topics is None) == (pattern is None):
         raise InvalidRequestError("name either topics or a pattern")
     if pattern is not None:
-        return Subscription(pattern=_compiled(pattern), **listeners)
+        return Subscription(pattern=_compiled(pattern))
     names = (topics,) if isinstance(topics, str) else tuple(topics or ())
     if not names:
         raise InvalidRequestError("topics is empty: name at least one")
     for name in names:
         state.topic(name)
-    return Subscription(topics=tuple(dict.fromkeys(names)), **listeners)
+    return Subscription(topics=tuple(dict.fromkeys(names)))
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

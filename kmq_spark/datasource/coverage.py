@@ -20,7 +20,7 @@ from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.tasks import TopicRange
 from kmq_storage.errors import InvalidRequestError, NotFoundError
-from kmq_storage.log.state import StoreState, Topic
+from kmq_storage.log.state import StoreState, Topic, out_of_range
 
 _log = logging.getLogger(__name__)
 
@@ -120,8 +120,18 @@ def first_of_stream(state: StoreState, options: SourceOptions, coverage: Coverag
         committed = committed_by_group(state, options.group, coverage)
     if committed.keys() == coverage.topics.keys():
         return committed
-    starting = options.starting or Bound(word=LATEST)
-    return coverage.resolve("startingOffsets", starting) | committed
+    first = coverage.resolve("startingOffsets", options.starting or Bound(word=LATEST))
+    if options.fail_on_data_loss:
+        _refuse_beyond_end(coverage, first)
+    return first | committed
+
+
+def _refuse_beyond_end(coverage: Coverage, first: Positions) -> None:
+    for name, topic in coverage.topics.items():
+        for partition, offset in first[name].items():
+            part = topic.partition(partition)
+            if offset > part.end:
+                raise out_of_range(name, partition, offset, part)
 
 
 def bounds_of_batch(

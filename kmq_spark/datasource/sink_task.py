@@ -14,7 +14,7 @@ import pyarrow as pa
 from kmq_spark.client.encoding import rows_of_arrow
 from kmq_spark.client.partitioner import partitions_of
 from kmq_spark.client.routing import Routes, Rows, split
-from kmq_spark.client.sends import check_rows, error_of_row
+from kmq_spark.client.work import unstorable, why_unstorable
 from kmq_spark.datasource.sink import Sink, Written
 from kmq_spark.datasource.staged_output import StagedOutput
 from kmq_storage.environment import SYSTEM
@@ -34,9 +34,9 @@ def write_task(
         for topic, records in _by_topic(batch, sink.topic, topics):
             rows = rows_of_arrow(records, SYSTEM.now_us())
             routes = _routes(topic, rows, turn)
-            refused = check_rows(topic, rows, routes)
+            refused = unstorable(topic, rows, routes)
             if refused is not None:
-                raise error_of_row(topic, rows, routes, int(refused.argmax()))
+                raise why_unstorable(topic, rows, routes, int(refused.argmax()))
             output.add(split(topic, rows, routes))
     staged, small = output.finish()
     return Written(staged, small, query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TextIO
 
 from kmq_storage.environment import SYSTEM, Environment
@@ -29,11 +30,12 @@ class Progress:
     def show(self, produced: int, processed: int, producer: str) -> None:
         """Show where the work stands, in place of what was shown before."""
         lag = produced - processed
-        share = produced / self.total
-        line = f"  produced {produced:,} of {self.total:,} ({share:.0%})"
-        line += f" | processed {processed:,} | lag {lag:,} | {producer}"
+        line = f"  produced {produced:,}/{self.total:,} | processed {processed:,} | lag {lag:,}"
+        line += f" | producer {producer}"
         if self._live:
-            self._target.write(f"\r\x1b[K{line[:100]}")
+            # A line that wraps could not be overwritten.
+            width = shutil.get_terminal_size().columns - 1
+            self._target.write(f"\r\x1b[K{line[:width]}")
             self._target.flush()
         elif self._environment.monotonic() >= self._next_line:
             self._next_line = self._environment.monotonic() + LOG_INTERVAL

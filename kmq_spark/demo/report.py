@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
@@ -91,11 +92,18 @@ def print_text(report: Report, target: TextIO) -> None:
         verdict = "ok  " if check.ok else "FAIL"
         print(f"  {verdict}  {check.claim}: {check.numbers}", file=target)
     print(f"\nLag of group delays: {report.lag}", file=target)
-    print(f"Archive ({report.archive.format}): {report.archive.path}", file=target)
-    print(f"Plot: {report.plot or 'none, for want of matplotlib'}", file=target)
+    print(f"Archive ({report.archive.format}): {_near(report.archive.path)}", file=target)
+    plot = _near(report.plot) if report.plot else "none, for want of matplotlib"
+    print(f"Plot: {plot}", file=target)
     print(f"Done in {report.seconds:.0f} s, with {report.engine}.", file=target)
     if report.ok:
-        print(_NEXT.format(store=report.folder.store), file=target)
+        print(_NEXT.format(store=_near(report.folder.store)), file=target)
+
+
+def _near(path: str) -> str:
+    """The path as short as it can be typed here."""
+    here = os.path.relpath(path)
+    return path if here.startswith("..") else here
 
 
 _NEXT = """

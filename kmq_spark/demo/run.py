@@ -30,7 +30,7 @@ from kmq_storage.environment import SYSTEM
 CANCELLED = 130
 _QUICK_FLIGHTS = 40_000
 #: Seconds for all flights, or the few of a quick run: the rate at which they are produced.
-_PRODUCING_SECONDS, _QUICK_SECONDS = 16.0, 6.0
+_PRODUCING_SECONDS, _QUICK_SECONDS = 18.0, 6.0
 _FLIGHTS_PARTITIONS, _DELAYS_PARTITIONS = 4, 2
 _KILL_AT = 0.45
 _TICK_SECONDS = 0.2
@@ -110,7 +110,7 @@ def _watch(store: kmq.Store, steps: Steps, producing: Producing, progress: Progr
         finished = producing.finished()
         steps.work(_TICK_SECONDS)
         now = durable_records(store, FLIGHTS), _processed(store)
-        progress.show(*now, "sent all" if finished else "producer works")
+        progress.show(*now, f"killed at {killed_at:,}" if killed_at else "not killed yet")
         if finished and now[0] == now[1]:
             return killed_at
         if not killed_at and not finished and now[0] >= _KILL_AT * progress.total:

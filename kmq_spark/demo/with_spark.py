@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,10 @@ class SparkSteps:
 
     def start(self) -> None:
         """Start Spark, and the query in it."""
+        with self._one_line_errors():
+            self._start()
+
+    def _start(self) -> None:
         jars = delta_jars.fetch(self._folder.jars) if delta_jars.wanted() else []
         self._format = "delta" if jars else "parquet"
         interrupted = signal.getsignal(signal.SIGINT)
@@ -51,17 +57,17 @@ class SparkSteps:
         assert self._query is not None
         SYSTEM.sleep(seconds)
         if not self._query.isActive:
-            reason = str(self._query.exception()).strip().split("\n")[0]
-            raise UnavailableError(f"The query stopped: {reason} (see {self._folder.spark_log}).")
+            raise self._failed("The query stopped", str(self._query.exception()))
 
     def archive(self, path: Path) -> archive.Archive:
         """End the query, and archive with a batch job."""
         assert self._query is not None
         assert self._spark is not None
-        self._query.stop()
-        return archive.write_with_spark(
-            self._spark, self._folder.store, FLIGHTS, path=path, file_format=self._format
-        )
+        with self._one_line_errors():
+            self._query.stop()
+            return archive.write_with_spark(
+                self._spark, self._folder.store, FLIGHTS, path=path, file_format=self._format
+            )
 
     def close(self) -> None:
         """Stop the query and Spark."""
@@ -69,3 +75,18 @@ class SparkSteps:
             self._query.stop()
         if self._spark is not None:
             self._spark.stop()
+
+    @contextmanager
+    def _one_line_errors(self) -> Iterator[None]:
+        """Turn Spark's errors, a page of Java each, into one line and the name of the log."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except (Py4JError, PySparkException) as error:
+            raise self._failed("Spark failed", str(error)) from error
+
+    def _failed(self, what: str, reason: str) -> UnavailableError:
+        lines = " ".join(reason.split("\n")[:2])
+        return UnavailableError(f"{what}: {lines} (see {self._folder.spark_log}).")

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,16 +70,12 @@ def _running(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.P
             process.wait()
 
 
-def _wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+def _wait_until_flights_flow(output: Path, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, f"the demo ended with {process.returncode}"
-        assert time.monotonic() < deadline
+    while not re.search(rb"produced [1-9]", output.read_bytes()):
+        assert process.poll() is None, output.read_text()
+        assert time.monotonic() < deadline, output.read_text()
         time.sleep(0.05)
-
-
-def _flights_flow(output: Path) -> bool:
-    return re.search(rb"produced [1-9]", output.read_bytes()) is not None
 
 
 def _processes_that_name(folder: Path) -> list[str]:
@@ -110,7 +106,6 @@ def _assert_proven(folder: Path, report: dict[str, Any]) -> None:
     assert report["ok"] is True
     assert {check["claim"]: check["found"] for check in report["checks"] if not check["ok"]} == {}
     assert report["lag"] == 0
-    assert len(report["carriers"]) == 15
     assert sum(row["flights"] for row in report["carriers"]) == QUICK_FLIGHTS
     assert report["archive"]["rows"] == report["archive"]["different_ids"] == QUICK_FLIGHTS
     assert Path(report["plot"]).read_bytes().startswith(b"\x89PNG")
@@ -156,7 +151,7 @@ def test_a_second_run_starts_clean_and_shows_its_progress(tmp_path: Path):
 def test_a_flight_that_is_sent_twice_fails_the_demo(tmp_path: Path):
     folder = tmp_path / "demo"
     with _running(folder, WITHOUT_JAVA) as process:
-        _wait_until(lambda: _flights_flow(tmp_path / "output.txt"), process)
+        _wait_until_flights_flow(tmp_path / "output.txt", process)
         with kmq.open(folder / "store") as store, store.producer() as producer:
             (twin,) = store.read("flights", columns=["value"], batch_rows=1).read_next_batch()[0]
             producer.send("flights", twin.as_py(), key="XX")
@@ -170,7 +165,7 @@ def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path: Path, engine: 
         spark_support.require_jvm()
     folder = tmp_path / "demo"
     with _running(folder, WITH_SPARK if engine == "Spark" else WITHOUT_JAVA) as process:
-        _wait_until(lambda: _flights_flow(tmp_path / "output.txt"), process)
+        _wait_until_flights_flow(tmp_path / "output.txt", process)
         assert len(_processes_that_name(folder)) > 1
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(timeout=30) == 130

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,7 +32,7 @@ def url(tmp_path: Path) -> str:
     with kmq.open(url) as store:
         store.create_topic("orders", partitions=2)
         with store.producer() as producer:
-            producer.send_batch("orders", [b"1", b"2", b"\xff"], [b"a", b"b", b"c"], partition=0)
+            producer.send_batch("orders", [b"1", b"2", b"3"], [b"a", b"b", b"c"], partition=0)
     return url
 
 
@@ -222,10 +223,20 @@ def test_producing_to_a_missing_topic_is_one_clear_line(fail: Run):
 def test_records_are_printed_as_json_lines(run: Run):
     records = [json.loads(line) for line in run("consume", "orders", "--json").splitlines()]
     assert [record["offset"] for record in records] == [0, 1, 2]
-    assert [record["value"] for record in records] == ["1", "2", {"base64": "/w=="}]
+    assert [record["value"] for record in records] == ["1", "2", "3"]
     assert records[0].keys() == {
         *("topic", "partition", "offset", "timestamp", "key", "value", "headers", "properties"),
     }
+
+
+def test_values_that_are_no_text_are_printed_as_they_are_and_as_base64(url: str):
+    command = [sys.executable, "-m", "kmq_spark.cli", "--store", url, "consume", "binary"]
+    with kmq.open(url) as store, store.producer() as producer:
+        store.create_topic("binary")
+        producer.send("binary", b"\xff\x00")
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"\xff\x00\n"
+    printed = subprocess.run([*command, "--json"], capture_output=True, check=True).stdout
+    assert json.loads(printed)["value"] == {"base64": "/wA="}
 
 
 def test_consuming_stops_after_the_number_asked_for(run: Run):
@@ -250,6 +261,20 @@ def test_following_waits_for_more_records(url: str):
     assert len(seen) == 3
     assert json.loads(rest)["value"] == "later"
     assert follower.returncode == 0
+
+
+def test_interrupt_ends_following_at_once_and_quietly(url: str):
+    command = [sys.executable, "-m", "kmq_spark.cli", "--store", url]
+    follower = subprocess.Popen(
+        [*command, "consume", "orders", "--follow", "--group", "g"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert follower.stdout is not None
+    assert [follower.stdout.readline() for _ in range(3)] == [b"1\n", b"2\n", b"3\n"]
+    follower.send_signal(signal.SIGINT)
+    rest, errors = follower.communicate(timeout=5)
+    assert (follower.returncode, rest, errors) == (130, b"", b"")
 
 
 # Groups

@@ -93,8 +93,8 @@ class CommitLog:
             self._unsynced[end.lsn] = end.chain or 0
         return Commit(end.lsn, to_datetime(end.time), tuple(entries))
 
-    def commit(self, units: Sequence[Unit]) -> Commit:
-        """Append one commit and wait until it is as durable as this store was opened for.
+    def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
+        """Append one commit and wait until it is durable, as this store was opened for or as asked.
 
         Raises what was wrong with a unit itself, instead of RefusedError.
         """
@@ -102,7 +102,7 @@ class CommitLog:
             commit = self.append(units)
         except RefusedError as refused:
             raise refused.cause from None
-        if self.durable:
+        if self.durable if durable is None else durable:
             self.sync(commit.lsn)
         return commit
 

@@ -59,7 +59,10 @@ def test_every_option_is_understood_in_any_letter_case() -> None:
 
 REFUSED = {
     "misspelt": ({"minPartition": "4"}, "did you mean 'minPartitions'"),
-    "of a later version of Kafka": ({"maxRecordsPerPartition": "4"}, "option 'maxrecordsperpartition' is unknown"),
+    "of a later version of Kafka": (
+        {"maxRecordsPerPartition": "4"},
+        "option 'maxrecordsperpartition' is unknown",
+    ),
     "without any likeness": ({"zzz": "1"}, "known are path, store, subscribe"),
     "brokers": ({"kafka.bootstrap.servers": "localhost:9092"}, "load\\(path\\)"),
     "group id": ({"kafka.group.id": "g"}, "use option 'group'"),
@@ -109,7 +112,7 @@ ASSIGNMENTS = ["[0]", "orders", "{}", '{"orders":0}', '{"orders":["0"]}', '{"ord
 
 @pytest.mark.parametrize("text", ASSIGNMENTS)
 def test_an_assignment_that_is_no_map_of_partitions_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequestError, match="'assign' is .*expected JSON such as"):
+    with pytest.raises(InvalidRequestError, match=r"'assign' is .*expected JSON such as"):
         parse_source_options({"path": "/data", "assign": text})
 
 
@@ -122,7 +125,7 @@ def test_a_pattern_that_is_no_expression_is_refused(text: str) -> None:
 def test_a_read_without_a_store_or_without_topics_says_what_is_missing() -> None:
     with pytest.raises(InvalidRequestError, match="store is missing"):
         parse_source_options({"subscribe": "orders"})
-    with pytest.raises(InvalidRequestError, match="exactly one of .*none was given"):
+    with pytest.raises(InvalidRequestError, match=r"exactly one of .*none was given"):
         parse_source_options({"path": "/data"})
 
 

@@ -17,10 +17,10 @@ class _Terminal(io.StringIO):
 def test_a_terminal_shows_one_line_that_is_overwritten():
     target = _Terminal()
     progress = Progress(target, total=100)
-    progress.show(10, 5, "producer works")
-    progress.show(20, 15, "producer works")
+    progress.show(10, 5, "not killed yet")
+    progress.show(20, 15, "not killed yet")
     assert target.getvalue().count("\n") == 0
-    assert "produced 20 of 100 (20%) | processed 15 | lag 5" in target.getvalue().split("\r")[-1]
+    assert "produced 20/100 | processed 15 | lag 5" in target.getvalue().split("\r")[-1]
 
 
 def test_a_log_gets_a_line_every_two_seconds_only():
@@ -28,5 +28,5 @@ def test_a_log_gets_a_line_every_two_seconds_only():
     environment = replace(SYSTEM, monotonic=lambda: float(next(seconds)) / 4)
     progress = Progress(target, total=100, environment=environment)
     for produced in range(20):
-        progress.show(produced, 0, "producer works")
+        progress.show(produced, 0, "not killed yet")
     assert target.getvalue().count("\n") == 3

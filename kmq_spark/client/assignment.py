@@ -1,0 +1,164 @@
+"""The partitions that a consumer reads now, and the records it has in hand.
+
+Not thread-safe: the consumer lets one thread in at a time.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+
+from kmq_spark.client.fetcher import Fetcher
+from kmq_spark.client.record import Record
+from kmq_spark.client.record_columns import records_of
+from kmq_spark.client.subscription import (
+    Listener,
+    Partitions,
+    Subscription,
+    TopicPartition,
+    by_topic,
+)
+from kmq_spark.errors import IllegalStateError
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.scan import Slice
+from kmq_storage.log.state import StoreState
+
+#: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
+_HAND_ROWS = 4_096
+_FOREVER = 365 * 86_400.0
+
+
+class Assignment:
+    """What is read: follows a subscription as topics and partitions come and go."""
+
+    def __init__(self, log: CommitLog, reset: str, group: str | None) -> None:
+        self._log = log
+        self._group = group
+        self._fetcher = Fetcher(log, reset)
+        self._subscription = Subscription()
+        self._definitions = -1
+        #: Records that are next to hand out, and where they came from.
+        self.hand: Iterator[Record] = iter(())
+        self._hand_of: tuple[TopicPartition, Slice] | None = None
+
+    def follow(self, wanted: Subscription) -> None:
+        """Read what this subscription says from now on."""
+        self.put_back()
+        old = list(self._fetcher.positions)
+        _tell(self._subscription.on_revoke, old)
+        for partition in old:
+            self._fetcher.remove(partition)
+        self._subscription = wanted
+        self._resolve(self._log.refresh())
+
+    def refresh(self) -> StoreState:
+        """See what others committed; pick up topics and partitions that came or went."""
+        state = self._log.refresh()
+        if state.definitions != self._definitions:
+            self._resolve(state)
+        return state
+
+    def _resolve(self, state: StoreState) -> None:
+        wanted = self._subscription.resolve(state)
+        lost = [each for each in self._fetcher.positions if each not in set(wanted)]
+        gained = [each for each in wanted if each not in self._fetcher.positions]
+        for partition in lost:
+            self._fetcher.remove(partition)
+        _tell(self._subscription.on_lost, lost)
+        committed = state.group_offsets(self._group) if self._group else {}
+        for partition in gained:
+            position = committed.get(partition.topic_id, {}).get(partition.partition)
+            self._fetcher.add(partition, position)
+        self._definitions = state.definitions
+        _tell(self._subscription.on_assign, gained)
+
+    def revoke(self) -> None:
+        """Tell the subscriber that nothing is read any more."""
+        self.hand = iter(())
+        _tell(self._subscription.on_revoke, list(self._fetcher.positions))
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions by topic and number."""
+        return sorted(self._fetcher.positions, key=lambda each: (each.topic, each.partition))
+
+    def fill_hand(self, timeout: float | None, stopped: Callable[[], bool]) -> bool:
+        """Take the next records in hand; False when none come within `timeout` seconds."""
+        found = self.next_slice(_HAND_ROWS, timeout, stopped)
+        if found is None:
+            return False
+        self._hand_of = found
+        self.hand = iter(records_of(found[1]))
+        return True
+
+    def next_slice(
+        self, rows: int, timeout: float | None, stopped: Callable[[], bool]
+    ) -> tuple[TopicPartition, Slice] | None:
+        """The next records as Arrow, at most `rows`; None when none come within the time."""
+        found = self._fetcher.next_slice(rows)
+        if found is not None:
+            return found
+        now = self._log.environment.monotonic
+        deadline = now() + (_FOREVER if timeout is None else timeout)
+        while True:
+            lsn = self.refresh().lsn
+            found = self._fetcher.next_slice(rows)
+            left = deadline - now()
+            if found is not None or left <= 0 or stopped():
+                return found
+            self._log.wait(lsn, left, stopped)
+
+    def put_back(self) -> None:
+        """Give records in hand that nobody got back to their partition."""
+        if self._hand_of is not None:
+            partition, position = self._hand_of[0], self._position_in_hand(self._hand_of[1])
+            self.hand, self._hand_of = iter(()), None
+            if partition in self._fetcher.positions:
+                self._fetcher.seek(partition, position)
+
+    def _position_in_hand(self, part: Slice) -> int:
+        return part.end - operator.length_hint(self.hand)
+
+    def positions(self) -> dict[str, dict[int, int]]:
+        """The next offset that each partition hands out."""
+        found: dict[str, dict[int, int]] = {}
+        for each in self.partitions():
+            found.setdefault(each.topic, {})[each.partition] = self._fetcher.positions[each]
+        if self._hand_of is not None and self._hand_of[0] in self._fetcher.positions:
+            partition, part = self._hand_of
+            found[partition.topic][partition.partition] = self._position_in_hand(part)
+        return found
+
+    def seek(
+        self, offset_of: Callable[[TopicPartition], int], partitions: Partitions | None
+    ) -> None:
+        """Go on elsewhere in these partitions, or in all."""
+        self.put_back()
+        for partition in self._chosen(partitions):
+            self._fetcher.seek(partition, offset_of(partition))
+
+    def pause(self, partitions: Partitions | None) -> None:
+        """Hand out nothing of these partitions, or of all."""
+        self.put_back()
+        self._fetcher.paused.update(self._chosen(partitions))
+
+    def resume(self, partitions: Partitions | None) -> None:
+        """Go on with these partitions, or with all."""
+        self._fetcher.paused.difference_update(self._chosen(partitions))
+
+    def _chosen(self, partitions: Partitions | None) -> list[TopicPartition]:
+        if partitions is None:
+            return list(self._fetcher.positions)
+        assigned = {(each.topic, each.partition): each for each in self._fetcher.positions}
+        wanted = [(topic, n) for topic, numbers in partitions.items() for n in numbers]
+        for topic, number in wanted:
+            if (topic, number) not in assigned:
+                raise IllegalStateError(
+                    f"{topic}-{number} is not assigned to this consumer",
+                    topic=topic, partition=number,
+                )
+        return [assigned[each] for each in wanted]
+
+
+def _tell(listener: Listener | None, partitions: list[TopicPartition]) -> None:
+    if listener is not None and partitions:
+        listener(by_topic(partitions))

@@ -1,0 +1,229 @@
+"""Work of the committer: sends of one topic on their way into a commit.
+
+Rows that were sent in many calls are encoded together; what is refused is taken out, and what
+is left is tried again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, chain
+
+import numpy as np
+import numpy.typing as npt
+
+from kmq_spark.client.encoding import rows_of_arrow, rows_of_columns
+from kmq_spark.client.routing import Router, Routes, Rows, ranks, split
+from kmq_spark.client.sends import ArrowSend, RowSends, Sends
+from kmq_spark.client.values import Extras
+from kmq_spark.errors import InvalidRequestError, KmqError, NotFoundError, QueueFullError
+from kmq_storage.log.staging import PartitionRecords
+from kmq_storage.log.state import Topic
+
+#: Memory of this size is still warm when the next work uses it again.
+_WORK_BYTES = 4 * 1024 * 1024
+
+Mask = npt.NDArray[np.bool_]
+
+
+class RowWork:
+    """Rows of one or several sends to one topic."""
+
+    def __init__(self, sends: Sequence[RowSends]) -> None:
+        self.topic = sends[0].topic
+        self._sends = sends
+        #: Where each send's rows begin among all of them, and their number at the end.
+        self._starts = [0, *accumulate(len(send) for send in sends)]
+        self._kept: npt.NDArray[np.intp] | None = None
+        self._routes: Routes = 0
+        self._ranks: npt.NDArray[np.int64] | None = None
+        self._bases: dict[int, int] = {}
+
+    def encode(self, topic: Topic, router: Router, now: int) -> list[PartitionRecords]:
+        """The rows per partition, without those that can't be stored; empty when none is left."""
+        rows = self._rows()
+        failed = self._failed()
+        if failed is not None:
+            self._kept = np.flatnonzero(~failed)
+            if not len(self._kept):
+                return []
+            rows = rows.keep(~failed)
+        routes = safe_routes(topic, router, rows)
+        bad = unstorable(topic, rows, routes)
+        if bad is not None:
+            self._fail(topic, rows, routes, np.flatnonzero(bad))
+            return self.encode(topic, router, now)
+        self._routes, self._ranks = routes, None
+        return split(topic, rows, routes)
+
+    def _rows(self) -> Rows:
+        sends = self._sends
+        if len(sends) == 1:
+            values, keys, times = sends[0].values, sends[0].keys, sends[0].times
+        else:
+            values = list(chain.from_iterable(send.values for send in sends))
+            keys = list(chain.from_iterable(send.keys for send in sends))
+            times = list(chain.from_iterable(send.times for send in sends))
+        extras: dict[int, Extras] = {
+            start + row: extra
+            for start, send in zip(self._starts, sends, strict=False)
+            for row, extra in send.extras.items()
+        }
+        return rows_of_columns(values, keys, np.array(times, np.int64) // 1000, extras)
+
+    def _failed(self) -> Mask | None:
+        """The rows that are out, or None while all are in."""
+        if not any(send.failure or send.row_errors for send in self._sends):
+            return None
+        failed = np.zeros(self._starts[-1], np.bool_)
+        for start, send in zip(self._starts, self._sends, strict=False):
+            if send.failure:
+                failed[start : start + len(send)] = True
+            failed[[start + row for row in send.row_errors]] = True
+        return failed
+
+    def _fail(
+        self, topic: Topic, rows: Rows, routes: Routes, bad: npt.NDArray[np.intp]
+    ) -> None:
+        for position in bad:
+            row = int(position if self._kept is None else self._kept[position])
+            number = bisect_right(self._starts, row) - 1
+            error = why_unstorable(topic, rows, routes, int(position))
+            self._sends[number].fail_rows([row - self._starts[number]], error)
+
+    def refuse(self, error: KmqError) -> list[RowWork]:
+        """What is left to try after a refusal: nothing, or fewer rows."""
+        if isinstance(error, NotFoundError):
+            return [self]  # deleted meanwhile; perhaps made again under this name
+        if not isinstance(error, QueueFullError):
+            self.fail(error)
+            return []
+        if len(self._sends) > 1:
+            return [RowWork([send]) for send in self._sends]
+        return self._fill_up(error)
+
+    def _fill_up(self, error: QueueFullError) -> list[RowWork]:
+        """The topic is nearly full: the first records still fit, a batch doesn't."""
+        kept = range(self._starts[-1]) if self._kept is None else self._kept
+        room = int(error.context["room"])
+        self._sends[0].fail_rows([int(row) for row in kept[room:]], error)
+        return [self] if room and not self._sends[0].failure else []
+
+    def fail(self, error: KmqError) -> None:
+        """Nothing of it can be stored."""
+        for send in self._sends:
+            send.failure = send.failure or error
+
+    def committed(self, first_offsets: dict[int, int]) -> None:
+        """The rows of each partition stand from these offsets on."""
+        self._bases = first_offsets
+        for start, send in zip(self._starts, self._sends, strict=False):
+            send.placed(self, start)
+
+    def place(self, row: int) -> tuple[int, int]:
+        """Partition and offset of a row."""
+        if self._kept is not None:
+            row = int(np.searchsorted(self._kept, row))
+        if self._ranks is None:
+            count = self._starts[-1] if self._kept is None else len(self._kept)
+            self._ranks = ranks(self._routes, count)
+        partition = self._routes if isinstance(self._routes, int) else int(self._routes[row])
+        return partition, self._bases[partition] + int(self._ranks[row])
+
+
+class ArrowWork:
+    """Arrow data of one send."""
+
+    def __init__(self, send: ArrowSend) -> None:
+        self.topic = send.topic
+        self._send = send
+        self._counts: dict[int, int] = {}
+
+    def encode(self, topic: Topic, router: Router, now: int) -> list[PartitionRecords]:
+        """The rows per partition; the first row that can't be stored refuses them all."""
+        found: list[PartitionRecords] = []
+        self._counts = {}
+        for batch in self._send.batches:
+            rows = rows_of_arrow(batch, now, self._send.partition)
+            routes = safe_routes(topic, router, rows)
+            bad = unstorable(topic, rows, routes)
+            if bad is not None:
+                raise why_unstorable(topic, rows, routes, int(bad.argmax()))
+            found += split(topic, rows, routes)
+        for records in found:
+            count = sum(sized.batch.num_rows for sized in records.batches)
+            self._counts[records.partition] = self._counts.get(records.partition, 0) + count
+        return found
+
+    def refuse(self, error: KmqError) -> list[ArrowWork]:
+        """What is left to try after a refusal: only a topic that was made anew."""
+        if isinstance(error, NotFoundError):
+            return [self]
+        self.fail(error)
+        return []
+
+    def fail(self, error: KmqError) -> None:
+        """Nothing of it can be stored."""
+        self._send.failure = error
+
+    def committed(self, first_offsets: dict[int, int]) -> None:
+        """The rows of each partition stand from these offsets on."""
+        self._send.offsets = {
+            partition: (first, first + self._counts[partition])
+            for partition, first in sorted(first_offsets.items())
+        }
+
+
+Work = RowWork | ArrowWork
+
+
+def work_of(waiting: Sequence[Sends]) -> list[Work]:
+    """Sends as work, in their order per topic; row sends go together up to some bytes."""
+    work: list[Work] = []
+    gathering: dict[str, list[RowSends]] = {}
+    for send in waiting:
+        rows = gathering.setdefault(send.topic, [])
+        if isinstance(send, RowSends):
+            rows.append(send)
+        if rows and (send is not rows[-1] or sum(each.size for each in rows) > _WORK_BYTES):
+            work.append(RowWork(gathering.pop(send.topic)))
+        if isinstance(send, ArrowSend):
+            work.append(ArrowWork(send))
+    return work + [RowWork(rows) for rows in gathering.values() if rows]
+
+
+def safe_routes(topic: Topic, router: Router, rows: Rows) -> Routes:
+    """The partitions of rows; what a user's partitioner raises becomes InvalidRequestError."""
+    try:
+        return router.routes(topic, rows)
+    except Exception as error:
+        raise InvalidRequestError(
+            f"partitioner failed for topic {topic.name}: {error!r}", topic=topic.name
+        ) from error
+
+
+def unstorable(topic: Topic, rows: Rows, routes: Routes) -> Mask | None:
+    """The rows that the topic can't take, or None when it can take them all."""
+    bad = rows.sizes > topic.settings.max_record_bytes
+    if isinstance(routes, int):
+        bad |= not 0 <= routes < topic.partitions
+    else:
+        bad |= (routes < 0) | (routes >= topic.partitions)
+    return bad if bad.any() else None
+
+
+def why_unstorable(topic: Topic, rows: Rows, routes: Routes, row: int) -> InvalidRequestError:
+    """Why the topic can't take this row."""
+    size, limit = int(rows.sizes[row]), topic.settings.max_record_bytes
+    if size > limit:
+        return InvalidRequestError(
+            f"record of {size} bytes is too large: topic {topic.name} takes up to {limit} "
+            "(max_record_bytes)",
+            topic=topic.name, size=size, limit=limit,
+        )
+    partition = routes if isinstance(routes, int) else int(routes[row])
+    return InvalidRequestError(
+        f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, not {partition}",
+        topic=topic.name, partition=partition,
+    )

@@ -1,0 +1,76 @@
+"""A store for tests of the data source: numbered records, and what a topic holds by now."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import kmq_spark as kmq
+
+Place = tuple[str, int, int]
+
+
+class Shop:
+    """Writes numbered records and knows where they went."""
+
+    def __init__(self, path: Path) -> None:
+        self.url = str(path)
+        self.store = kmq.open(path, durability="os")
+        self._producer = self.store.producer(linger=0)
+        self._number = 0
+
+    def create(self, topic: str, partitions: int = 1, **settings: Any) -> uuid.UUID:
+        """Make a topic; its id."""
+        return self.store.create_topic(topic, partitions=partitions, **settings).topic_id
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self.store.add_partitions(topic, partitions)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        self.store.delete_topic(topic)
+
+    def send(self, topic: str, partition: int = 0, count: int = 1) -> list[Place]:
+        """Append numbered records in one batch; their places."""
+        numbers = range(self._number, self._number + count)
+        self._number += count
+        sent = self._producer.send_batch(
+            topic,
+            [b"v%d" % n for n in numbers],
+            [b"k%d" % (n % 7) for n in numbers],
+            partition=partition,
+        )
+        return [(each.topic, each.partition, each.offset) for each in sent.result(timeout=30)]
+
+    def places(self, topic: str) -> list[Place]:
+        """Where every record of a topic is, by partition and offset."""
+        offsets = self.store.offsets(topic)
+        return [(topic, p, n) for p, (start, end) in offsets.items() for n in range(start, end)]
+
+    def values(self, topic: str) -> list[bytes]:
+        """The values of a topic, by partition and offset."""
+        return self.store.read(topic).read_all().column("value").to_pylist()
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return self.store.describe_topic(topic).partitions
+
+    def lsn(self) -> int:
+        """The last commit."""
+        return self.store.log.refresh().lsn
+
+    def commit(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        """Commit a group's offsets."""
+        self.store.set_group_offsets(group, {topic: offsets})
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """What a group has committed of a topic; nothing for a group that nobody knows."""
+        if group not in {known.name for known in self.store.groups()}:
+            return {}
+        return dict(self.store.describe_group(group).committed.get(topic, {}))
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()

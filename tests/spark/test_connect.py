@@ -1,0 +1,61 @@
+"""Finds uses of the JVM or of a SparkContext in the data source: Spark Connect has neither."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark.shop import Shop
+from tests.support.spark import require_jvm
+
+pytestmark = pytest.mark.spark
+
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+import kmq_spark as kmq
+
+url, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+assert "connect" in type(spark).__module__
+
+orders = spark.read.format("kmq").option("subscribe", "orders").load(url)
+assert orders.count() == 10, orders.count()
+spark.range(5).selectExpr("string(id) value").write.format("kmq").mode("append").option(
+    "topic", "totals").save(url)
+
+stream = spark.readStream.format("kmq").option("subscribe", "orders").option(
+    "startingOffsets", "earliest").option("group", "g").load(url)
+stream.select("key", "value").writeStream.format("kmq").option("topic", "totals").option(
+    "checkpointLocation", checkpoint).trigger(availableNow=True).start(url).awaitTermination()
+
+kmq.register(spark)
+assert spark.read.format("kmq").option("subscribe", "totals").load(url).count() == 15
+try:
+    spark.read.format("kmq").option("subscribe", "nowhere").load(url).count()
+except Exception as error:
+    assert "Topic[nowhere] doesn't exist." in str(error), error
+spark.stop()
+print("done")
+"""
+
+
+def test_everything_works_under_spark_connect(shop: Shop, tmp_path: Path) -> None:
+    require_jvm()
+    shop.create("totals", 2)
+    shop.send("orders", 0, 10)
+    # A process of its own: a session and a remote session don't live in one JVM.
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, shop.url, str(tmp_path / "checkpoint")],
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.stdout.endswith("done\n"), done.stderr[-4_000:]
+    assert shop.committed("g", "orders")[0] == 10

@@ -1,0 +1,199 @@
+"""Finds rows that a real write loses or repeats: replays, aborts, failing tasks, two queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
+
+from kmq_spark.datasource.source import KmqDataSource
+from kmq_spark.datasource.writer import KmqStreamWriter
+from tests.spark.running import forget_last_commit, load
+from tests.spark.shop import Shop
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def _totals(shop: Shop) -> None:
+    shop.create("totals", 2)
+
+
+def _save(frame: DataFrame, shop: Shop, mode: str = "append", **options: str) -> None:
+    frame.write.format("kmq").mode(mode).options(topic="totals", **options).save(shop.url)
+
+
+def _start(frame: DataFrame, shop: Shop, checkpoint: Path, source: str = "kmq") -> StreamingQuery:
+    writer = frame.writeStream.format(source).option("topic", "totals")
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    return writer.trigger(availableNow=True).start(shop.url)
+
+
+def _copy(spark: SparkSession, shop: Shop, checkpoint: Path, source: str = "kmq") -> None:
+    frame = load(spark, shop, maxOffsetsPerTrigger=4).select("key", "value")
+    assert _start(frame, shop, checkpoint, source).awaitTermination(120)
+
+
+def test_a_batch_write_is_one_commit_that_reads_back(spark: SparkSession, shop: Shop) -> None:
+    lsn = shop.lsn()
+    _save(spark.range(0, 5_000, 1, 4).selectExpr("cast(id as string) value"), shop)
+    assert shop.lsn() == lsn + 1
+    frame = spark.read.format("kmq").option("subscribe", "totals").load(shop.url)
+    numbers = frame.selectExpr("cast(cast(value as string) as int) n").collect()
+    assert sorted(row.n for row in numbers) == list(range(5_000))
+
+
+def test_every_column_of_a_record_can_be_written(spark: SparkSession, shop: Shop) -> None:
+    frame = spark.range(1).selectExpr(
+        "cast('v' as binary) value",
+        "'k' key",
+        "1 partition",
+        "'totals' topic",
+        "timestamp'2020-01-02 03:04:05' timestamp",
+        "'x' other",
+        "array(named_struct('key', 'h', 'value', cast('1' as binary))) headers",
+    )
+    frame.write.format("kmq").mode("append").save(shop.url)
+    (row,) = shop.store.read("totals").read_all().to_pylist()
+    assert (row["key"], row["value"], row["partition"]) == (b"k", b"v", 1)
+    assert row["headers"] == [{"key": "h", "value": b"1"}]
+    assert row["timestamp"].isoformat() == "2020-01-02T03:04:05+00:00"
+
+
+REFUSED = {
+    "no value": ("id", {}, "column 'value' is missing"),
+    "wrong type": ("id value", {}, "column 'value' is bigint: expected binary or string"),
+    "unknown topic": ("'x' value", {"topic": "nowhere"}, r"Topic\[nowhere\] doesn't exist"),
+    "unknown option": ("'x' value", {"topics": "totals"}, "did you mean 'topic'"),
+    "option of a read": ("'x' value", {"subscribe": "totals"}, "'subscribe' belongs to a read"),
+}
+
+
+@pytest.mark.parametrize(("columns", "options", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_write_that_can_not_work_is_refused_before_any_task(
+    spark: SparkSession, shop: Shop, columns: str, options: dict[str, str], message: str
+) -> None:
+    lsn = shop.lsn()
+    writer = spark.range(3).selectExpr(columns).write.format("kmq").mode("append")
+    with pytest.raises(AnalysisException, match=message):
+        writer.options(**{"topic": "totals", **options}).save(shop.url)
+    assert shop.lsn() == lsn
+
+
+def test_a_log_is_appended_to_and_nothing_else(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    frame = spark.range(3).selectExpr("'x' value")
+    with pytest.raises(AnalysisException, match="a log is only appended to"):
+        _save(frame, shop, mode="overwrite")
+    with pytest.raises(AnalysisException, match='Please use either the "Append"'):
+        frame.write.format("kmq").option("topic", "totals").save(shop.url)
+    counts = load(spark, shop).groupBy("key").count().selectExpr("key", "string(count) value")
+    shop.send("orders", 0, 3)
+    complete = counts.writeStream.outputMode("complete").format("kmq").option("topic", "totals")
+    complete = complete.option("checkpointLocation", str(tmp_path / "complete"))
+    with pytest.raises(StreamingQueryException, match="a log is only appended to"):
+        complete.trigger(availableNow=True).start(shop.url).awaitTermination(120)
+    assert shop.places("totals") == []
+
+
+def test_update_mode_appends_what_changed(spark: SparkSession, shop: Shop, tmp_path: Path) -> None:
+    counts = load(spark, shop).groupBy("key").count().selectExpr("key", "string(count) value")
+    for _ in range(2):
+        shop.send("orders", 0, 7)
+        writer = counts.writeStream.outputMode("update").format("kmq").option("topic", "totals")
+        writer = writer.option("checkpointLocation", str(tmp_path / "update"))
+        assert writer.trigger(availableNow=True).start(shop.url).awaitTermination(120)
+    assert sorted(shop.values("totals")) == [b"1"] * 7 + [b"2"] * 7
+
+
+def test_what_a_failing_task_left_behind_is_invisible(spark: SparkSession, shop: Shop) -> None:
+    lsn = shop.lsn()
+
+    def fail_late(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            yield pd.DataFrame({"value": ["x" * 1_000] * 1_000})
+            if (frame["id"] >= 3).any():
+                raise ValueError("this task breaks")
+
+    frame = spark.range(0, 4, 1, 4).mapInPandas(fail_late, "value string")
+    with pytest.raises(PythonException, match="this task breaks"):
+        _save(frame, shop)
+    assert (shop.lsn(), shop.places("totals")) == (lsn, [])
+
+
+def test_a_row_that_can_not_be_stored_fails_the_whole_write(
+    spark: SparkSession, shop: Shop
+) -> None:
+    frame = spark.range(0, 100, 1, 2).selectExpr("'x' value", "int(if(id = 99, 7, 0)) partition")
+    with pytest.raises(PythonException, match="totals has partitions 0 to 1, not 7"):
+        _save(frame, shop)
+    assert shop.places("totals") == []
+
+
+def test_a_stream_that_is_replayed_writes_every_record_once(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        shop.send("orders", 0, 6)
+        _copy(spark, shop, tmp_path / "checkpoint")
+        forget_last_commit(tmp_path / "checkpoint")
+    _copy(spark, shop, tmp_path / "checkpoint")
+    assert sorted(shop.values("totals")) == sorted(shop.values("orders"))
+
+
+class LostAnswer(KmqDataSource):
+    """kmq over a bad line: the commit succeeds, and the driver hears of a failure."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "kmq_lost_answer"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A writer that breaks after its commit."""
+        return _BreaksAfterCommit(self._sink(schema, overwrite))
+
+
+class _BreaksAfterCommit(KmqStreamWriter):
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        super().commit(messages, batchId)
+        raise ConnectionError("the answer was lost")
+
+
+def test_an_abort_after_a_commit_that_succeeded_destroys_nothing(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    spark.dataSource.register(LostAnswer)
+    shop.send("orders", 0, 3)
+    with pytest.raises(StreamingQueryException, match="the answer was lost"):
+        _copy(spark, shop, tmp_path / "checkpoint", "kmq_lost_answer")
+    assert sorted(shop.values("totals")) == sorted(shop.values("orders"))
+    shop.send("orders", 0, 2)
+    _copy(spark, shop, tmp_path / "checkpoint")
+    assert sorted(shop.values("totals")) == sorted(shop.values("orders"))
+
+
+def test_two_queries_append_to_one_topic_at_the_same_time(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    shop.send("orders", 0, 20)
+    frame = load(spark, shop, maxOffsetsPerTrigger=5).select("key", "value")
+    queries = [_start(frame, shop, tmp_path / name) for name in ("one", "two")]
+    assert all(query.awaitTermination(120) for query in queries)
+    assert sorted(shop.values("totals")) == sorted(shop.values("orders") * 2)
+
+
+def test_many_partitions_of_a_shuffle_arrive_as_few_batches_in_the_log(
+    spark: SparkSession, shop: Shop
+) -> None:
+    _save(spark.range(0, 400, 1, 20).selectExpr("string(id) value", "string(id) key"), shop)
+    topic = shop.store.log.refresh().topic("totals")
+    assert sum(len(topic.chunks(p, 0, end)) for p, (_, end) in topic.offsets().items()) == 2

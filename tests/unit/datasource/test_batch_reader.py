@@ -1,0 +1,209 @@
+"""Finds bounds that are misread, and tasks that lose, repeat or reorder records, without a JVM."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.datasource import InputPartition
+
+from kmq_spark.datasource import ranges
+from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.options import parse_source_options
+from kmq_spark.datasource.schema import arrow_schema
+from kmq_storage.errors import (
+    DataLossError,
+    InvalidRequestError,
+    NotFoundError,
+)
+from tests.spark.shop import Place, Shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    made = Shop(tmp_path / "shop")
+    made.create("orders", 3)
+    return made
+
+
+def _tasks(shop: Shop, **options: str) -> list[list[Place]]:
+    given_options = {"path": shop.url, "subscribe": "orders", **options}
+    reader = KmqBatchReader(parse_source_options(given_options))
+    return [
+        list(_places(pickle.loads(pickle.dumps(reader)), pickle.loads(pickle.dumps(task))))
+        for task in reader.partitions()
+    ]
+
+
+def _places(reader: KmqBatchReader, task: InputPartition) -> Iterator[Place]:
+    for batch in reader.read(task):
+        assert batch.schema.equals(arrow_schema(include_headers=False))
+        batch.validate(full=True)
+        yield from zip(
+            *batch.select(["topic", "partition", "offset"]).to_pydict().values(), strict=True
+        )
+
+
+def _read(shop: Shop, **options: str) -> list[Place]:
+    return [place for task in _tasks(shop, **options) for place in task]
+
+
+def test_everything_is_read_in_the_order_of_each_partition(shop: Shop) -> None:
+    for partition in (0, 2, 0, 2):
+        shop.send("orders", partition, 5)
+    assert _read(shop) == shop.places("orders")
+
+
+def test_small_partitions_share_one_task(shop: Shop) -> None:
+    for partition in range(3):
+        shop.send("orders", partition, 5)
+    assert len(_tasks(shop)) == 1
+
+
+def test_nothing_to_read_is_one_task_that_reads_nothing(shop: Shop) -> None:
+    reader = KmqBatchReader(parse_source_options({"path": shop.url, "subscribe": "orders"}))
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_bounds_mix_words_and_numbers_and_the_end_is_exclusive(shop: Shop) -> None:
+    for partition in range(3):
+        shop.send("orders", partition, 10)
+    found = _read(
+        shop,
+        startingOffsets='{"orders":{"0":-2,"1":4,"2":9}}',
+        endingOffsets='{"orders":{"0":3,"1":-1,"2":9}}',
+    )
+    assert found == [
+        *[("orders", 0, n) for n in range(3)],
+        *[("orders", 1, n) for n in range(4, 10)],
+    ]
+
+
+REFUSED = {
+    "start at latest": ({"startingOffsets": "latest"}, "'startingOffsets' is latest: a batch"),
+    "start at -1": ({"startingOffsets": '{"orders":{"0":-1,"1":0,"2":0}}'}, "latest for orders-0"),
+    "start misses one": ({"startingOffsets": '{"orders":{"0":1,"1":0}}'}, "must name every part"),
+    "end misses one": ({"endingOffsets": '{"orders":{"0":1}}'}, "'endingOffsets' must name every"),
+    "end names another topic": (
+        {"endingOffsets": '{"orders":{"0":1,"1":0,"2":0},"returns":{"0":1}}'},
+        "'endingOffsets' must name every",
+    ),
+    "start beyond end": (
+        {
+            "startingOffsets": '{"orders":{"0":2,"1":0,"2":0}}',
+            "endingOffsets": '{"orders":{"0":1,"1":0,"2":0}}',
+        },
+        "orders-0: startingOffsets 2 is beyond endingOffsets 1",
+    ),
+    "start beyond latest": (
+        {"startingOffsets": '{"orders":{"0":11,"1":0,"2":0}}'},
+        "orders-0: startingOffsets 11 is beyond endingOffsets 10",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_bounds_that_fit_neither_topic_nor_each_other_are_refused(
+    shop: Shop, options: dict[str, str], message: str
+) -> None:
+    shop.send("orders", 0, 10)
+    with pytest.raises(InvalidRequestError, match=message):
+        _tasks(shop, **options)
+
+
+def test_an_end_beyond_the_log_is_data_loss_or_clipped(shop: Shop) -> None:
+    shop.send("orders", 0, 10)
+    end = '{"orders":{"0":15,"1":0,"2":0}}'
+    with pytest.raises(DataLossError, match=r"orders-0: offsets 0 to 15 .* the log holds 0 to 10"):
+        _read(shop, endingOffsets=end)
+    assert _read(shop, endingOffsets=end, failOnDataLoss="false") == shop.places("orders")
+
+
+def test_a_batch_may_begin_at_the_offsets_of_a_group(shop: Shop) -> None:
+    sent = shop.send("orders", 0, 10)
+    assert _read(shop, group="g", startingOffsets="group") == sent
+    shop.commit("g", "orders", {0: 7})
+    assert _read(shop, group="g", startingOffsets="group") == sent[7:]
+    assert _read(shop, group="g") == sent
+
+
+def test_topics_are_chosen_by_name_by_pattern_and_by_partition(shop: Shop) -> None:
+    shop.create("returns", 2)
+    orders = [*shop.send("orders", 0, 2), *shop.send("orders", 2, 2)]
+    returns = shop.send("returns", 1, 2)
+    assert _read(shop, subscribe="orders, returns") == orders + returns
+    by_pattern = {"path": shop.url, "subscribePattern": "rns$"}
+    by_partition = {"path": shop.url, "assign": '{"orders":[2,9],"returns":[0,1]}'}
+    for options, expected in ((by_pattern, returns), (by_partition, orders[2:] + returns)):
+        reader = KmqBatchReader(parse_source_options(options))
+        assert [p for task in reader.partitions() for p in _places(reader, task)] == expected
+
+
+def test_a_missing_topic_is_an_error_or_left_out(shop: Shop) -> None:
+    sent = shop.send("orders", 0, 2)
+    with pytest.raises(NotFoundError, match=r"Topic\[nowhere\] doesn't exist"):
+        _read(shop, subscribe="orders,nowhere")
+    assert _read(shop, subscribe="orders,nowhere", failOnDataLoss="false") == sent
+
+
+def test_min_partitions_divides_inside_of_record_batches(shop: Shop) -> None:
+    sent = shop.send("orders", 0, 100)
+    assert [len(task) for task in _tasks(shop, minPartitions="4")] == [25, 25, 25, 25]
+    assert [len(task) for task in _tasks(shop, minPartitions="1")] == [100]
+    assert _read(shop, minPartitions="7") == sent
+
+
+def test_one_partition_is_read_by_several_tasks_when_it_is_large(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "TASK_BYTES_MAX", 2_000)
+    sent = [place for _ in range(20) for place in shop.send("orders", 0, 10)]
+    tasks = _tasks(shop)
+    assert len(tasks) > 4
+    assert [place for task in tasks for place in task] == sent
+
+
+def test_a_store_that_was_replaced_by_another_is_not_served_from_memory(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.send("orders", 0, 3)
+    assert len(_read(shop)) == 3
+    shop.close()
+    (tmp_path / "shop").rename(tmp_path / "old")
+    other = Shop(tmp_path / "shop")
+    other.create("orders", 1)
+    other.send("orders", 0, 1)
+    assert len(_read(other)) == 1
+
+
+sizes = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 40)), max_size=12)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes, st.data())
+def test_any_bounds_and_any_tasks_read_exactly_the_records_between(
+    tmp_path_factory: pytest.TempPathFactory, sent: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    shop = Shop(tmp_path_factory.mktemp("any") / "shop")
+    shop.create("orders", 3)
+    for partition, count in sent:
+        shop.send("orders", partition, count)
+    ends = {p: end for p, (_, end) in shop.store.offsets("orders").items()}
+    low = {p: data.draw(st.integers(0, end)) for p, end in ends.items()}
+    high = {p: data.draw(st.integers(low[p], end)) for p, end in ends.items()}
+    options = {"startingOffsets": _json(low), "endingOffsets": _json(high)}
+    wanted = data.draw(st.one_of(st.none(), st.integers(1, 9)))
+    options |= {} if wanted is None else {"minPartitions": str(wanted)}
+    between = [
+        place for place in shop.places("orders") if low[place[1]] <= place[2] < high[place[1]]
+    ]
+    assert _read(shop, **options) == between
+
+
+def _json(offsets: dict[int, int]) -> str:
+    return '{"orders":{' + ",".join(f'"{p}":{n}' for p, n in offsets.items()) + "}}"

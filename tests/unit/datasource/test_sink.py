@@ -1,0 +1,346 @@
+"""Finds rows that a write loses, repeats, misplaces or lets through, without a JVM."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
+
+import kmq_spark as kmq
+from kmq_spark.datasource import staged_output
+from kmq_spark.datasource.options import SinkOptions
+from kmq_spark.datasource.sink import Written, open_sink
+from kmq_spark.datasource.sink_columns import check_sink_columns
+from kmq_spark.datasource.sink_task import write_task
+from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
+from kmq_storage.errors import InvalidRequestError, NotFoundError, QueueFullError
+from tests.spark.shop import Shop
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    made = Shop(tmp_path / "shop")
+    made.create("orders", 3)
+    return made
+
+
+def _task(
+    shop: Shop,
+    *batches: pa.RecordBatch,
+    topic: str | None = "orders",
+    task: int = 0,
+    query: str | None = None,
+) -> Written:
+    sink = pickle.loads(pickle.dumps(open_sink(SinkOptions(url=shop.url, topic=topic))))
+    written = write_task(sink, iter(batches), task=task, query=query)
+    return pickle.loads(pickle.dumps(written))
+
+
+def _commit(shop: Shop, messages: Iterable[Written | None]) -> None:
+    KmqBatchWriter(open_sink(SinkOptions(url=shop.url, topic=None))).commit(list(messages))
+
+
+def _commit_batch(shop: Shop, number: int, *messages: Written | None) -> None:
+    writer = KmqStreamWriter(open_sink(SinkOptions(url=shop.url, topic=None)))
+    writer.commit(list(messages), number)
+
+
+def _rows(values: Iterable[object], **columns: object) -> pa.RecordBatch:
+    arrays = {"value": pa.array(values)} | {
+        name: column if isinstance(column, pa.Array) else pa.array(column)
+        for name, column in columns.items()
+    }
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _read(shop: Shop, topic: str = "orders") -> list[dict[str, object]]:
+    return shop.store.read(topic).read_all().to_pylist()
+
+
+def test_text_and_bytes_arrive_as_bytes_with_key_headers_and_time(shop: Shop) -> None:
+    when = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
+    rows = _rows(
+        ["grün", None],
+        key=["k", None],
+        headers=pa.array([[("h", b"1"), ("h", None)], None], HEADERS),
+        timestamp=pa.array([when, None], pa.timestamp("us", tz="Europe/Berlin")),
+        other=[1, 2],
+    )
+    before = datetime.now(UTC)
+    _commit(shop, [_task(shop, rows)])
+    keyed, keyless = sorted(_read(shop), key=lambda row: row["key"] is None)
+    assert (keyed["key"], keyed["value"]) == (b"k", "grün".encode())
+    assert keyed["timestamp"] == when
+    assert keyed["headers"] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
+    assert (keyless["key"], keyless["value"], keyless["headers"]) == (None, None, None)
+    assert before <= keyless["timestamp"] <= datetime.now(UTC)
+
+
+def test_keyed_rows_go_where_the_python_producer_puts_them(shop: Shop) -> None:
+    keys = [b"key-%d" % n for n in range(200)]
+    _commit(shop, [_task(shop, _rows(keys, key=keys))])
+    by_spark = {row["value"]: row["partition"] for row in _read(shop)}
+    with shop.store.producer() as producer:
+        sent = producer.send_batch("orders", keys, keys).result(timeout=30)
+    assert by_spark == dict(zip(keys, (each.partition for each in sent), strict=True))
+
+
+def test_a_partition_column_decides_where_it_is_not_null(shop: Shop) -> None:
+    chosen = pa.array([2, None, 2], pa.int32())
+    _commit(shop, [_task(shop, _rows([b"a", b"b", b"c"], partition=chosen), task=1)])
+    assert {row["value"]: row["partition"] for row in _read(shop)} == {b"a": 2, b"b": 1, b"c": 2}
+
+
+def test_keyless_rows_of_different_tasks_and_batches_spread_over_the_partitions(
+    shop: Shop,
+) -> None:
+    _commit(shop, [_task(shop, _rows([b"x"]), task=number) for number in range(3)])
+    _commit(shop, [_task(shop, *[_rows([b"y"])] * 3)])
+    assert {p: end for p, (_, end) in shop.store.offsets("orders").items()} == {0: 2, 1: 2, 2: 2}
+
+
+def test_a_topic_column_writes_many_topics_in_one_commit(shop: Shop) -> None:
+    shop.create("returns")
+    lsn = shop.lsn()
+    rows = _rows([b"a", b"b", b"c"], topic=["orders", "returns", "orders"])
+    _commit(shop, [_task(shop, rows, topic=None)])
+    assert shop.lsn() == lsn + 1
+    assert sorted(shop.values("orders")) == [b"a", b"c"]
+    assert shop.values("returns") == [b"b"]
+
+
+def test_the_topic_option_goes_before_the_column(shop: Shop) -> None:
+    _commit(shop, [_task(shop, _rows([b"a"], topic=["nowhere"]))])
+    assert shop.values("orders") == [b"a"]
+
+
+def test_small_tasks_write_no_file_and_share_a_batch_per_partition(shop: Shop) -> None:
+    zero = pa.array([0], pa.int32())
+    _commit(shop, [_task(shop, _rows([b"%d" % n], partition=zero), task=n) for n in range(50)])
+    assert shop.values("orders") == [b"%d" % n for n in range(50)]
+    assert len(shop.store.log.state.topic("orders").chunks(0, 0, 50)) == 1
+    assert not list(Path(shop.url).glob("staged/*"))
+
+
+def test_large_tasks_stage_arrow_files_that_any_arrow_tool_opens(shop: Shop) -> None:
+    rows = _rows([b"x" * 100] * 10_000, partition=pa.array([1] * 10_000, pa.int32()))
+    _commit(shop, [_task(shop, rows)])
+    (file,) = Path(shop.url).glob("staged/*")
+    table = pa.ipc.open_file(file).read_all()
+    assert table.num_rows == 10_000
+    assert table.schema.metadata[b"kmq.topic"] == b"orders"
+    assert len(_read(shop)) == 10_000
+
+
+def test_a_task_with_much_data_writes_files_as_it_goes_and_keeps_the_order(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged_output, "_HELD_BYTES_MAX", 5_000)
+    monkeypatch.setattr(staged_output, "_MESSAGE_BYTES_MAX", 500)
+    values = [b"%05d" % n for n in range(3_000)]
+    zero = pa.array([0] * 100, pa.int32())
+    batches = [_rows(values[n : n + 100], partition=zero) for n in range(0, 3_000, 100)]
+    written = _task(shop, *batches)
+    assert len({entry.staged for entry in written.staged}) > 2
+    _commit(shop, [written])
+    assert shop.values("orders") == values
+
+
+def test_batches_with_and_without_keys_and_headers_lie_in_one_file(shop: Shop) -> None:
+    zero = pa.array([0], pa.int32())
+    batches = [
+        _rows([b"a"], partition=zero),
+        _rows([b"b"], key=[b"k"], partition=zero),
+        _rows([b"c"], headers=pa.array([[("h", b"1")]], HEADERS), partition=zero),
+    ]
+    _commit(shop, [_task(shop, *batches)])
+    assert [(row["value"], row["key"], row["headers"]) for row in _read(shop)] == [
+        (b"a", None, None),
+        (b"b", b"k", None),
+        (b"c", None, [{"key": "h", "value": b"1"}]),
+    ]
+
+
+def test_nothing_is_visible_before_the_commit_and_nothing_after_an_abort(shop: Shop) -> None:
+    lsn = shop.lsn()
+    rows = _rows([b"x" * 1_000] * 1_000)
+    written = _task(shop, rows)
+    assert shop.values("orders") == []
+    KmqBatchWriter(open_sink(SinkOptions(url=shop.url, topic="orders"))).abort([written, None])
+    assert (shop.lsn(), shop.values("orders")) == (lsn, [])
+
+
+def test_a_batch_that_comes_again_is_stored_once(shop: Shop) -> None:
+    _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
+    _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
+    _commit_batch(shop, 1, _task(shop, _rows([b"b"]), query="q"))
+    _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
+    _commit_batch(shop, 0, _task(shop, _rows([b"c"]), query="another"))
+    assert sorted(shop.values("orders")) == [b"a", b"b", b"c"]
+
+
+def test_an_abort_after_a_commit_that_succeeded_destroys_nothing(shop: Shop) -> None:
+    written = _task(shop, _rows([b"x" * 1_000] * 1_000), query="q")
+    _commit_batch(shop, 0, written)
+    KmqStreamWriter(open_sink(SinkOptions(url=shop.url, topic=None))).abort([written, None], 0)
+    assert len(shop.values("orders")) == 1_000
+    assert len(list(Path(shop.url).glob("staged/*"))) == 1
+
+
+def test_an_empty_batch_writes_nothing(shop: Shop) -> None:
+    lsn = shop.lsn()
+    _commit_batch(shop, 0, _task(shop, query="q"), _task(shop, _rows([]).slice(0), query="q"))
+    _commit_batch(shop, 1)
+    _commit(shop, [])
+    assert shop.lsn() == lsn
+
+
+REFUSED_ROWS = {
+    "unknown partition": (
+        _rows([b"a"], partition=pa.array([3], pa.int32())),
+        InvalidRequestError,
+        "orders has partitions 0 to 2, not 3",
+    ),
+    "negative partition": (
+        _rows([b"a"], partition=pa.array([-1], pa.int32())),
+        InvalidRequestError,
+        "negative",
+    ),
+    "too large": (_rows([b"x" * 2_000_000]), InvalidRequestError, "2000000 bytes is too large"),
+    "header without a name": (
+        _rows([b"a"], headers=pa.array([[(None, b"1")]], HEADERS)),
+        InvalidRequestError,
+        "header without a name",
+    ),
+    "no topic": (
+        _rows([b"a", b"b"], topic=["orders", None]),
+        InvalidRequestError,
+        "'topic' is null in a row",
+    ),
+    "unknown topic": (_rows([b"a"], topic=["nowhere"]), NotFoundError, r"Topic\[nowhere\]"),
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"), REFUSED_ROWS.values(), ids=REFUSED_ROWS.keys()
+)
+def test_a_row_that_can_not_be_stored_fails_its_task_and_nothing_is_written(
+    shop: Shop, rows: pa.RecordBatch, error: type[kmq.KmqError], message: str
+) -> None:
+    lsn = shop.lsn()
+    topic = None if "topic" in rows.schema.names else "orders"
+    with pytest.raises(error, match=message) as raised:
+        _task(shop, rows, topic=topic)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (type(again), str(again)) == (type(raised.value), str(raised.value))
+    assert shop.lsn() == lsn
+
+
+def test_a_topic_that_is_full_refuses_the_whole_write(shop: Shop) -> None:
+    shop.create("small", 1, capacity=10)
+    with pytest.raises(QueueFullError, match="topic small is full"):
+        _commit(shop, [_task(shop, _rows([b"x"] * 11), topic="small")])
+    assert shop.values("small") == []
+
+
+def test_an_unknown_topic_or_store_is_found_before_any_task(shop: Shop, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"Topic\[nowhere\] doesn't exist"):
+        open_sink(SinkOptions(url=shop.url, topic="nowhere"))
+    with pytest.raises(NotFoundError, match=r"Store\[.*\] doesn't exist"):
+        open_sink(SinkOptions(url=str(tmp_path / "nowhere"), topic="orders"))
+
+
+TEXT, DATA = StringType(), BinaryType()
+COLUMNS = {
+    "no value": ([("key", TEXT)], "orders", "column 'value' is missing"),
+    "value is a number": ([("value", LongType())], "orders", "'value' is bigint: expected bin"),
+    "key is a number": ([("value", TEXT), ("key", LongType())], "orders", "'key' is bigint"),
+    "no topic at all": ([("value", TEXT)], None, "the topic is missing"),
+    "topic is binary": ([("value", TEXT), ("topic", DATA)], "orders", "'topic' is binary"),
+    "partition is long": ([("value", TEXT), ("partition", LongType())], "orders", "expected int"),
+    "headers are a map": (
+        [("value", TEXT), ("headers", MapType(TEXT, DATA))],
+        "orders",
+        "'headers' is map",
+    ),
+    "headers of text": (
+        [("value", TEXT), ("headers", ArrayType(StructType().add("key", TEXT).add("value", TEXT)))],
+        "orders",
+        "expected array<struct<key:string,value:binary>>",
+    ),
+    "timestamp without zone": (
+        [("value", TEXT), ("timestamp", TimestampNTZType())],
+        "orders",
+        "'timestamp' is timestamp_ntz",
+    ),
+    "value is there twice": ([("value", TEXT), ("value", TEXT)], "orders", "'value' is there tw"),
+}
+
+
+@pytest.mark.parametrize(("columns", "topic", "message"), COLUMNS.values(), ids=COLUMNS.keys())
+def test_columns_that_do_not_fit_are_refused_by_name(
+    columns: list[tuple[str, DataType]], topic: str | None, message: str
+) -> None:
+    schema = StructType([StructField(*column) for column in columns])
+    with pytest.raises(InvalidRequestError, match=message):
+        check_sink_columns(schema, topic=topic)
+
+
+def test_columns_that_kmq_does_not_know_are_ignored() -> None:
+    fields = [StructField("value", TEXT), *[StructField("other", LongType())] * 2]
+    check_sink_columns(StructType(fields), topic="orders")
+
+
+tasks = st.lists(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from([None, b"a", b"b", b"c"]), st.integers(0, 99))),
+        max_size=3,
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tasks)
+def test_any_tasks_write_every_row_once_in_the_order_of_each_key(
+    tmp_path_factory: pytest.TempPathFactory, rows_of_tasks: list[list[list[tuple[bytes, int]]]]
+) -> None:
+    shop = Shop(tmp_path_factory.mktemp("any") / "shop")
+    shop.create("orders", 3)
+    messages = []
+    for number, batches in enumerate(rows_of_tasks):
+        made = [
+            _rows(
+                pa.array([b"%d" % n for _, n in batch], pa.binary()),
+                key=pa.array([key for key, _ in batch], pa.binary()),
+            )
+            for batch in batches
+        ]
+        messages.append(_task(shop, *made, task=number))
+    _commit(shop, messages)
+    sent = [(key, b"%d" % n) for batches in rows_of_tasks for batch in batches for key, n in batch]
+    found = [(row["key"], row["value"]) for row in _read(shop)]
+    assert sorted(found, key=repr) == sorted(sent, key=repr)
+    for key in (b"a", b"b", b"c"):
+        assert [each for each in found if each[0] == key] == [
+            each for each in sent if each[0] == key
+        ]

@@ -1,0 +1,172 @@
+"""What users may rely on, as literal lists: every addition shows up as a change of this file."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+import kmq_spark
+import kmq_spark.errors
+import kmq_storage
+from kmq_spark.cli.table import COMMANDS
+
+ERRORS = {
+    "KmqError": (Exception, "error", False),
+    "InvalidRequestError": (ValueError, "invalid_request", False),
+    "NotFoundError": (LookupError, "not_found", False),
+    "AlreadyExistsError": (kmq_spark.KmqError, "already_exists", False),
+    "ConflictError": (kmq_spark.KmqError, "conflict", True),
+    "FencedError": (kmq_spark.KmqError, "fenced", False),
+    "LeaseExpiredError": (kmq_spark.FencedError, "lease_expired", False),
+    "OffsetOutOfRangeError": (LookupError, "offset_out_of_range", False),
+    "DataLossError": (kmq_spark.KmqError, "data_loss", False),
+    "QueueFullError": (BufferError, "queue_full", False),
+    "TransactionAbortedError": (kmq_spark.KmqError, "transaction_aborted", False),
+    "UnavailableError": (kmq_spark.KmqError, "unavailable", True),
+    "CommitOutcomeUnknownError": (kmq_spark.UnavailableError, "commit_outcome_unknown", False),
+    "CorruptionError": (kmq_spark.KmqError, "corruption", False),
+    "FormatVersionError": (kmq_spark.CorruptionError, "format_version", False),
+    "KmqTimeoutError": (TimeoutError, "timeout", True),
+    "ClosedError": (kmq_spark.KmqError, "closed", False),
+    "IllegalStateError": (RuntimeError, "illegal_state", False),
+}
+
+METHODS = {
+    "Store": [
+        "add_partitions",
+        "alter_topic",
+        "close",
+        "commits",
+        "consumer",
+        "copy_group",
+        "create_topic",
+        "delete_group",
+        "delete_topic",
+        "describe_group",
+        "describe_topic",
+        "groups",
+        "offsets",
+        "offsets_for_time",
+        "producer",
+        "read",
+        "set_group_offsets",
+        "topics",
+        "url",
+    ],
+    "Producer": [
+        "close",
+        "flush",
+        "send",
+        "send_arrow",
+        "send_batch",
+        "send_to_queue",
+    ],
+    "Consumer": [
+        "assign",
+        "assignment",
+        "close",
+        "commit",
+        "committed",
+        "consume",
+        "consume_arrow",
+        "lag",
+        "pause",
+        "poll",
+        "position",
+        "resume",
+        "seek",
+        "seek_to_beginning",
+        "seek_to_end",
+        "seek_to_time",
+        "subscribe",
+        "unsubscribe",
+    ],
+}
+
+VALUES = {
+    "Record": (
+        *("topic", "partition", "offset", "key", "value", "headers", "properties"),
+        *("timestamp", "queue"),
+    ),
+    "RecordMetadata": ("topic", "partition", "offset", "timestamp", "duplicate"),
+    "BatchMetadata": ("topic", "rows", "offsets"),
+    "TopicInfo": ("name", "topic_id", "partitions", "settings", "offsets", "rows", "bytes"),
+    "GroupInfo": (
+        *("name", "generation", "members", "committed", "end", "lag", "lag_bytes"),
+        "lag_seconds",
+    ),
+    "MemberInfo": ("name", "client", "assignment", "joined"),
+    "Commit": ("lsn", "time", "entries"),
+}
+
+
+def test_names_of_kmq_spark():
+    assert sorted(kmq_spark.__all__) == sorted(
+        [
+            *ERRORS,
+            *METHODS,
+            *VALUES,
+            "KmqDataSource",
+            "KmqWarning",
+            "TopicSettings",
+            "open",
+            "register",
+        ]
+    )
+
+
+def test_every_name_of_kmq_spark_is_there():
+    pytest.importorskip("pyspark")
+    assert [name for name in kmq_spark.__all__ if getattr(kmq_spark, name, None) is None] == []
+
+
+def test_kmq_storage_offers_modules_only():
+    assert {name for name, value in vars(kmq_storage).items() if callable(value)} == set()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_of_the_handles(name: str):
+    public = [item for item in dir(getattr(kmq_spark, name)) if not item.startswith("_")]
+    # Called by the runtime in a forked child, not by users.
+    assert [item for item in public if item != "after_fork_in_child"] == METHODS[name]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_fields_of_the_values(name: str):
+    public = [item for item in vars(getattr(kmq_spark, name)) if not item.startswith("_")]
+    assert sorted(public) == sorted(VALUES[name])
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_keep_their_place_their_kind_and_survive_pickling(name: str):
+    cls: Any = getattr(kmq_spark, name)
+    parent, kind, retryable = ERRORS[name]
+    assert issubclass(cls, parent)
+    assert issubclass(cls, kmq_spark.KmqError)
+    assert getattr(kmq_spark.errors, name) is cls
+    error = pickle.loads(pickle.dumps(cls("a message", topic="orders", offset=3)))
+    assert type(error) is cls
+    assert (str(error), error.kind, error.retryable) == ("a message", kind, retryable)
+    assert dict(error.context) == {"topic": "orders", "offset": 3}
+
+
+def test_words_of_the_command_line():
+    assert [command.name for command in COMMANDS] == [
+        "demo",
+        "doctor",
+        "topic create",
+        "topic list",
+        "topic describe",
+        "topic alter",
+        "topic delete",
+        "produce",
+        "consume",
+        "group list",
+        "group describe",
+        "group set",
+        "group copy",
+        "group delete",
+        "log",
+    ]
