@@ -175,4 +175,5 @@ def _text_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
 def _property_sizes(items: pa.StructArray) -> npt.NDArray[np.int64]:
     text, data = items.field("text"), items.field("bytes")
     fixed = text.is_null().to_numpy(False) & data.is_null().to_numpy(False)
-    return _text_lengths(text) + _text_lengths(data) + 8 * fixed.astype(np.int64)
+    sizes: npt.NDArray[np.int64] = _text_lengths(text) + _text_lengths(data) + 8 * fixed
+    return sizes

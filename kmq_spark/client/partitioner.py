@@ -35,8 +35,10 @@ def murmur2(keys: pa.BinaryArray) -> Hashes:
 
 def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int32]:
     """The partition of every key: the positive part of its hash, modulo their number."""
-    positive = murmur2(keys) & np.uint32(0x7FFFFFFF)
-    return (positive % np.uint32(partitions)).astype(np.int32)
+    hashes = murmur2(keys)
+    hashes &= np.uint32(0x7FFFFFFF)
+    hashes %= np.uint32(partitions)
+    return hashes.view(np.int32)
 
 
 def _having(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
@@ -56,6 +58,12 @@ def _buffers(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 def _words(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> Hashes:
     """The little-endian 32-bit words that begin at these bytes."""
+    step = int(starts[1] - starts[0]) if len(starts) > 1 else 1
+    if step > 0 and starts[-1] - starts[0] == step * (len(starts) - 1):
+        evenly = np.arange(starts[0], starts[-1] + 1, step)
+        if np.array_equal(evenly, starts):  # keys of one length stand one after another
+            strided: Hashes = np.ndarray(len(starts), "<u4", data, int(starts[0]), (step,))
+            return strided.copy()
     words: Hashes = np.ndarray(len(data) - 3, "<u4", data, strides=(1,))[starts]
     return words
 

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.metadata import RecordMetadata
@@ -38,6 +39,8 @@ class Pending:
         #: Set when lingering makes no sense: enough is there, or somebody waits.
         self._urgent = threading.Event()
         self._closed = False
+        #: The thread that commits: it never waits for room, since it makes it.
+        self.worker: threading.Thread | None = None
 
     def add(
         self, topic: str, value: bytes | None, key: bytes | None, extras: Extras | None,
@@ -66,7 +69,8 @@ class Pending:
                 rows.user_callbacks.append((index, on_delivery))
         if size >= rows.alarm:
             self._gathered(rows)
-        return Delivery(rows, index)
+        delivery: Delivery[RecordMetadata] = Delivery((rows, index))
+        return delivery
 
     def _open_rows(self, topic: str) -> RowSends:
         self._check_open()
@@ -110,19 +114,15 @@ class Pending:
                 self._urgent.set()
                 self._changed.wait()
 
-    worker: threading.Thread | None = None
-
     def _bytes(self) -> int:
-        return sum(sends.size for sends in self._waiting) + sum(
-            sends.size for sends in self._taken
-        )
+        return sum(sends.size for sends in chain(self._waiting, self._taken))
 
     def __len__(self) -> int:
         with self._lock:
             return self._count()
 
     def _count(self) -> int:
-        return sum(map(len, self._waiting)) + sum(map(len, self._taken))
+        return sum(map(len, chain(self._waiting, self._taken)))
 
     def expedite(self) -> None:
         """Stop lingering: somebody waits."""

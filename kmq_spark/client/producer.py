@@ -199,7 +199,8 @@ class Producer:
             raise ClosedError("the producer is closed")
         else:
             sends.finish()
-        return Delivery(sends, 0)
+        future: Future[Any] = Delivery((sends, 0))
+        return future
 
     def send_to_queue(
         self, queue: str, value: bytes | str, key: bytes | str | None = None, **options: Any

@@ -99,7 +99,7 @@ class RowSends(Sends):
         self.values, self.keys = [], []  # futures that are kept must not keep the data
         super().finish()
         for index, callback in self.user_callbacks:
-            Delivery[Any](self, index).invoke(self._told(index, callback))
+            Delivery[Any]((self, index)).invoke(self._told(index, callback))
 
     def _told(self, index: int, callback: OnDelivery) -> Callable[[Any], object]:
         error = self.error(index)

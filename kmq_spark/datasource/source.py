@@ -63,8 +63,8 @@ class KmqDataSource(DataSource):
         options = parse_sink_options(self.options)
         if overwrite:
             raise InvalidRequestError(
-                "a log is only appended to: use mode('append') for a batch, and outputMode "
-                "'append' or 'update' for a stream, not 'overwrite' or 'complete'"
+                "a log is only appended to: use mode('append') for a batch, and "
+                "outputMode('append') for a stream, not 'overwrite' or 'complete'"
             )
         check_sink_columns(schema, topic=options.topic)
         return open_sink(options)

@@ -5,8 +5,10 @@ The story is in `_run`, the part with the kill in `_watch`, the proof in `_check
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NoReturn, TextIO
@@ -178,13 +180,18 @@ def _cancellable() -> Iterator[None]:
     for number in before:
         signal.signal(number, _cancel)
     try:
-        yield
+        with warnings.catch_warnings():
+            yield
     finally:
+        logging.disable(logging.NOTSET)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _cancel(*_details: object) -> NoReturn:
+    # Whoever is interrupted below (Spark's bridge to Java above all) complains at length.
+    logging.disable()
+    warnings.simplefilter("ignore")
     raise KeyboardInterrupt
 
 

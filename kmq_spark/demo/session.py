@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,8 +56,38 @@ def start_session(folder: Folder, jars: Sequence[Path] = ()) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("kmq demo")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _stderr_in(folder.spark_log):
+    with _stderr_in(folder.spark_log), _no_orphans():
         return builder.getOrCreate()
+
+
+@contextmanager
+def _no_orphans() -> Iterator[None]:
+    """Kill the processes that were started here, should starting them be cut short.
+
+    A JVM that Python has left while it was starting waits for Python for ever.
+    """
+    before = _children()
+    try:
+        yield
+    except BaseException:
+        for child in _children() - before:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        raise
+
+
+def _children() -> set[int]:
+    """The processes whose parent is this one."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # After the name, which may hold anything but ends with the last bracket: state, parent.
+            parent = status.read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue  # it ended while we looked
+        if int(parent) == os.getpid():
+            found.add(int(status.parent.name))
+    return found
 
 
 @contextmanager

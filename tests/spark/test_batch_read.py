@@ -91,10 +91,11 @@ def test_bounds_and_a_group_choose_what_is_read(spark: SparkSession, shop: Shop)
 def test_a_frame_can_be_used_twice(spark: SparkSession, shop: Shop) -> None:
     sent = shop.send("orders", 0, 10)
     frame = _load(spark, shop)
+    assert _places(frame.filter("offset = 3")) == sent[3:4]
     shop.send("orders", 0, 5)
     assert _places(frame.union(frame)) == sorted(sent * 2)
-    assert _places(frame.filter("offset = 3")) == sent[3:4]
     assert frame.count() == 10
+    assert _load(spark, shop).count() == 15
 
 
 def test_a_view_in_sql_reads_a_topic(spark: SparkSession, shop: Shop) -> None:

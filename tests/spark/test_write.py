@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
@@ -104,14 +106,33 @@ def test_a_log_is_appended_to_and_nothing_else(
     assert shop.places("totals") == []
 
 
-def test_update_mode_appends_what_changed(spark: SparkSession, shop: Shop, tmp_path: Path) -> None:
+def test_spark_itself_refuses_update_mode_for_sinks_in_python(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    shop.send("orders", 0, 7)
     counts = load(spark, shop).groupBy("key").count().selectExpr("key", "string(count) value")
-    for _ in range(2):
-        shop.send("orders", 0, 7)
-        writer = counts.writeStream.outputMode("update").format("kmq").option("topic", "totals")
-        writer = writer.option("checkpointLocation", str(tmp_path / "update"))
-        assert writer.trigger(availableNow=True).start(shop.url).awaitTermination(120)
-    assert sorted(shop.values("totals")) == [b"1"] * 7 + [b"2"] * 7
+    writer = counts.writeStream.outputMode("update").format("kmq").option("topic", "totals")
+    writer = writer.option("checkpointLocation", str(tmp_path / "update"))
+    with pytest.raises(StreamingQueryException, match="kmq does not support Update mode"):
+        writer.trigger(availableNow=True).start(shop.url).awaitTermination(120)
+
+
+def test_windows_that_are_over_are_appended(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    with shop.store.producer() as producer:
+        for minute in (0, 1, 2, 60, 61):
+            when = datetime(2024, 1, 1, minute // 60, minute % 60, tzinfo=UTC)
+            producer.send("orders", b"x", partition=0, timestamp=when).result(timeout=30)
+    counted = (
+        load(spark, shop, maxOffsetsPerTrigger=5)
+        .withWatermark("timestamp", "10 minutes")
+        .groupBy(f.window("timestamp", "30 minutes"))
+        .count()
+        .selectExpr("string(window.start) key", "string(count) value")
+    )
+    assert _start(counted, shop, tmp_path / "windows").awaitTermination(120)
+    assert shop.values("totals") == [b"3"]
 
 
 def test_what_a_failing_task_left_behind_is_invisible(spark: SparkSession, shop: Shop) -> None:
