@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kmq_spark.client.routing import Rows
 from kmq_spark.client.values import Extras
@@ -44,7 +43,7 @@ def rows_of_columns(
     chosen = None
     if extras:
         chosen = _with_extras(columns, timestamps, sizes, extras)
-    columns["timestamp"] = pa.array(timestamps).cast(TIMESTAMP_TYPE)
+    columns["timestamp"] = pa.array(timestamps).view(TIMESTAMP_TYPE)
     return Rows(_stored_batch(columns), np.asarray(sizes), chosen)
 
 
@@ -81,7 +80,7 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     """The bytes of every row of a binary column; 0 for a null."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)
     window = offsets[column.offset : column.offset + len(column) + 1]
-    lengths: npt.NDArray[np.int64] = np.diff(window).astype(np.int64)
+    lengths: npt.NDArray[np.int64] = (window[1:] - window[:-1]).astype(np.int64)
     return lengths
 
 
@@ -138,9 +137,9 @@ def _chosen(
     """The partitions that were chosen, the default where none was; None when nothing was."""
     if partitions is None or partitions.null_count == count:
         return None if default < 0 else np.full(count, default, np.int32)
-    if pc.min(partitions).as_py() < 0:
-        raise InvalidRequestError("column 'partition' holds a negative number", column="partition")
     filled: npt.NDArray[np.int32] = partitions.fill_null(default).to_numpy()
+    if filled[partitions.is_valid().to_numpy(zero_copy_only=False)].min() < 0:
+        raise InvalidRequestError("column 'partition' holds a negative number", column="partition")
     return filled
 
 
@@ -154,6 +153,8 @@ def _timestamps(column: pa.Array | None, count: int, now: int) -> pa.Array:
 def _size_of(name: str, column: pa.Array) -> npt.NDArray[np.int64]:
     if name in ("key", "value"):
         return _lengths(column)
+    import pyarrow.compute as pc  # slow to import, and few need it
+
     parents = pc.list_parent_indices(column).to_numpy()
     members = pc.list_flatten(column) if name == "headers" else column.items
     if name == "headers":
@@ -168,6 +169,8 @@ def _size_of(name: str, column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _text_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    import pyarrow.compute as pc
+
     found: npt.NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy()
     return found
 

@@ -64,7 +64,7 @@ def records_of(part: Slice) -> list[Record]:
         batch.column("value").to_pylist(),
         headers,
         properties,
-        batch.column("timestamp").cast("int64").to_pylist(),
+        batch.column("timestamp").view(pa.int64()).to_pylist(),
         repeat(None),
     )))
 

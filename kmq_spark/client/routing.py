@@ -92,6 +92,8 @@ def split(topic: Topic, rows: Rows, routes: Routes) -> list[PartitionRecords]:
     """One group of record batches per partition; the order of the rows is kept in each."""
     if isinstance(routes, int):
         return [_records(topic, routes, rows.batch, rows.sizes)]
+    if (routes == routes[0]).all():
+        return [_records(topic, int(routes[0]), rows.batch, rows.sizes)]
     narrow = routes.astype(np.uint16) if topic.partitions <= 65_536 else routes
     order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
     batch, sizes = rows.batch.take(pa.array(order)), rows.sizes[order]

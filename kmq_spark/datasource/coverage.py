@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kmq_spark.datasource.data_loss import warn_once
 from kmq_spark.datasource.offsets import (
     EARLIEST,
     GROUP,
@@ -21,8 +21,6 @@ from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.tasks import TopicRange
 from kmq_storage.errors import InvalidRequestError, NotFoundError
 from kmq_storage.log.state import StoreState, Topic, out_of_range
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def cover(state: StoreState, options: SourceOptions) -> Coverage:
         if state.find_topic(name) is None:
             if options.fail_on_data_loss:
                 raise NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
-            _log.warning("Topic[%s] doesn't exist (failOnDataLoss=false: read without it)", name)
+            warn_once(f"Topic[{name}] doesn't exist (failOnDataLoss=false: read without it)")
     topics = {name: state.topic(name) for name in subscription.matches(state.topics)}
     partitions = {
         name: subscription.partitions_of(name, topic.partitions) for name, topic in topics.items()

@@ -18,13 +18,13 @@ def report_loss(message: str, *, fail: bool, **facts: object) -> None:
         raise DataLossError(
             f"{message}; set failOnDataLoss=false to go on with what is there", **facts
         )
-    _warn_once(message)
+    warn_once(f"{message} (failOnDataLoss=false: reading goes on)")
 
 
 @lru_cache(maxsize=1024)
-def _warn_once(message: str) -> None:
-    """A stream looks several times per second; the log needs to hear of each loss once."""
-    _log.warning("%s (failOnDataLoss=false: reading goes on)", message)
+def warn_once(message: str) -> None:
+    """Log a warning that a stream would repeat at every look, several times per second."""
+    _log.warning("%s", message)
 
 
 def readable(wanted: TopicRange, *, fail_on_data_loss: bool) -> TopicRange:

@@ -110,11 +110,13 @@ def _commit(sink: Sink, written: Sequence[Written], batch: BatchIdEntry | None =
         entries += placed.entries
         bodies += placed.bodies
     try:
-        log.sync(log.append([Unit(tuple(entries), tuple(bodies))]).lsn)
+        lsn = log.append([Unit(tuple(entries), tuple(bodies))]).lsn
     except DuplicateCommitError as stored:
         _log.info("batch %s is stored already, in commit %s", batch, stored.lsn)
+        lsn = stored.lsn  # whoever wrote it may have died before it was on disk
     except RefusedError as refused:
         raise refused.cause from refused
+    log.sync(lsn)
 
 
 def _small_by_partition(written: Iterable[Written]) -> list[PartitionRecords]:

@@ -167,9 +167,31 @@ def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path: Path, engine: 
     with _running(folder, WITH_SPARK if engine == "Spark" else WITHOUT_JAVA) as process:
         _wait_until_flights_flow(tmp_path / "output.txt", process)
         assert len(_processes_that_name(folder)) > 1
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=30) == 130
+        _cancel(process)
     assert b"Cancelled" in (tmp_path / "output.txt").read_bytes()
+    _assert_nothing_is_left(folder)
+
+
+@pytest.mark.spark
+def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind(tmp_path: Path):
+    spark_support.require_jvm()
+    folder = tmp_path / "demo"
+    with _running(folder, WITH_SPARK) as process:
+        log = folder / "spark.log"
+        while not (log.exists() and log.stat().st_size):  # the JVM's first words
+            assert process.poll() is None
+            time.sleep(0.05)
+        _cancel(process)
+    _assert_nothing_is_left(folder)
+
+
+def _cancel(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+
+
+def _assert_nothing_is_left(folder: Path) -> None:
+    # A JVM ends by itself when Python has, and takes a moment for it.
     deadline = time.monotonic() + 10
     while (left := _processes_that_name(folder)) and time.monotonic() < deadline:
         time.sleep(0.1)

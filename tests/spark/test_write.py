@@ -11,12 +11,9 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.types import StructType
 
-from kmq_spark.datasource.source import KmqDataSource
-from kmq_spark.datasource.writer import KmqStreamWriter
+from tests.spark.lost_answer import LostAnswer
 from tests.spark.running import forget_last_commit, load
 from tests.spark.shop import Shop
 
@@ -168,25 +165,6 @@ def test_a_stream_that_is_replayed_writes_every_record_once(
         forget_last_commit(tmp_path / "checkpoint")
     _copy(spark, shop, tmp_path / "checkpoint")
     assert sorted(shop.values("totals")) == sorted(shop.values("orders"))
-
-
-class LostAnswer(KmqDataSource):
-    """kmq over a bad line: the commit succeeds, and the driver hears of a failure."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return "kmq_lost_answer"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A writer that breaks after its commit."""
-        return _BreaksAfterCommit(self._sink(schema, overwrite))
-
-
-class _BreaksAfterCommit(KmqStreamWriter):
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        super().commit(messages, batchId)
-        raise ConnectionError("the answer was lost")
 
 
 def test_an_abort_after_a_commit_that_succeeded_destroys_nothing(

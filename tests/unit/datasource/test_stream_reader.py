@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -356,7 +357,7 @@ actions = st.lists(
 )
 def test_any_order_of_sends_crashes_and_restarts_reads_every_record_once(
     tmp_path_factory: pytest.TempPathFactory,
-    steps: list[tuple[object, ...]],
+    steps: list[tuple[Any, ...]],
     starting: str,
     limit: str | None,
     grouped: bool,
@@ -372,15 +373,14 @@ def test_any_order_of_sends_crashes_and_restarts_reads_every_record_once(
     query.trigger()
     for action, *arguments in steps:
         if action == "send":
-            partitions = shop.partitions("orders")
-            shop.send("orders", arguments[0] % partitions, arguments[1])  # type: ignore[operator,arg-type]
+            shop.send("orders", arguments[0] % shop.partitions("orders"), arguments[1])
         elif action == "grow":
             shop.grow("orders", shop.partitions("orders") + 1)
         elif action == "trigger" and arguments[0] is None:
             query.trigger()
         else:
             if action == "trigger":
-                query.trigger(arguments[0])  # type: ignore[arg-type]
+                query.trigger(arguments[0])
             query = stream.start(available_now=action == "restart" and bool(arguments[0]))
     stream.start().all_available()
     expected = (
