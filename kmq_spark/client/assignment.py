@@ -31,8 +31,12 @@ _FOREVER = 365 * 86_400.0
 class Assignment:
     """What is read: follows a subscription as topics and partitions come and go."""
 
-    def __init__(self, log: CommitLog, reset: str, group: str | None) -> None:
+    def __init__(
+        self, log: CommitLog, reset: str, group: str | None, tell: Callable[[Partitions], object]
+    ) -> None:
         self._log = log
+        #: Told the partitions after every change.
+        self._tell_all = tell
         self._group = group
         self._fetcher = Fetcher(log, reset)
         self._subscription = Subscription()
@@ -70,6 +74,8 @@ class Assignment:
             position = committed.get(partition.topic_id, {}).get(partition.partition)
             self._fetcher.add(partition, position)
         self._definitions = state.definitions
+        if gained or lost:
+            self._tell_all(by_topic(self.partitions()))
         _tell(self._subscription.on_assign, gained)
 
     def revoke(self) -> None:

@@ -32,6 +32,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import Partition, StoreState
+from kmq_storage.names import check_name
 from kmq_storage.objects.fork import reopen_in_child
 from kmq_storage.topics import first_offset_since
 
@@ -69,14 +70,14 @@ class Consumer:
     def __init__(self, log: CommitLog, settings: ConsumerSettings) -> None:
         self._log = log
         self._settings = settings
-        self._assignment = Assignment(log, settings.auto_offset_reset, settings.group)
         self._busy = threading.Lock()
         self._auto_committed: dict[str, dict[int, int]] = {}
         self._closed = False
         #: True in a forked child, for a group's member.
         self._parents = False
-        self._membership = (
-            Membership(log, settings.group, settings.name or "") if settings.group else None
+        self._membership = _join(log, settings) if settings.group else None
+        self._assignment = Assignment(
+            log, settings.auto_offset_reset, settings.group, self._tell_group
         )
         reopen_in_child(self)
 
@@ -86,6 +87,10 @@ class Consumer:
         if self._membership is not None:
             self._parents = True
             self._assignment.hand = iter(())
+
+    def _tell_group(self, partitions: Partitions) -> None:
+        if self._membership is not None:
+            self._membership.tell_assignment(partitions)
 
     # --- what to read -------------------------------------------------------------------
 
@@ -334,6 +339,12 @@ class Consumer:
         trace: TracebackType | None,
     ) -> None:
         self._close(commit=self._settings.auto_commit and kind is None)
+
+
+def _join(log: CommitLog, settings: ConsumerSettings) -> Membership:
+    assert settings.group is not None, "only a group has members"
+    name = settings.name or f"member-{log.environment.new_uuid().hex[:12]}"
+    return Membership(log, settings.group, check_name("member", name))
 
 
 def _part(state: StoreState, each: TopicPartition) -> Partition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from kmq_storage import paths
 from kmq_storage.errors import IllegalStateError, NotFoundError
@@ -32,17 +32,22 @@ class Membership:
                 group=group, holder=self._lock.holder(),
             )
         try:
-            self.generation = self._join(member)
+            self._join(member)
         except BaseException:
             self._lock.release()
             raise
 
-    def _join(self, member: str) -> int:
+    def _join(self, member: str) -> None:
         known = self._log.refresh().groups.get(self._group)
-        generation = (known.generation if known else 0) + 1
-        client = f"{socket.gethostname()}-{os.getpid()}"
-        self._log.commit([Unit((GroupEntry(self._group, generation, member, client),))])
-        return generation
+        self._member = member
+        self._client = f"{socket.gethostname()}-{os.getpid()}"
+        self.generation = (known.generation if known else 0) + 1
+        self.tell_assignment({})
+
+    def tell_assignment(self, assignment: Mapping[str, list[int]]) -> None:
+        """Have everybody see which partitions this member reads."""
+        entry = GroupEntry(self._group, self.generation, self._member, self._client, assignment)
+        self._log.commit([Unit((entry,))])
 
     def leave(self) -> None:
         """Make room for the next member."""
@@ -104,7 +109,7 @@ def copy_group(log: CommitLog, source: str, target: str) -> None:
 def delete_group(log: CommitLog, group: str) -> None:
     """Forget a group and its offsets."""
     _check_idle(log, group)
-    log.commit([Unit((GroupEntry(group, 0, "", ""),))])
+    log.commit([Unit((GroupEntry(group, 0, "", "", {}),))])
 
 
 def _known(state: StoreState, group: str) -> Group:
@@ -137,7 +142,7 @@ def describe_group(log: CommitLog, name: str) -> GroupInfo:
     }
     now = log.environment.now_us()
     return GroupInfo(
-        name, group.generation, _members(log, name, group, topics.values()), committed,
+        name, group.generation, _members(log, name, group), committed,
         {topic: {n: end for n, (_, end) in info.offsets().items()}
          for topic, info in topics.items()},
         {topic: {n: topics[topic].partition(n).end - at for n, at in positions[topic].items()}
@@ -149,11 +154,11 @@ def describe_group(log: CommitLog, name: str) -> GroupInfo:
     )
 
 
-def _members(log: CommitLog, name: str, group: Group, topics: Iterable[Topic]) -> list[MemberInfo]:
+def _members(log: CommitLog, name: str, group: Group) -> list[MemberInfo]:
     if not has_live_member(log, name):
         return []
-    assignment = {topic.name: list(range(topic.partitions)) for topic in topics}
-    return [MemberInfo(group.member, group.client, assignment, to_datetime(group.joined))]
+    joined = to_datetime(group.joined)
+    return [MemberInfo(group.member, group.client, group.assignment, joined)]
 
 
 def _size_from(topic: Topic, number: int, offset: int) -> int:

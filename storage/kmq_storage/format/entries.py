@@ -165,12 +165,17 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """A member joined a group (a new generation), or the group was deleted (generation 0)."""
+    """A member joined a group (a new generation) or reads other partitions (the same one).
+
+    Generation 0 deletes the group.
+    """
 
     group: str
     generation: int
     member: str
     client: str
+    #: The partitions that the member reads, by topic.
+    assignment: Mapping[str, list[int]]
 
     kind = 6
 
@@ -178,14 +183,17 @@ class GroupEntry:
         """The JSON form."""
         return _json({
             "group": self.group, "generation": self.generation, "member": self.member,
-            "client": self.client,
+            "client": self.client, "assignment": dict(self.assignment),
         })
 
     @classmethod
     def parse(cls, payload: bytes) -> GroupEntry:
         """The entry of a JSON form."""
         value = json.loads(payload)
-        return cls(value["group"], value["generation"], value["member"], value["client"])
+        return cls(
+            value["group"], value["generation"], value["member"], value["client"],
+            value["assignment"],
+        )
 
 
 Entry = RecordsEntry | ProducerEntry | GroupOffsetsEntry | BatchIdEntry | TopicEntry | GroupEntry

@@ -180,8 +180,13 @@ class _Binding:
         known = self._state.groups.get(entry.group)
         if entry.generation == 0 and known is None:
             raise NotFoundError(f"Group[{entry.group}] doesn't exist.", group=entry.group)
-        if entry.generation and entry.generation != (known.generation if known else 0) + 1:
+        current = known.generation if known else 0
+        joins = entry.generation == current + 1
+        goes_on = known is not None and (entry.generation, entry.member) == (
+            current, known.member
+        )
+        if entry.generation and not (joins or goes_on):
             raise FencedError(
-                f"group {entry.group} moved on to generation {known.generation if known else 0}",
-                group=entry.group, generation=entry.generation,
+                f"group {entry.group} moved on to generation {current}",
+                group=entry.group, generation=entry.generation, newer=current,
             )

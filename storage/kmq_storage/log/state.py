@@ -114,6 +114,7 @@ class Group:
     generation: int = 0
     member: str = ""
     client: str = ""
+    assignment: Mapping[str, list[int]] = field(default_factory=dict)
     #: When the member joined, UTC microseconds.
     joined: int = 0
     offsets: dict[bytes, dict[int, int]] = field(default_factory=dict)
@@ -253,5 +254,7 @@ class StoreState:
             del self.groups[entry.group]
             return
         group = self.groups.setdefault(entry.group, Group())
+        if entry.generation != group.generation:
+            group.joined = time
         group.generation, group.member = entry.generation, entry.member
-        group.client, group.joined = entry.client, time
+        group.client, group.assignment = entry.client, entry.assignment

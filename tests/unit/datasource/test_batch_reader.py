@@ -13,9 +13,11 @@ from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource import ranges
 from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import parse_source_options
 from kmq_spark.datasource.schema import arrow_schema
 from kmq_storage.errors import (
+    CorruptionError,
     DataLossError,
     InvalidRequestError,
     NotFoundError,
@@ -179,6 +181,41 @@ def test_a_store_that_was_replaced_by_another_is_not_served_from_memory(
     other.create("orders", 1)
     other.send("orders", 0, 1)
     assert len(_read(other)) == 1
+
+
+def _trim(shop: Shop, partition: int, start: int) -> None:
+    """As if the log had lost its beginning: nothing trims a log yet."""
+    for read_only in (True, False):
+        topic = open_log(shop.url, read_only=read_only).refresh().topic("orders")
+        topic.partition(partition).start = start
+
+
+def test_records_that_aged_out_are_data_loss_or_skipped_with_a_warning(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = shop.send("orders", 0, 10)
+    _trim(shop, 0, 4)
+    assert _read(shop) == sent[4:]
+    start = '{"orders":{"0":1,"1":0,"2":0}}'
+    with pytest.raises(DataLossError, match=r"offsets 1 to 10 .* the log holds 4 to 10; set fail"):
+        _read(shop, startingOffsets=start)
+    assert _read(shop, startingOffsets=start, failOnDataLoss="false") == sent[4:]
+    assert caplog.text.count("orders-0: offsets 1 to 10") == 1
+
+
+def test_a_damaged_record_batch_is_an_error_that_names_its_place(shop: Shop) -> None:
+    sent = shop.send("orders", 0, 10)
+    shop.send("orders", 1, 10)
+    (file,) = Path(shop.url).glob("log/*.log")
+    data = file.read_bytes()
+    with file.open("r+b") as log:
+        log.seek(data.index(b"v15"))
+        log.write(b"v99")
+    with pytest.raises(CorruptionError, match="orders-1, offsets 0 to 9") as raised:
+        _read(shop)
+    assert raised.value.context["file"] == f"log/{file.name}"
+    end = '{"orders":{"0":-1,"1":0,"2":0}}'
+    assert _read(shop, endingOffsets=end) == sent
 
 
 sizes = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 40)), max_size=12)

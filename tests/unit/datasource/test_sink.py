@@ -128,6 +128,16 @@ def test_a_topic_column_writes_many_topics_in_one_commit(shop: Shop) -> None:
     assert shop.values("returns") == [b"b"]
 
 
+def test_the_large_types_that_spark_can_be_set_to_send_are_taken(shop: Shop) -> None:
+    rows = _rows(
+        pa.array(["a", "b"], pa.large_string()),
+        key=pa.array([b"k", None], pa.large_binary()),
+        topic=pa.array(["orders", "orders"], pa.large_string()),
+    )
+    _commit(shop, [_task(shop, rows, topic=None)])
+    assert sorted(shop.values("orders")) == [b"a", b"b"]
+
+
 def test_the_topic_option_goes_before_the_column(shop: Shop) -> None:
     _commit(shop, [_task(shop, _rows([b"a"], topic=["nowhere"]))])
     assert shop.values("orders") == [b"a"]

@@ -1,0 +1,237 @@
+"""What is sent comes back: bytes, text, tombstones, headers, properties and instants, exactly.
+
+Finds: a header that is lost or reordered, a property that changes its type, an instant that is
+rounded, values that are refused after something was written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+import struct
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from tests.unit.client.stored import lsn, records, send_one
+
+INDIA = timezone(timedelta(hours=5, minutes=30))
+
+INSTANTS = [
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(1, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(1970, 1, 1, tzinfo=UTC),
+    datetime(2262, 4, 12, tzinfo=UTC),
+    datetime(2026, 2, 28, 12, 30, 15, 123_457, tzinfo=INDIA),
+]
+
+PROPERTIES = [
+    0, 1, -1, 2**63 - 1, -(2**63), True, False, 0.0, -0.0, 1.0, 5e-324, 1.7976931348623157e308,
+    math.inf, -math.inf, math.nan, "", "text", "ünïcødé 🚀", "nul\0inside", b"", b"\x00\xff",
+]
+
+
+def _bits(value: Any) -> tuple[type, Any]:
+    return type(value), struct.pack("<d", value) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        (b"", b""),
+        (b"\x00\xff" * 10, b"\x00\xff" * 10),
+        ("text", b"text"),
+        ("ünïcødé 🚀", "ünïcødé 🚀".encode()),
+        (bytearray(b"array"), b"array"),
+        (memoryview(b"view"), b"view"),
+        (None, None),
+    ],
+)
+def test_values_and_keys_come_back_as_bytes(store: kmq.Store, sent: Any, stored: bytes | None):
+    record = send_one(store, sent, sent)
+    assert (record.value, record.key) == (stored, stored)
+
+
+def test_a_bytearray_that_changes_after_the_send_is_stored_as_it_was(store: kmq.Store):
+    store.create_topic("t")
+    value = bytearray(b"before")
+    with store.producer(linger=1.0) as producer:
+        producer.send("t", value)
+        value[:] = b"after!"
+    assert [record.value for record in records(store, "t")] == [b"before"]
+
+
+def test_a_tombstone_keeps_its_key_and_an_empty_value_is_no_tombstone(store: kmq.Store):
+    assert send_one(store, None, b"k").value is None
+    assert send_one(store, b"", b"k").value == b""
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("a", b"1")],
+        [("b", b"2"), ("a", b"1"), ("b", b"3"), ("b", b"2")],
+        [("none", None), ("empty", b""), ("none", None)],
+        [("", b"an empty name"), ("ünï", "tëxt".encode())],
+    ],
+)
+def test_headers_keep_order_repeats_and_none(store: kmq.Store, headers: list[Any]):
+    assert send_one(store, b"v", headers=headers).headers == tuple(headers)
+
+
+def test_headers_may_be_a_mapping_and_text(store: kmq.Store):
+    record = send_one(store, b"v", headers={"a": "tëxt", "b": None, "c": b"raw"})
+    assert record.headers == (("a", "tëxt".encode()), ("b", None), ("c", b"raw"))
+
+
+def test_headers_may_be_a_generator(store: kmq.Store):
+    record = send_one(store, b"v", headers=((name, b"x") for name in "ab"))
+    assert record.headers == (("a", b"x"), ("b", b"x"))
+
+
+def test_a_record_without_headers_and_properties_has_empty_ones(store: kmq.Store):
+    record = send_one(store, b"v")
+    assert record.headers == ()
+    assert dict(record.properties) == {}
+
+
+@pytest.mark.parametrize("value", PROPERTIES, ids=repr)
+def test_a_property_keeps_its_type_and_every_bit(store: kmq.Store, value: Any):
+    record = send_one(store, b"v", properties={"p": value})
+    assert _bits(record.properties["p"]) == _bits(value)
+
+
+def test_many_properties_stand_side_by_side(store: kmq.Store):
+    sent = {f"ü{number}": value for number, value in enumerate(PROPERTIES)}
+    record = send_one(store, b"v", properties=sent)
+    assert {n: _bits(v) for n, v in record.properties.items()} == {
+        n: _bits(v) for n, v in sent.items()
+    }
+
+
+def test_records_with_and_without_extras_are_not_mixed_up_in_one_batch(store: kmq.Store):
+    store.create_topic("t")
+    with store.producer(linger=1.0) as producer:
+        for number in range(100):
+            producer.send(
+                "t", f"{number}",
+                headers={"h": f"{number}"} if number % 3 == 0 else None,
+                properties={"p": number} if number % 5 == 0 else None,
+                timestamp=datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=number)
+                if number % 7 == 0 else None,
+            )
+    for number, record in enumerate(records(store, "t")):
+        assert record.value == b"%d" % number
+        assert record.headers == ((("h", b"%d" % number),) if number % 3 == 0 else ())
+        assert record.properties == ({"p": number} if number % 5 == 0 else {})
+        assert (record.timestamp < datetime(2001, 1, 1, tzinfo=UTC)) == (number % 7 == 0)
+
+
+@pytest.mark.parametrize("when", INSTANTS, ids=str)
+def test_an_instant_comes_back_to_the_microsecond_as_utc(store: kmq.Store, when: datetime):
+    record = send_one(store, b"v", timestamp=when)
+    assert record.timestamp == when
+    assert record.timestamp.tzinfo is UTC
+
+
+@pytest.mark.parametrize("when", INSTANTS, ids=str)
+def test_the_metadata_of_a_send_tells_the_same_instant(store: kmq.Store, when: datetime):
+    store.create_topic("t")
+    with store.producer() as producer:
+        sent = producer.send("t", b"v", timestamp=when).result(10)
+    assert sent.timestamp == records(store, "t")[0].timestamp == when
+
+
+def test_without_a_timestamp_it_is_the_time_of_the_send(store: kmq.Store):
+    store.create_topic("t")
+    before = datetime.now(UTC)
+    with store.producer() as producer:
+        sent = producer.send("t", b"v").result(10)
+    assert before - timedelta(milliseconds=1) <= sent.timestamp <= datetime.now(UTC)
+    assert records(store, "t")[0].timestamp == sent.timestamp
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"value": 1}, "value"),
+        ({"value": 1.5}, "value"),
+        ({"value": ["a"]}, "value"),
+        ({"value": b"v", "key": 1}, "key"),
+        ({"value": b"v", "key": ("a",)}, "key"),
+        ({"value": b"v", "timestamp": datetime(2026, 1, 1)}, "timestamp"),  # noqa: DTZ001
+        ({"value": b"v", "timestamp": 1_700_000_000}, "timestamp"),
+        ({"value": b"v", "timestamp": 1.5}, "timestamp"),
+        ({"value": b"v", "timestamp": "2026-01-01"}, "timestamp"),
+        ({"value": b"v", "headers": 1}, "headers"),
+        ({"value": b"v", "headers": "ab"}, "headers"),
+        ({"value": b"v", "headers": [b"ab"]}, "header"),
+        ({"value": b"v", "headers": [("a", b"b", b"c")]}, "headers"),
+        ({"value": b"v", "headers": {1: b"x"}}, "header"),
+        ({"value": b"v", "headers": {"a": 1}}, "header a"),
+        ({"value": b"v", "properties": [("a", 1)]}, "properties"),
+        ({"value": b"v", "properties": {"": 1}}, "property"),
+        ({"value": b"v", "properties": {1: 1}}, "property"),
+        ({"value": b"v", "properties": {"a": None}}, "property a"),
+        ({"value": b"v", "properties": {"a": 2**63}}, "property a"),
+        ({"value": b"v", "properties": {"a": -(2**63) - 1}}, "property a"),
+        ({"value": b"v", "properties": {"a": [1]}}, "property a"),
+        ({"value": b"v", "properties": {"a": datetime(2026, 1, 1, tzinfo=UTC)}}, "property a"),
+        ({"value": b"v", "partition": -1}, "partition"),
+        ({"value": b"v", "partition": "0"}, "partition"),
+        ({"value": b"v", "partition": 1.0}, "partition"),
+        ({"value": b"v", "partition": True}, "partition"),
+        ({"value": b"v", "uniq": "u"}, "uniq"),
+        ({"value": "lone \ud800 surrogate"}, "value"),
+        ({"value": b"v", "key": "lone \ud800 surrogate"}, "key"),
+        ({"value": b"v", "headers": {"lone \ud800": b""}}, "header"),
+        ({"value": b"v", "headers": {"a": "lone \ud800"}}, "header a"),
+        ({"value": b"v", "properties": {"lone \ud800": 1}}, "property"),
+        ({"value": b"v", "properties": {"a": "lone \ud800"}}, "property a"),
+        ({"value": b"v", "on_delivery": "not callable"}, "on_delivery"),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_stored_is_refused_at_once_by_name(
+    store: kmq.Store, options: dict[str, Any], names: str
+):
+    store.create_topic("t")
+    with store.producer() as producer:
+        before = lsn(store)
+        with pytest.raises(kmq.InvalidRequestError, match=names):
+            producer.send("t", **options)
+        assert len(producer) == 0
+    assert lsn(store) == before
+
+
+def test_a_wrong_keyword_is_a_type_error(store: kmq.Store):
+    with store.producer() as producer, pytest.raises(TypeError):
+        producer.send("t", b"v", header={"a": b"b"})  # type: ignore[call-arg]
+
+
+def test_a_record_is_frozen_equal_by_content_and_picklable(store: kmq.Store):
+    record = send_one(store, b"v", b"k", headers={"a": b"1"}, properties={"p": 1})
+    again = records(store, "t")[0]
+    assert record is not again
+    assert record == again
+    assert hash(record) == hash(again)
+    assert record != send_one(store, b"v", b"k")
+    assert pickle.loads(pickle.dumps(record)) == record
+    assert record.queue is None
+    with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
+        record.value = b"other"  # type: ignore[misc]
+    with pytest.raises((AttributeError, TypeError)):
+        record.note = "more"  # type: ignore[attr-defined]
+
+
+def test_a_record_with_properties_can_be_copied_and_shows_what_it_is(store: kmq.Store):
+    record = send_one(store, b"x" * 1000, b"key", properties={"p": 1})
+    assert "topic='t'" in repr(record)
+    assert len(repr(record)) < 300
+    assert {record} == {records(store, "t")[0]}
