@@ -94,6 +94,7 @@ class Committer:
         return Unit(
             tuple(entry for each in placed for entry in each.entries),
             tuple(body for each in placed for body in each.bodies),
+            synced=self._durable,
         )
 
     def _append(self, units: list[Unit]) -> Commit:

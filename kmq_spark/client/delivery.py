@@ -8,6 +8,7 @@ grows what waiting needs only when somebody waits.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -22,6 +23,14 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Guards the rare moments when an outcome grows waiters; shared, since it is held for so short.
 _growing = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    global _growing
+    _growing = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Outcome:

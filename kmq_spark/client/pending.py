@@ -151,8 +151,8 @@ class Pending:
     def flush(self, timeout: float | None) -> int:
         """Wait until nothing waits any more; how many records still do after `timeout` seconds."""
         with self._changed:
-            self._urgent.set()
-            self._changed.wait_for(lambda: self._urge() == 0, timeout)
+            if threading.current_thread() is not self.worker:
+                self._changed.wait_for(lambda: self._urge() == 0, timeout)
             return self._count()
 
     def _urge(self) -> int:

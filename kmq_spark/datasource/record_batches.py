@@ -7,12 +7,13 @@ together: Spark's price per batch is high, a copy of a few rows is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_spark.datasource.joining import columns_of_all, joined
 from kmq_spark.datasource.schema import CREATE_TIME, arrow_schema
 from kmq_spark.datasource.tasks import Slice, Task
 from kmq_storage.log.reader import ChunkReader
@@ -33,17 +34,40 @@ def read_task(url: str, task: Task, *, include_headers: bool) -> Iterator[pa.Rec
         pieces = (
             _spark_batch(batch, part, offset, include_headers)
             for part in task.slices
-            for batch, offset in _stored_batches(reader, part)
+            for batch, offset in _runs(reader, part)
         )
-        yield from _gathered(pieces)
+        for run in _gathered(pieces):
+            yield run[0] if len(run) == 1 else pa.concat_batches(run)
     finally:
         disk.close()
 
 
-def _stored_batches(reader: ChunkReader, part: Slice) -> Iterator[tuple[pa.RecordBatch, int]]:
-    for chunk in part.chunks:
-        batch = reader.read(chunk, part.start, part.end, topic=part.topic, partition=part.partition)
-        yield batch, max(chunk.base_offset, part.start)
+def _runs(reader: ChunkReader, part: Slice) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Stored batches of a partition, small ones joined, each with the offset of its first row."""
+    stored = (
+        reader.read(chunk, part.start, part.end, topic=part.topic, partition=part.partition)
+        for chunk in part.chunks
+    )
+    offset = part.start
+    for run in _gathered(stored):
+        batch = joined(run, columns_of_all(run))
+        yield batch, offset
+        offset += batch.num_rows
+
+
+def _gathered(pieces: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Consecutive batches that make one of good size together."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        rows += piece.num_rows
+        size += piece.nbytes
+        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield waiting
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield waiting
 
 
 def _spark_batch(
@@ -98,22 +122,3 @@ def _repeated_text(text: str, rows: int) -> pa.Array:
 @lru_cache(maxsize=32)
 def _repeated_number(number: int, rows: int) -> pa.Array:
     return pa.array(np.full(rows, number, dtype=np.int32))
-
-
-def _gathered(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Larger batches out of small ones, in the same order."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for piece in pieces:
-        waiting.append(piece)
-        rows += piece.num_rows
-        size += piece.get_total_buffer_size() if piece.num_rows < _BATCH_ROWS else 0
-        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield _joined(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

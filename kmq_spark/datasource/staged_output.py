@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
+from kmq_spark.datasource.joining import columns_of_all, joined
 from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import RecordsEntry
-from kmq_storage.format.records import columns_of, stored_schema
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
 from kmq_storage.objects.open import open_disk
 
@@ -55,41 +53,20 @@ class StagedOutput:
 
 def merged(run: Sequence[PartitionRecords]) -> PartitionRecords:
     """Records of one partition as one: few batches of bounded size, all with the same columns."""
-    schema = stored_schema(_all_columns(run))
+    columns = columns_of_all(sized.batch for records in run for sized in records.batches)
     done: list[SizedBatch] = []
-    open_run: list[SizedBatch] = []
+    waiting: list[SizedBatch] = []
     rows = size = 0
     for sized in (sized for records in run for sized in records.batches):
         rows, size = rows + sized.batch.num_rows, size + sized.size
-        if open_run and (rows > limits.BATCH_ROWS_MAX or size > limits.STAGED_BATCH_BYTES):
-            done.append(_joined(open_run, schema))
-            open_run, rows, size = [], sized.batch.num_rows, sized.size
-        open_run.append(sized)
-    done.append(_joined(open_run, schema))
+        if waiting and (rows > limits.BATCH_ROWS_MAX or size > limits.STAGED_BATCH_BYTES):
+            done.append(_joined(waiting, columns))
+            waiting, rows, size = [], sized.batch.num_rows, sized.size
+        waiting.append(sized)
+    done.append(_joined(waiting, columns))
     return replace(run[0], batches=tuple(done))
 
 
-def _all_columns(run: Sequence[PartitionRecords]) -> int:
-    columns = 0
-    for records in run:
-        for sized in records.batches:
-            columns |= columns_of(sized.batch.schema)
-    return columns
-
-
-def _joined(run: Sequence[SizedBatch], schema: pa.Schema) -> SizedBatch:
-    batches = [_widened(sized.batch, schema) for sized in run]
-    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+def _joined(run: Sequence[SizedBatch], columns: int) -> SizedBatch:
+    batch = joined([sized.batch for sized in run], columns)
     return SizedBatch(batch, sum(sized.size for sized in run))
-
-
-def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows with every column of the schema; null where they had none."""
-    names = batch.schema.names
-    if len(names) == len(schema):
-        return batch
-    arrays = [
-        batch.column(field.name) if field.name in names else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -7,15 +7,16 @@ executor opens the files by itself and never replays the log.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.ranges import OffsetRange, cut, divide, task_count
 from kmq_storage.log.state import Topic
-from kmq_storage.model import Chunk
+from kmq_storage.model import Chunk, Location
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,36 @@ class Slice:
     start: int
     end: int
     chunks: tuple[Chunk, ...]
+
+    def __reduce__(self) -> tuple[Callable[..., Slice], tuple[Any, ...]]:
+        """Column by column: a task may have very many small chunks."""
+        files: dict[str, str] = {}
+        rows = [
+            (
+                chunk.base_offset,
+                chunk.rows,
+                # Equal names as one object, which is pickled once.
+                files.setdefault(chunk.location.file, chunk.location.file),
+                chunk.location.position,
+                chunk.location.length,
+                chunk.checksum,
+                chunk.columns,
+                chunk.min_timestamp,
+                chunk.max_timestamp,
+                chunk.size,
+            )
+            for chunk in self.chunks
+        ]
+        place = (self.topic, self.partition, self.start, self.end)
+        return _unpacked, (place, list(zip(*rows, strict=True)))
+
+
+def _unpacked(place: tuple[str, int, int, int], columns: list[tuple[Any, ...]]) -> Slice:
+    chunks = tuple(
+        Chunk(base, rows, Location(file, position, length), *facts)
+        for base, rows, file, position, length, *facts in zip(*columns, strict=True)
+    )
+    return Slice(*place, chunks)
 
 
 @dataclass(frozen=True)

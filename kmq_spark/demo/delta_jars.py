@@ -29,38 +29,38 @@ _MODULE = """\
 """
 
 
-def wanted() -> bool:
-    """Whether delta-spark is installed."""
-    return find_spec("delta") is not None
-
-
 def fetch(folder: Path, time_limit: float = TIME_LIMIT) -> list[Path]:
-    """The jars, from `folder` when an earlier call has put them there; empty when out of reach."""
-    complete = folder / "complete"
-    if not complete.exists() and not _retrieve(folder, time_limit):
-        return []
-    complete.touch()
-    return sorted(folder.glob("*.jar"))
+    """The jars below `folder`, fetched unless an earlier call did; empty when out of reach.
 
-
-def _retrieve(folder: Path, time_limit: float) -> bool:
+    Also empty where delta-spark isn't installed.
+    """
     try:
         delta, spark = version("delta-spark"), version("pyspark")
     except PackageNotFoundError:
-        return False
-    java, ivy = find_java(), _ivy()
+        return []
+    target = folder / f"delta-{delta}-spark-{spark}"
+    complete = target / "complete"
+    if not complete.exists():
+        target.mkdir(parents=True, exist_ok=True)
+        module = target / "ivy.xml"
+        module.write_text(_MODULE.format(spark=".".join(spark.split(".")[:2]), delta=delta))
+        if not _retrieve(module, time_limit):
+            return []
+        complete.touch()
+    return sorted(target.glob("*.jar"))
+
+
+def _retrieve(module: Path, time_limit: float) -> bool:
+    java, ivy, target = find_java(), _ivy(), module.parent
     if java is None or ivy is None:
         return False
-    folder.mkdir(parents=True, exist_ok=True)
-    module = folder / "ivy.xml"
-    module.write_text(_MODULE.format(spark=".".join(spark.split(".")[:2]), delta=delta))
-    command = [java, "-jar", str(ivy), "-ivy", str(module), "-cache", str(folder / "cache")]
-    command += ["-types", "jar", "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
+    command = [java, "-jar", str(ivy), "-ivy", str(module), "-cache", str(target / "cache")]
+    command += ["-types", "jar", "-retrieve", f"{target}/[artifact]-[revision].[ext]"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=time_limit, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.returncode == 0 and any(folder.glob("delta-spark*.jar"))
+    return done.returncode == 0 and any(target.glob("delta-spark*.jar"))
 
 
 def _ivy() -> Path | None:

@@ -37,7 +37,7 @@ class SparkSteps:
             self._start()
 
     def _start(self) -> None:
-        jars = delta_jars.fetch(self._folder.jars) if delta_jars.wanted() else []
+        jars = delta_jars.fetch(self._folder.jars)
         self._format = "delta" if jars else "parquet"
         interrupted = signal.getsignal(signal.SIGINT)
         self._spark = start_session(self._folder, jars)

@@ -39,6 +39,8 @@ class Unit:
     entries: tuple[Entry, ...]
     #: One Arrow message per RecordsEntry that is not staged, in the same order.
     bodies: tuple[pa.Buffer, ...] = ()
+    #: Whether the files that the entries name are on disk already.
+    synced: bool = True
 
 
 class RefusedError(Exception):

@@ -32,6 +32,9 @@ from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.fork import reopen_in_child
 
+#: Commits of this handle that a sync may still ask about: one per waiting thread is enough.
+_REMEMBERED_COMMITS = 4_096
+
 
 class CommitLog:
     """One handle on a store's commit log; safe for any number of threads.
@@ -56,7 +59,7 @@ class CommitLog:
         self._hint = Hint(words, identity.seed, disk.boot_id())
         self._append_lock = disk.open_lock(paths.APPEND_LOCK)
         locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
-        self._sync = GroupSync(self._new_journal(), self._hint, locks, self.environment)
+        self._sync = GroupSync(disk, self._new_journal(), self._hint, locks, self.environment)
         self._start_replicas()
         #: The chains of commits that this handle wrote and did not see on disk yet.
         self._unsynced: dict[int, int] = {}
@@ -89,9 +92,16 @@ class CommitLog:
             self._catch_up()
             entries = bind(self._writer.state, units)
             end = self._write(self._writer.cursor, entries, bodies)
+            if not all(unit.synced for unit in units):
+                self._hint.note_staged_unsynced(end.lsn)
             self._hint.publish_written(end.lsn)
-            self._unsynced[end.lsn] = end.chain or 0
+            self._remember(end)
         return Commit(end.lsn, to_datetime(end.time), tuple(entries))
+
+    def _remember(self, end: Cursor) -> None:
+        self._unsynced[end.lsn] = end.chain or 0
+        if len(self._unsynced) > _REMEMBERED_COMMITS:  # nobody waits for all of these
+            del self._unsynced[next(iter(self._unsynced))]
 
     def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
         """Append one commit and wait until it is durable, as this store was opened for or as asked.

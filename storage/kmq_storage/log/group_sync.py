@@ -8,14 +8,15 @@ report success the second time).
 
 from __future__ import annotations
 
-from kmq_storage import limits
+from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CommitOutcomeUnknownError, UnavailableError
+from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import held
-from kmq_storage.objects.disk import Lock
+from kmq_storage.objects.disk import Disk, Lock
 
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
 
@@ -24,9 +25,13 @@ class GroupSync:
     """Brings commits to disk for one process."""
 
     def __init__(
-        self, journal: Journal, hint: Hint, locks: tuple[Lock, Lock], environment: Environment
+        self, disk: Disk, journal: Journal, hint: Hint, locks: tuple[Lock, Lock],
+        environment: Environment,
     ) -> None:
+        self._disk = disk
         self._journal = journal
+        #: How far frames were searched for staged files that need a sync.
+        self._staged_cursor = Cursor()
         self._hint = hint
         self._append_lock, self._sync_lock = locks
         self._environment = environment
@@ -66,12 +71,41 @@ class GroupSync:
         # Read before the sync: what is written meanwhile may miss it. The caller's own commit
         # is written for certain, whatever the page says.
         target = max(self._hint.written or 0, lsn)
+        self._sync_staged(synced, target)
         try:
             self._journal.sync(synced + 1, target)
         except OSError as error:
             self._replace_unsynced(synced, error)
             return
         self._hint.publish_synced(target)
+
+    def _sync_staged(self, synced: int, target: int) -> None:
+        """Files that `durability="os"` staged come to disk before the frames that name them."""
+        if self._hint.staged_unsynced <= synced:
+            return
+        if self._staged_cursor.lsn > synced:
+            self._staged_cursor = self._journal.start_of(synced + 1)
+        found = set()
+        while self._staged_cursor.lsn < target:
+            frame = self._journal.next_frame(self._staged_cursor)
+            if frame is None:
+                break
+            self._staged_cursor = frame.end
+            if frame.header.lsn > synced:
+                found |= {
+                    paths.staged_file(entry.staged)
+                    for entry in frame.entries()
+                    if isinstance(entry, RecordsEntry) and entry.staged
+                }
+        try:
+            self._disk.sync_staged(found)
+        except OSError as error:
+            self._staged_cursor = Cursor()
+            raise UnavailableError(
+                f"staged files can't be brought to disk ({error}); commits after {synced} are "
+                "written but not durable",
+                synced=synced,
+            ) from error
 
     def _replace_unsynced(self, synced: int, cause: OSError) -> None:
         """Write every frame after the last synced one again, into a file that never failed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.disk import SharedWords
 
-BOOT, WRITTEN, SYNCED, ROLLS, LOSSES = range(5)
+BOOT, WRITTEN, SYNCED, ROLLS, LOSSES, STAGED = range(6)
 WORDS = 8
 
 _VALUE_BITS = 48
@@ -80,6 +80,15 @@ class Hint:
     def count_roll(self) -> None:
         """Have every process look at the list of log files again."""
         self._words.store(ROLLS, (self.rolls + 1) & _VALUE_MASK)
+
+    @property
+    def staged_unsynced(self) -> int:
+        """The last LSN that names files which were staged without sync."""
+        return self._load(STAGED) or 0
+
+    def note_staged_unsynced(self, lsn: int) -> None:
+        """Have the next sync bring staged files to disk too; called under the append lock."""
+        self._words.store(STAGED, self._sealed(lsn))
 
     @property
     def losses(self) -> int:

@@ -110,13 +110,22 @@ class Journal:
         return log is not None and not is_blank(log, here.position)
 
     def verify_batches(self, frame: StoredFrame) -> None:
-        """Check the record batches inside a frame; InvalidFrameError when one is not whole."""
-        log = self._contents[frame.file]
+        """Check the record batches of a frame; InvalidFrameError when one is not whole."""
         for entry in frame.entries():
-            if isinstance(entry, RecordsEntry) and not entry.staged:
-                batch = log.slice(frame.position + entry.position, entry.length)
-                if checksum(batch) != entry.checksum:
+            if isinstance(entry, RecordsEntry):
+                batch = self._batch(frame, entry)
+                if batch.size < entry.length or checksum(batch) != entry.checksum:
                     raise InvalidFrameError("record batch checksum does not match")
+
+    def _batch(self, frame: StoredFrame, entry: RecordsEntry) -> pa.Buffer:
+        if not entry.staged:
+            start = frame.position + entry.position
+            return self._contents[frame.file].slice(start, entry.length)
+        try:
+            contents = self._disk.map(paths.staged_file(entry.staged))
+        except FileNotFoundError:
+            raise InvalidFrameError("a staged file is missing") from None
+        return contents.slice(min(entry.position, contents.size), entry.length)
 
     def locate(self, cursor: Cursor) -> Cursor:
         """The same place, in the file where the next frame really stands."""

@@ -6,7 +6,7 @@ layer above knows what that means for a commit and translates it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -82,6 +82,9 @@ class Disk(Protocol):
 
     def stage(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> None:
         """Create a file under a name nobody else uses and nobody reads before a commit names it."""
+
+    def sync_staged(self, paths: Iterable[str]) -> None:
+        """Bring files to disk that were staged without sync, and their names."""
 
     def open_log(self, path: str, size: int, *, create: bool) -> LogFile:
         """Open a log file, or create it with this size if it is missing."""

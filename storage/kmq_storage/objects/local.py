@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -92,6 +92,20 @@ class LocalDisk:
                 os.unlink(target)
             raise
         if sync:
+            sync_folder(folder)
+
+    def sync_staged(self, paths: Iterable[str]) -> None:
+        """Bring files to disk that were staged without sync, and their names."""
+        folders = set()
+        for path in paths:
+            target = self._path(path)
+            fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+            folders.add(os.path.dirname(target))
+        for folder in folders:
             sync_folder(folder)
 
     def open_log(self, path: str, size: int, *, create: bool) -> MappedLogFile:

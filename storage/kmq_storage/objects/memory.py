@@ -6,7 +6,7 @@ It keeps the contract of a real disk, so the same commit log runs on it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -70,6 +70,9 @@ class MemoryDisk:
         """Create a file under a name nobody else uses and nobody reads before a commit names it."""
         if not self.publish(path, buffers, sync=sync):
             raise FileExistsError(path)
+
+    def sync_staged(self, paths: Iterable[str]) -> None:
+        """Bring files to disk that were staged without sync; memory needs none."""
 
     def open_log(self, path: str, size: int, *, create: bool) -> MemoryLogFile:
         """Open a log file, or create it with this size if it is missing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -9,15 +11,35 @@ import pytest
 from kmq_spark.demo import delta_jars
 
 
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(delta_jars, "version", {"delta-spark": "4.4.0", "pyspark": "4.2.0"}.get)
+
+
 def test_jars_of_an_earlier_run_are_taken_without_a_network(tmp_path: Path):
-    (tmp_path / "complete").touch()
-    (tmp_path / "delta-spark.jar").touch()
-    assert delta_jars.fetch(tmp_path, time_limit=0) == [tmp_path / "delta-spark.jar"]
+    folder = tmp_path / "delta-4.4.0-spark-4.2.0"
+    folder.mkdir()
+    (folder / "complete").touch()
+    (folder / "delta-spark.jar").touch()
+    assert delta_jars.fetch(tmp_path, time_limit=0) == [folder / "delta-spark.jar"]
 
 
-def test_without_java_there_are_no_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_jars_of_another_version_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")
-    assert delta_jars.fetch(tmp_path / "jars") == []
+    folder = tmp_path / "delta-4.3.0-spark-4.2.0"
+    folder.mkdir()
+    (folder / "complete").touch()
+    (folder / "delta-spark.jar").touch()
+    assert delta_jars.fetch(tmp_path) == []
+
+
+def test_without_delta_spark_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(delta_jars, "version", version)
+    assert delta_jars.fetch(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_download_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -26,5 +48,7 @@ def test_a_download_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: py
     java.write_text("#!/bin/sh\nexec sleep 60\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    started = time.monotonic()
     assert delta_jars.fetch(tmp_path / "jars", time_limit=0.2) == []
-    assert not (tmp_path / "jars" / "complete").exists()
+    assert time.monotonic() - started < 30
+    assert list((tmp_path / "jars").rglob("complete")) == []

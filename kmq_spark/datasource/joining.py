@@ -1,0 +1,35 @@
+"""Putting stored record batches together, though some have columns that others lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from kmq_storage.format.records import columns_of, stored_schema
+
+
+def columns_of_all(batches: Iterable[pa.RecordBatch]) -> int:
+    """The optional columns that at least one of the batches has."""
+    columns = 0
+    for batch in batches:
+        columns |= columns_of(batch.schema)
+    return columns
+
+
+def joined(batches: Sequence[pa.RecordBatch], columns: int) -> pa.RecordBatch:
+    """The rows of all batches, with these optional columns; one batch alone is not copied."""
+    schema = stored_schema(columns)
+    widened = [_widened(batch, schema) for batch in batches]
+    return widened[0] if len(widened) == 1 else pa.concat_batches(widened)
+
+
+def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    names = batch.schema.names
+    if len(names) == len(schema):
+        return batch
+    arrays = [
+        batch.column(field.name) if field.name in names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
