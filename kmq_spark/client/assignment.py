@@ -160,7 +160,8 @@ class Assignment:
             if (topic, number) not in assigned:
                 raise IllegalStateError(
                     f"{topic}-{number} is not assigned to this consumer",
-                    topic=topic, partition=number,
+                    topic=topic,
+                    partition=number,
                 )
         return [assigned[each] for each in wanted]
 

@@ -1,4 +1,4 @@
-"""One commit of everything that waits: encode, append, sync, tell.
+"""From sends to written commits: encode, append, and again without what is refused.
 
 A refused send (unknown topic, full topic, bad partition) fails alone; the rest is committed.
 Each commit carries the producer's sequence, so a retry after an unknown outcome lands once.
@@ -7,13 +7,14 @@ Each commit carries the producer's sequence, so a retry after an unknown outcome
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import Sends
 from kmq_spark.client.work import Work, work_of
-from kmq_spark.errors import CommitOutcomeUnknownError, KmqError, UnavailableError
+from kmq_spark.errors import KmqError, UnavailableError
 from kmq_storage import limits
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
@@ -27,8 +28,32 @@ _LOGGER = logging.getLogger(__name__)
 _ATTEMPTS = 3
 
 
+@dataclass(slots=True)
+class Written:
+    """Sends and the commit that holds those of them that could be stored."""
+
+    sends: Sequence[Sends]
+    units: dict[Work, Unit]
+    sequence: int
+    #: None when nothing was left to store.
+    commit: Commit | None = None
+
+    def fail(self, error: KmqError) -> None:
+        """None of the sends is stored."""
+        self.commit = None
+        for send in self.sends:
+            send.failure = send.failure or error
+
+    def finish(self) -> None:
+        """Tell every send its places, and wake who waits."""
+        if self.commit is not None:
+            _tell_places(self.units, self.commit)
+        for send in self.sends:
+            send.finish()
+
+
 class Committer:
-    """Commits sends for one producer identity; one thread at a time."""
+    """Writes the commits of one producer identity; one thread at a time."""
 
     def __init__(
         self, log: CommitLog, router: Router, *, name: str, epoch: int, durable: bool
@@ -38,37 +63,37 @@ class Committer:
         self._name = name
         self._epoch = epoch
         self._durable = durable
-        self._sequence = 0
+        self._next_sequence = 0
         self._stager = Stager(log.disk, log.environment.new_uuid, sync=durable)
 
-    def commit(self, sends: Sequence[Sends]) -> None:
-        """Commit all sends, or let those that can't be stored fail; every one is finished after."""
-        try:
-            self._commit(sends)
-        except KmqError as error:
-            _fail(sends, error)
-        except OSError as error:
-            _fail(sends, UnavailableError(f"store {self._log.disk.url}: {error}"))
-        except Exception as error:
-            _LOGGER.exception("commit of %d sends failed", len(sends))
-            _fail(sends, KmqError(f"sends failed unexpectedly: {error!r}"))
-        finally:
-            self._sequence += 1
-            for send in sends:
-                send.finish()
+    def write(self, sends: Sequence[Sends]) -> Iterator[Written]:
+        """Write all sends in commits of bounded size; those that can't be stored have failed."""
+        for some in _commit_sized(sends):
+            written = Written(some, {}, self._next_sequence)
+            self._next_sequence += 1
+            try:
+                self._write(written)
+            except KmqError as error:
+                written.fail(error)
+            except OSError as error:
+                written.fail(UnavailableError(f"store {self._log.disk.url}: {error}"))
+            except Exception as error:
+                _LOGGER.exception("commit of %d sends failed", len(some))
+                written.fail(KmqError(f"sends failed unexpectedly: {error!r}"))
+            yield written
 
-    def _commit(self, waiting: Sequence[Sends]) -> None:
-        """Try until a commit of all that can be stored is written and as durable as asked for."""
-        units = self._encode_all(work_of(waiting), {})
+    def _write(self, written: Written) -> None:
+        """Try until a commit of all that can be stored is written."""
+        units = self._encode_all(work_of(written.sends), {})
         while units:
             try:
-                commit = self._append(list(units.values()))
+                written.commit = self._append(units, written.sequence)
             except RefusedError as refused:
                 work = list(units)[refused.unit]
                 del units[work]
                 units = self._encode_all(work.refuse(refused.cause), units)
             else:
-                _tell_places(units, commit)
+                written.units = units
                 return
 
     def _encode_all(self, waiting: Sequence[Work], done: dict[Work, Unit]) -> dict[Work, Unit]:
@@ -97,27 +122,47 @@ class Committer:
             synced=self._durable,
         )
 
-    def _append(self, units: list[Unit]) -> Commit:
-        """Write the commit once, however often its outcome was unknown."""
-        identity = Unit((ProducerEntry(self._name, self._epoch, self._sequence),))
+    def _append(self, units: dict[Work, Unit], sequence: int) -> Commit:
+        """Write a commit under its sequence, or find it when it is stored already."""
+        identity = Unit((ProducerEntry(self._name, self._epoch, sequence),))
+        try:
+            return self._log.append([*units.values(), identity])
+        except DuplicateCommitError as duplicate:
+            return next(self._log.written_commits(duplicate.lsn))
+
+    def make_durable(self, written: Written) -> None:
+        """Return when the commit is on disk, or has failed; an unknown outcome is tried again."""
         for attempt in range(_ATTEMPTS):
             try:
-                commit = self._log.append([*units, identity])
-            except DuplicateCommitError as duplicate:
-                commit = next(self._log.written_commits(duplicate.lsn))
-            try:
-                if self._durable:
-                    self._log.sync(commit.lsn)
-                return commit
-            except CommitOutcomeUnknownError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-        raise AssertionError("every attempt returns or raises")
+                if written.commit is not None:
+                    self._log.sync(written.commit.lsn)
+                return
+            except UnavailableError as error:
+                if attempt == _ATTEMPTS - 1 or not self._write_again(written):
+                    written.fail(error)
+                    return
+
+    def _write_again(self, written: Written) -> bool:
+        """After a failed sync: the same commit under the same sequence; False if it can't be."""
+        try:
+            written.commit = self._append(written.units, written.sequence)
+        except (KmqError, RefusedError, OSError):
+            return False
+        return True
 
 
-def _fail(sends: Sequence[Sends], error: KmqError) -> None:
+def _commit_sized(sends: Sequence[Sends]) -> Iterator[Sequence[Sends]]:
+    """Sends in order, cut so that their batches fit inside a commit; a larger one stands alone."""
+    some: list[Sends] = []
+    size = 0
     for send in sends:
-        send.failure = send.failure or error
+        if some and size + send.size > limits.INLINE_COMMIT_BYTES_MAX:
+            yield some
+            some, size = [], 0
+        some.append(send)
+        size += send.size
+    if some:
+        yield some
 
 
 def _inline_bytes(unit: Unit) -> int:

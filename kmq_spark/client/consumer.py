@@ -156,9 +156,7 @@ class Consumer:
                 records += islice(self._assignment.hand, max_records - len(records))
             return records
 
-    def consume_arrow(
-        self, max_rows: int = 65_536, timeout: float | None = 1.0
-    ) -> pa.Table | None:
+    def consume_arrow(self, max_rows: int = 65_536, timeout: float | None = 1.0) -> pa.Table | None:
         """The same as one table with the columns of `Store.read`, or None when nothing came."""
         _check_count("max_rows", max_rows)
         with self._alone():
@@ -239,7 +237,8 @@ class Consumer:
             assigned = by_topic(self._assignment.partitions())
             return {
                 topic: {n: offset for n, offset in found[topic].items() if n in numbers}
-                for topic, numbers in assigned.items() if topic in found
+                for topic, numbers in assigned.items()
+                if topic in found
             }
 
     def lag(self) -> dict[str, dict[int, int]]:
@@ -335,7 +334,9 @@ class Consumer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self._close(commit=self._settings.auto_commit and kind is None)

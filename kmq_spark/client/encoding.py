@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kmq_spark.client.arrow_extras import sizes_of
 from kmq_spark.client.routing import Rows
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import InvalidRequestError
@@ -48,7 +49,9 @@ def rows_of_columns(
 
 
 def _with_extras(
-    columns: dict[str, pa.Array], timestamps: npt.NDArray[np.int64], sizes: Any,
+    columns: dict[str, pa.Array],
+    timestamps: npt.NDArray[np.int64],
+    sizes: Any,
     extras: Mapping[int, Extras],
 ) -> npt.NDArray[np.int32] | None:
     """Fill in what some rows have; the chosen partitions, if there are any."""
@@ -99,6 +102,12 @@ def check_arrow_columns(schema: pa.Schema) -> None:
         raise InvalidRequestError("column 'value' is missing", column="value")
 
 
+def in_stored_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same columns in the stored types; InvalidRequestError names one that has no such."""
+    names = batch.schema.names
+    return pa.RecordBatch.from_arrays([_cast(name, batch.column(name)) for name in names], names)
+
+
 def rows_of_arrow(batch: pa.RecordBatch, now: int, partition: int | None = None) -> Rows:
     """Rows from an Arrow batch; those without timestamp get `now` (UTC microseconds).
 
@@ -112,17 +121,30 @@ def rows_of_arrow(batch: pa.RecordBatch, now: int, partition: int | None = None)
             del columns[name]
     partitions = columns.pop("partition", None)
     columns["timestamp"] = _timestamps(columns.get("timestamp"), batch.num_rows, now)
-    sizes = sum(_size_of(name, column) for name, column in columns.items() if name != "timestamp")
+    sizes = sum(
+        _lengths(column) if name in ("key", "value") else sizes_of(column)
+        for name, column in columns.items()
+        if name != "timestamp"
+    )
     chosen = _chosen(partitions, -1 if partition is None else partition, batch.num_rows)
     return Rows(_stored_batch(columns), np.asarray(sizes), chosen)
 
 
 def _cast(name: str, column: pa.Array) -> pa.Array:
     target = _TARGETS[name]
-    if name == "timestamp" and pa.types.is_timestamp(column.type) and column.type.tz is None:
-        raise InvalidRequestError("column 'timestamp' must have a time zone", column=name)
     if column.type == target:
         return column
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), target)
+    if name == "timestamp" and getattr(column.type, "tz", None) is None:
+        raise InvalidRequestError(
+            f"column 'timestamp' of type {column.type} must be instants with a time zone",
+            column=name,
+        )
+    if name == "partition" and not pa.types.is_integer(column.type):
+        raise InvalidRequestError(
+            f"column 'partition' of type {column.type} must be whole numbers", column=name
+        )
     try:
         return column.cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -131,16 +153,19 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
         ) from error
 
 
-def _chosen(
-    partitions: pa.Array | None, default: int, count: int
-) -> npt.NDArray[np.int32] | None:
+def _chosen(partitions: pa.Array | None, default: int, count: int) -> npt.NDArray[np.int32] | None:
     """The partitions that were chosen, the default where none was; None when nothing was."""
     if partitions is None or partitions.null_count == count:
         return None if default < 0 else np.full(count, default, np.int32)
+    check_partitions(partitions)
     filled: npt.NDArray[np.int32] = partitions.fill_null(default).to_numpy()
-    if filled[partitions.is_valid().to_numpy(zero_copy_only=False)].min() < 0:
-        raise InvalidRequestError("column 'partition' holds a negative number", column="partition")
     return filled
+
+
+def check_partitions(column: pa.Array) -> None:
+    """InvalidRequestError for a negative number."""
+    if (column.fill_null(0).to_numpy() < 0).any():
+        raise InvalidRequestError("column 'partition' holds a negative number", column="partition")
 
 
 def _timestamps(column: pa.Array | None, count: int, now: int) -> pa.Array:
@@ -148,35 +173,3 @@ def _timestamps(column: pa.Array | None, count: int, now: int) -> pa.Array:
     if column is None:
         return pa.repeat(instant, count)
     return column.fill_null(instant) if column.null_count else column
-
-
-def _size_of(name: str, column: pa.Array) -> npt.NDArray[np.int64]:
-    if name in ("key", "value"):
-        return _lengths(column)
-    import pyarrow.compute as pc  # slow to import, and few need it
-
-    parents = pc.list_parent_indices(column).to_numpy()
-    members = pc.list_flatten(column) if name == "headers" else column.items
-    if name == "headers":
-        lengths = _text_lengths(members.field("key")) + _text_lengths(members.field("value"))
-    else:
-        window = slice(column.offsets[0].as_py(), column.offsets[-1].as_py())
-        length = window.stop - window.start
-        items = members.slice(window.start, length)
-        lengths = _text_lengths(column.keys.slice(window.start, length)) + _property_sizes(items)
-    sizes: npt.NDArray[np.int64] = np.bincount(parents, lengths, len(column)).astype(np.int64)
-    return sizes
-
-
-def _text_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    import pyarrow.compute as pc
-
-    found: npt.NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy()
-    return found
-
-
-def _property_sizes(items: pa.StructArray) -> npt.NDArray[np.int64]:
-    text, data = items.field("text"), items.field("bytes")
-    fixed = text.is_null().to_numpy(False) & data.is_null().to_numpy(False)
-    sizes: npt.NDArray[np.int64] = _text_lengths(text) + _text_lengths(data) + 8 * fixed
-    return sizes

@@ -108,6 +108,9 @@ class Fetcher:
             raise OffsetOutOfRangeError(
                 f"{topic.name}-{partition.partition}: the group has no committed offset and "
                 "auto_offset_reset is 'none'",
-                topic=topic.name, partition=partition.partition, start=part.start, end=part.end,
+                topic=topic.name,
+                partition=partition.partition,
+                start=part.start,
+                end=part.end,
             )
         return part.start if self._reset == "earliest" else part.end

@@ -98,7 +98,9 @@ def _mixed(hashes: Hashes, words: Hashes) -> Hashes:
 
 
 def _with_tails(
-    hashes: Hashes, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64],
+    hashes: Hashes,
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64],
 ) -> Hashes:
     """Mix in the one to three bytes after the last whole word."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 from kmq_spark.client.delivery import Delivery
@@ -30,6 +30,7 @@ class Pending:
         self._batch_bytes = batch_bytes
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
+        self._acquire, self._release = self._lock.acquire, self._lock.release
         self._changed = threading.Condition(self._lock)
         #: Records sent one by one gather here until they are taken.
         self._open: dict[str, RowSends] = {}
@@ -39,15 +40,20 @@ class Pending:
         #: Set when lingering makes no sense: enough is there, or somebody waits.
         self._urgent = threading.Event()
         self._closed = False
-        #: The thread that commits: it never waits for room, since it makes it.
-        self.worker: threading.Thread | None = None
+        #: The threads that commit: they never wait for room, since they make it.
+        self.workers: set[threading.Thread] = set()
 
     def add(
-        self, topic: str, value: bytes | None, key: bytes | None, extras: Extras | None,
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        extras: Extras | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery[RecordMetadata]:
         """Add one record; waits while too many bytes are pending. Called once per record: lean."""
-        with self._lock:
+        self._acquire()  # `with` costs twice as much
+        try:
             rows = self._open.get(topic)
             if rows is None:
                 rows = self._open_rows(topic)
@@ -67,6 +73,8 @@ class Pending:
                 rows.size += extras.size
             if on_delivery is not None:
                 rows.user_callbacks.append((index, on_delivery))
+        finally:
+            self._release()
         if size >= rows.alarm:
             self._gathered(rows)
         delivery: Delivery[RecordMetadata] = Delivery((rows, index))
@@ -107,7 +115,7 @@ class Pending:
         self._wait_for_room()
 
     def _wait_for_room(self) -> None:
-        if threading.current_thread() is self.worker:
+        if threading.current_thread() in self.workers:
             return  # a callback that sends must not wait for itself
         with self._changed:
             while self._bytes() > self._max_bytes and not self._closed:
@@ -134,24 +142,25 @@ class Pending:
         if not self._closed:
             self._urgent.wait(self._linger)
         with self._lock:
-            self._taken = list(self._waiting)
+            taken = list(self._waiting)
+            self._taken += taken
             self._waiting.clear()
             self._open.clear()
             self._urgent.clear()
             if not self._closed:
                 self._arrived.clear()
-            return self._taken or (None if self._closed else [])
+            return taken or (None if self._closed else [])
 
-    def finished(self) -> None:
-        """Everything taken is done. Worker only."""
+    def finished(self, sends: Sequence[Sends]) -> None:
+        """These, which were the first to be taken, are done."""
         with self._changed:
-            self._taken = []
+            del self._taken[: len(sends)]
             self._changed.notify_all()
 
     def flush(self, timeout: float | None) -> int:
         """Wait until nothing waits any more; how many records still do after `timeout` seconds."""
         with self._changed:
-            if threading.current_thread() is not self.worker:
+            if threading.current_thread() not in self.workers:
                 self._changed.wait_for(lambda: self._urge() == 0, timeout)
             return self._count()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from kmq_spark.client.acknowledger import Acknowledger
 from kmq_spark.client.arrow_input import batches_of
 from kmq_spark.client.committer import Committer
 from kmq_spark.client.delivery import Delivery
@@ -20,7 +22,14 @@ from kmq_spark.client.pending import Pending
 from kmq_spark.client.routing import Partitioner, Router
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
-from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError, NotFoundError
+from kmq_spark.client.work import ArrowWork
+from kmq_spark.errors import (
+    ClosedError,
+    IllegalStateError,
+    InvalidRequestError,
+    KmqError,
+    NotFoundError,
+)
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -77,15 +86,21 @@ class Producer:
         settings, log = self._settings, self._log
         self._closed = False
         self._pending = Pending(
-            log.environment.now_ns, linger=settings.linger, batch_bytes=settings.batch_bytes,
+            log.environment.now_ns,
+            linger=settings.linger,
+            batch_bytes=settings.batch_bytes,
             max_bytes=settings.max_pending_bytes,
         )
         self._committer = Committer(
-            log, self._router, name=name or log.environment.new_uuid().hex,
-            epoch=_open_epoch(log, name) if name else 0, durable=settings.durable,
+            log,
+            self._router,
+            name=name or log.environment.new_uuid().hex,
+            epoch=_open_epoch(log, name) if name else 0,
+            durable=settings.durable,
         )
+        self._acknowledger = Acknowledger(self._committer, self._pending, durable=settings.durable)
         self._worker = threading.Thread(target=self._run, name="kmq-producer", daemon=True)
-        self._pending.worker = self._worker
+        self._pending.workers.add(self._worker)
         self._worker.start()
 
     def after_fork_in_child(self) -> None:
@@ -94,11 +109,11 @@ class Producer:
             self._open(None)
 
     def _run(self) -> None:
-        pending = self._pending
-        while (sends := pending.take()) is not None:
-            if sends:
-                self._committer.commit(sends)
-                pending.finished()
+        acknowledger = self._acknowledger
+        while (sends := self._pending.take()) is not None:
+            for written in self._committer.write(sends):
+                acknowledger.acknowledge(written)
+        acknowledger.close()
 
     def send(
         self,
@@ -134,6 +149,10 @@ class Producer:
         ):
             _refuse_uniq(uniq)
             extras = checked_extras(headers, properties, partition, timestamp)
+        if on_delivery is not None and not callable(on_delivery):
+            raise InvalidRequestError(
+                f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
+            )
         return self._pending.add(topic, value, key, extras, on_delivery)
 
     def send_batch(
@@ -152,13 +171,9 @@ class Producer:
         Sequences have equal length; errors as for `send`.
         """
         check_name("topic", topic)
-        count = len(values)
-        for name, column in (("keys", keys), ("headers", headers), ("properties", properties),
-                             ("timestamps", timestamps)):
-            if column is not None and len(column) != count:
-                raise InvalidRequestError(
-                    f"{name} has {len(column)} elements, values has {count}", field=name
-                )
+        count = _common_length(
+            values, keys=keys, headers=headers, properties=properties, timestamps=timestamps
+        )
         batch = BatchSend(topic, self._pending.expedite)
         batch.values = _all_bytes("value", values)
         batch.keys = _all_bytes("key", keys) if keys is not None else [None] * count
@@ -190,7 +205,16 @@ class Producer:
         checked_extras(None, None, partition, None)
         batches = batches_of(data)
         send = ArrowSend(topic, batches, partition, self._pending.expedite)
+        self._prepare(send)
         return self._put(send)
+
+    def _prepare(self, send: ArrowSend) -> None:
+        """Encode in this thread, beside the worker's; errors come up again where it commits."""
+        work = ArrowWork(send)
+        with suppress(KmqError):
+            topic = self._log.written_state().topic(send.topic)
+            work.prepare(topic, self._router, self._log.environment.now_us())
+            send.work = work
 
     def _put(self, sends: Any) -> Future[Any]:
         if len(sends):
@@ -226,7 +250,7 @@ class Producer:
             return
         self._closed = True
         self._pending.close()
-        if threading.current_thread() is not self._worker:
+        if threading.current_thread() not in self._pending.workers:
             self._worker.join(timeout)
         atexit.unregister(self.close)
 
@@ -234,7 +258,9 @@ class Producer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self.close()
@@ -255,6 +281,26 @@ def _open_epoch(log: CommitLog, name: str) -> int:
 def _refuse_uniq(uniq: str | None) -> None:
     if uniq is not None:
         raise InvalidRequestError("uniq is not supported by this version", field="uniq")
+
+
+def _common_length(values: object, **others: object) -> int:
+    """The number of values; InvalidRequestError unless every other sequence has as many."""
+    count = _length("values", values)
+    for name, column in others.items():
+        if column is not None and _length(name, column) != count:
+            raise InvalidRequestError(
+                f"{name} has {_length(name, column)} elements, values has {count}", field=name
+            )
+    return count
+
+
+def _length(name: str, column: Any) -> int:
+    if isinstance(column, str | bytes | bytearray | Mapping) or not hasattr(column, "__getitem__"):
+        raise InvalidRequestError(
+            f"{name} must be a sequence with an element per record, not {type(column).__name__}",
+            field=name,
+        )
+    return len(column)
 
 
 def _all_bytes(what: str, values: Iterable[bytes | str | None]) -> list[bytes | None]:

@@ -23,8 +23,13 @@ Bound = Mapping[int, int] | datetime | None
 
 
 def topic_reader(
-    log: CommitLog, name: str, partitions: Iterable[int] | None, bounds: tuple[Bound, Bound],
-    columns: Iterable[str] | None, *, batch_rows: int,
+    log: CommitLog,
+    name: str,
+    partitions: Iterable[int] | None,
+    bounds: tuple[Bound, Bound],
+    columns: Iterable[str] | None,
+    *,
+    batch_rows: int,
 ) -> pa.RecordBatchReader:
     """The reader behind `Store.read`: checked and planned now, read when it is iterated."""
     if type(batch_rows) is not int or batch_rows < 1:
@@ -96,7 +101,9 @@ def _offset(topic: Topic, number: int, bound: Bound, default: int, reader: Chunk
 
 
 def resolve_group_offsets(
-    log: CommitLog, group: str, offsets: Mapping[str, Mapping[int, int]] | str | datetime,
+    log: CommitLog,
+    group: str,
+    offsets: Mapping[str, Mapping[int, int]] | str | datetime,
     names: Iterable[str] | None,
 ) -> dict[str, dict[int, int]]:
     """Offsets by topic and partition from what `Store.set_group_offsets` takes."""
@@ -105,9 +112,7 @@ def resolve_group_offsets(
     state = log.refresh()
     chosen = list(names) if names is not None else list(committed_offsets(state, group))
     if not chosen:
-        raise NotFoundError(
-            f"Group[{group}] has no offsets yet; name the topics", group=group
-        )
+        raise NotFoundError(f"Group[{group}] has no offsets yet; name the topics", group=group)
     reader = ChunkReader(log.disk)
     return {
         name: {

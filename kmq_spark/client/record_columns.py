@@ -14,16 +14,18 @@ from kmq_spark.client.record import Record
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
 from kmq_storage.log.scan import Slice
 
-PUBLIC_SCHEMA = pa.schema([
-    ("key", pa.binary()),
-    ("value", pa.binary()),
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("timestamp", TIMESTAMP_TYPE),
-    ("headers", HEADERS_TYPE),
-    ("properties", PROPERTIES_TYPE),
-])
+PUBLIC_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIMESTAMP_TYPE),
+        ("headers", HEADERS_TYPE),
+        ("properties", PROPERTIES_TYPE),
+    ]
+)
 _NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
 _STORED = ("key", "value", "timestamp", "headers", "properties")
 
@@ -56,17 +58,22 @@ def records_of(part: Slice) -> list[Record]:
         headers = map(_headers, batch.column("headers").to_pylist())
     if "properties" in names:
         properties = map(_properties, batch.column("properties").to_pylist())
-    return list(map(Record, zip(
-        repeat(part.topic),
-        repeat(part.partition),
-        range(part.offset, part.offset + batch.num_rows),
-        batch.column("key").to_pylist() if "key" in names else repeat(None),
-        batch.column("value").to_pylist(),
-        headers,
-        properties,
-        batch.column("timestamp").view(pa.int64()).to_pylist(),
-        repeat(None),
-    )))
+    return list(
+        map(
+            Record,
+            zip(
+                repeat(part.topic),
+                repeat(part.partition),
+                range(part.offset, part.offset + batch.num_rows),
+                batch.column("key").to_pylist() if "key" in names else repeat(None),
+                batch.column("value").to_pylist(),
+                headers,
+                properties,
+                batch.column("timestamp").view(pa.int64()).to_pylist(),
+                repeat(None),
+            ),
+        )
+    )
 
 
 def _headers(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:

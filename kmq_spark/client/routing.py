@@ -60,7 +60,7 @@ class Router:
             return 0
         keys = rows.batch.column("key") if "key" in rows.batch.schema.names else None
         if self._partitioner is not None:
-            return self._ask(self._partitioner, topic, keys, len(rows.sizes))
+            return self._ask(self._partitioner, topic, keys, rows)
         if keys is None:
             return self._sticky(topic)
         by_key = partitions_of(keys, topic.partitions)
@@ -77,14 +77,20 @@ class Router:
 
     @staticmethod
     def _ask(
-        partitioner: Partitioner, topic: Topic, keys: pa.Array | None, count: int
+        partitioner: Partitioner, topic: Topic, keys: pa.Array | None, rows: Rows
     ) -> npt.NDArray[np.int32]:
-        """What the user's partitioner says, row by row; -1 marks an answer that is no partition."""
-        routes = np.empty(count, np.int32)
-        for row, key in enumerate([None] * count if keys is None else keys.to_pylist()):
-            answer = partitioner(topic.name, key, topic.partitions)
-            inside = type(answer) is int and 0 <= answer < topic.partitions
-            routes[row] = answer if inside else -1
+        """What the user's partitioner says of the rows that are its to place, row by row.
+
+        -1 marks an answer that is no partition.
+        """
+        count = len(rows.sizes)
+        routes = np.full(count, -1, np.int32)
+        by_row = [None] * count if keys is None else keys.to_pylist()
+        theirs = range(count) if rows.chosen is None else np.flatnonzero(rows.chosen < 0).tolist()
+        for row in theirs:
+            answer = partitioner(topic.name, by_row[row], topic.partitions)
+            if type(answer) is int and 0 <= answer < topic.partitions:
+                routes[row] = answer
         return routes
 
 

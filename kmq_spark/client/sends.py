@@ -50,8 +50,16 @@ class RowSends(Sends):
     """Records sent one by one; each is accepted or refused for itself."""
 
     __slots__ = (
-        "_count", "_places", "_start", "alarm", "extras", "keys", "row_errors", "times",
-        "user_callbacks", "values",
+        "_count",
+        "_places",
+        "_start",
+        "alarm",
+        "extras",
+        "keys",
+        "row_errors",
+        "times",
+        "user_callbacks",
+        "values",
     )
 
     def __init__(self, topic: str, expedite: Callable[[], None]) -> None:
@@ -124,15 +132,20 @@ class BatchSend(RowSends):
 class ArrowSend(Sends):
     """Arrow data that is stored whole or not at all."""
 
-    __slots__ = ("_rows", "batches", "offsets", "partition")
+    __slots__ = ("_rows", "batches", "offsets", "partition", "work")
 
     def __init__(
-        self, topic: str, batches: Sequence[pa.RecordBatch], partition: int | None,
+        self,
+        topic: str,
+        batches: Sequence[pa.RecordBatch],
+        partition: int | None,
         expedite: Callable[[], None],
     ) -> None:
         super().__init__(topic, expedite)
         self.batches = batches
         self.partition = partition
+        #: What is prepared of its way into a commit (`client.work.ArrowWork`).
+        self.work: Any = None
         self._rows: int = sum(batch.num_rows for batch in batches)
         self.size = sum(int(batch.nbytes) for batch in batches)
         #: First offset and the one after the last, per partition.
@@ -143,7 +156,7 @@ class ArrowSend(Sends):
 
     def finish(self) -> None:
         """Wake who waits, and let go of the data."""
-        self.batches = ()
+        self.batches, self.work = (), None
         super().finish()
 
     def place(self, index: int) -> BatchMetadata:

@@ -103,11 +103,15 @@ class Store:
         AlreadyExistsError with `exist_ok=False`, InvalidRequestError for bad names and settings.
         """
         if schema is not None:
-            raise InvalidRequestError("typed topics are not supported by this version",
-                                      setting="schema")
+            raise InvalidRequestError(
+                "typed topics are not supported by this version", setting="schema"
+            )
         settings = {
-            "retention": retention, "retention_bytes": retention_bytes, "cleanup": cleanup,
-            "capacity": capacity, "max_record_bytes": max_record_bytes,
+            "retention": retention,
+            "retention_bytes": retention_bytes,
+            "cleanup": cleanup,
+            "capacity": capacity,
+            "max_record_bytes": max_record_bytes,
             "uniq_window": uniq_window,
         }
         return topics.create_topic(self.log, name, partitions, settings, exist_ok=exist_ok)
@@ -218,14 +222,19 @@ class Store:
         partitions) -> int`; `durability` as in `open`, for this producer only.
         """
         if transactional_id is not None:
-            raise InvalidRequestError("transactions are not supported by this version",
-                                      option="transactional_id")
+            raise InvalidRequestError(
+                "transactions are not supported by this version", option="transactional_id"
+            )
         if durability is not None:
             _check_choice("durability", durability, _DURABILITIES)
         durable = self.log.durable if durability is None else durability == "fsync"
         settings = ProducerSettings(
-            name=name, linger=linger, batch_bytes=batch_bytes,
-            max_pending_bytes=max_pending_bytes, partitioner=partitioner, durable=durable,
+            name=name,
+            linger=linger,
+            batch_bytes=batch_bytes,
+            max_pending_bytes=max_pending_bytes,
+            partitioner=partitioner,
+            durable=durable,
         )
         producer = Producer(self.log, settings)
         self._handles.add(producer)
@@ -275,9 +284,9 @@ class Store:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-

@@ -92,5 +92,3 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for each in partitions:
         found.setdefault(each.topic, []).append(each.partition)
     return found
-
-

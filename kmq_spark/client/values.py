@@ -34,12 +34,19 @@ class Extras:
 def to_bytes(what: str, value: object) -> bytes:
     """A key or value as bytes; text is UTF-8 encoded, other types are refused."""
     if isinstance(value, str):
-        return value.encode()
+        return _utf8(what, value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise InvalidRequestError(
         f"{what} must be bytes, text or None, not {type(value).__name__}", field=what
     )
+
+
+def _utf8(what: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"{what} is no valid text: {error}", field=what) from None
 
 
 def checked_extras(
@@ -88,6 +95,7 @@ def _headers(headers: Headers) -> list[dict[str, Any]]:
     for name, _ in pairs:
         if not isinstance(name, str):
             raise InvalidRequestError(f"header name must be text, not {name!r}", field="headers")
+        _utf8("header name", name)
     return [
         {"key": name, "value": None if value is None else to_bytes(f"header {name}", value)}
         for name, value in pairs
@@ -104,6 +112,7 @@ def _properties(properties: Properties) -> list[tuple[str, dict[str, Any]]]:
 
 def _property_name(name: object) -> str:
     if isinstance(name, str) and name:
+        _utf8("property name", name)
         return name
     raise InvalidRequestError(
         f"property name must be non-empty text, not {name!r}", field="properties"
@@ -119,6 +128,7 @@ def _property(name: str, value: object) -> dict[str, Any]:
         case float():
             member = "float"
         case str():
+            _utf8(f"property {name}", value)
             member = "text"
         case bytes():
             member = "bytes"
@@ -126,7 +136,8 @@ def _property(name: str, value: object) -> dict[str, Any]:
             raise InvalidRequestError(
                 f"property {name} must be a 64-bit int, float, text, bytes or bool, "
                 f"not {value!r:.80}",
-                field="properties", name=name,
+                field="properties",
+                name=name,
             )
     return _EMPTY | {member: value}
 

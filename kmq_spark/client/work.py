@@ -83,9 +83,7 @@ class RowWork:
             failed[[start + row for row in send.row_errors]] = True
         return failed
 
-    def _fail(
-        self, topic: Topic, rows: Rows, routes: Routes, bad: npt.NDArray[np.intp]
-    ) -> None:
+    def _fail(self, topic: Topic, rows: Rows, routes: Routes, bad: npt.NDArray[np.intp]) -> None:
         for position in bad:
             row = int(position if self._kept is None else self._kept[position])
             number = bisect_right(self._starts, row) - 1
@@ -139,9 +137,20 @@ class ArrowWork:
         self.topic = send.topic
         self._send = send
         self._counts: dict[int, int] = {}
+        self._prepared: tuple[object, list[PartitionRecords]] | None = None
+
+    def prepare(self, topic: Topic, router: Router, now: int) -> None:
+        """Encode ahead of time, in the thread of the caller: the worker then only commits."""
+        self._prepared = (_definition(topic), self._encode(topic, router, now))
 
     def encode(self, topic: Topic, router: Router, now: int) -> list[PartitionRecords]:
         """The rows per partition; the first row that can't be stored refuses them all."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared[0] == _definition(topic):
+            return prepared[1]
+        return self._encode(topic, router, now)
+
+    def _encode(self, topic: Topic, router: Router, now: int) -> list[PartitionRecords]:
         found: list[PartitionRecords] = []
         self._counts = {}
         for batch in self._send.batches:
@@ -178,6 +187,11 @@ class ArrowWork:
 Work = RowWork | ArrowWork
 
 
+def _definition(topic: Topic) -> object:
+    """What an encoding depends on."""
+    return topic.id, topic.partitions, topic.settings
+
+
 def work_of(waiting: Sequence[Sends]) -> list[Work]:
     """Sends as work, in their order per topic; row sends go together up to some bytes."""
     work: list[Work] = []
@@ -189,7 +203,7 @@ def work_of(waiting: Sequence[Sends]) -> list[Work]:
         if rows and (send is not rows[-1] or sum(each.size for each in rows) > _WORK_BYTES):
             work.append(RowWork(gathering.pop(send.topic)))
         if isinstance(send, ArrowSend):
-            work.append(ArrowWork(send))
+            work.append(send.work or ArrowWork(send))
     return work + [RowWork(rows) for rows in gathering.values() if rows]
 
 
@@ -220,10 +234,13 @@ def why_unstorable(topic: Topic, rows: Rows, routes: Routes, row: int) -> Invali
         return InvalidRequestError(
             f"record of {size} bytes is too large: topic {topic.name} takes up to {limit} "
             "(max_record_bytes)",
-            topic=topic.name, size=size, limit=limit,
+            topic=topic.name,
+            size=size,
+            limit=limit,
         )
     partition = routes if isinstance(routes, int) else int(routes[row])
     return InvalidRequestError(
         f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, not {partition}",
-        topic=topic.name, partition=partition,
+        topic=topic.name,
+        partition=partition,
     )

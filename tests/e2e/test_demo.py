@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.demo.folder import clean_folder
 from tests.support import spark as spark_support
 
 pytestmark = [
@@ -139,13 +140,32 @@ def test_without_java_the_rest_still_runs_and_says_what_to_install(tmp_path: Pat
 
 def test_a_second_run_starts_clean_and_shows_its_progress(tmp_path: Path):
     folder = tmp_path / "demo"
-    for _ in range(2):
-        done = _run(folder, environment=WITHOUT_JAVA)
-        assert done.returncode == 0, done.stdout + done.stderr
+    with (
+        clean_folder(str(folder)) as left,
+        kmq.open(left.store) as store,
+        store.producer() as producer,
+    ):
+        store.create_topic("flights", partitions=4)
+        producer.send_batch("flights", [b'{"id": "left by an earlier run"}'] * 3)
+    done = _run(folder, environment=WITHOUT_JAVA)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert len(_ids_in(folder)) == QUICK_FLIGHTS
     for shown in ("produced", "processed", "lag", "SIGKILL", "Lag of group delays: 0", "Try next"):
         assert shown in done.stdout
     assert "FAIL" not in done.stdout
+
+
+@pytest.mark.spark
+def test_an_error_of_spark_is_one_clear_line(tmp_path: Path):
+    spark_support.require_jvm()
+    # One broken module of this kind, of whatever package, makes Spark find no Python source at all.
+    (tmp_path / "pyspark_broken.py").write_text("raise RuntimeError('broken')")
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    done = _run(tmp_path / "demo", environment={**WITH_SPARK, "PYTHONPATH": path})
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "DATA_SOURCE_NOT_FOUND" in done.stderr
+    assert "spark.log" in done.stderr
 
 
 def test_a_flight_that_is_sent_twice_fails_the_demo(tmp_path: Path):

@@ -90,15 +90,20 @@ def test_concurrent_futures_wait_knows_the_first_exception(producer: kmq.Produce
     assert isinstance(bad.exception(), kmq.NotFoundError)
 
 
-def test_asyncio_can_await_them(producer: kmq.Producer):
+def test_asyncio_can_await_them(store: kmq.Store):
+    store.create_topic("t")
+    producer = store.producer()
+
     async def send_all() -> list[kmq.RecordMetadata]:
-        sent = [producer.send("t", b"v", partition=0) for _ in range(5)]
+        sent = [producer.send("t", b"v") for _ in range(5)]
         return await asyncio.wait_for(asyncio.gather(*map(asyncio.wrap_future, sent)), 10)
 
     assert [place.offset for place in asyncio.run(send_all())] == list(range(5))
 
 
-def test_asyncio_gets_the_error(producer: kmq.Producer):
+def test_asyncio_gets_the_error(store: kmq.Store):
+    producer = store.producer()
+
     async def send() -> None:
         await asyncio.wait_for(asyncio.wrap_future(producer.send("missing", b"v")), 10)
 
@@ -145,8 +150,12 @@ def test_a_callback_that_raises_hurts_nobody_else(producer: kmq.Producer, caplog
 def test_on_delivery_gets_the_metadata_in_the_order_of_the_sends(producer: kmq.Producer):
     told: list[tuple[Any, Any]] = []
     sent = [
-        producer.send("t", b"%d" % number, partition=number % 2,
-                      on_delivery=lambda error, place: told.append((error, place)))
+        producer.send(
+            "t",
+            b"%d" % number,
+            partition=number % 2,
+            on_delivery=lambda error, place: told.append((error, place)),
+        )
         for number in range(100)
     ]
     producer.flush(10)
@@ -169,7 +178,9 @@ def test_a_bad_send_fails_alone_and_the_callbacks_keep_their_order(producer: kmq
     told: list[tuple[int, Any]] = []
     sent = [
         producer.send(
-            "t", b"x" * (2_000_000 if number == 3 else 1), partition=9 if number == 5 else 0,
+            "t",
+            b"x" * (2_000_000 if number == 3 else 1),
+            partition=9 if number == 5 else 0,
             on_delivery=lambda error, _, number=number: told.append((number, type(error))),
         )
         for number in range(8)
@@ -221,7 +232,9 @@ def test_futures_of_batches_behave_the_same(producer: kmq.Producer, kind: str):
         "batch": lambda: producer.send_batch("t", [b"a", b"b"]),
         "arrow": lambda: producer.send_arrow("t", pa.table({"value": [b"a", b"b"]})),
         "empty batch": lambda: producer.send_batch("t", []),
-        "empty arrow": lambda: producer.send_arrow("t", pa.table({"value": pa.array([], "binary")})),
+        "empty arrow": lambda: producer.send_arrow(
+            "t", pa.table({"value": pa.array([], "binary")})
+        ),
         "failed": lambda: producer.send_batch("missing", [b"a"]),
     }[kind]()
     called: list[Any] = []

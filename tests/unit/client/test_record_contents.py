@@ -31,8 +31,27 @@ INSTANTS = [
 ]
 
 PROPERTIES = [
-    0, 1, -1, 2**63 - 1, -(2**63), True, False, 0.0, -0.0, 1.0, 5e-324, 1.7976931348623157e308,
-    math.inf, -math.inf, math.nan, "", "text", "ünïcødé 🚀", "nul\0inside", b"", b"\x00\xff",
+    0,
+    1,
+    -1,
+    2**63 - 1,
+    -(2**63),
+    True,
+    False,
+    0.0,
+    -0.0,
+    1.0,
+    5e-324,
+    1.7976931348623157e308,
+    math.inf,
+    -math.inf,
+    math.nan,
+    "",
+    "text",
+    "ünïcødé 🚀",
+    "nul\0inside",
+    b"",
+    b"\x00\xff",
 ]
 
 
@@ -120,11 +139,13 @@ def test_records_with_and_without_extras_are_not_mixed_up_in_one_batch(store: km
     with store.producer(linger=1.0) as producer:
         for number in range(100):
             producer.send(
-                "t", f"{number}",
+                "t",
+                f"{number}",
                 headers={"h": f"{number}"} if number % 3 == 0 else None,
                 properties={"p": number} if number % 5 == 0 else None,
                 timestamp=datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=number)
-                if number % 7 == 0 else None,
+                if number % 7 == 0
+                else None,
             )
     for number, record in enumerate(records(store, "t")):
         assert record.value == b"%d" % number

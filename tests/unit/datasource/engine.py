@@ -1,4 +1,4 @@
-"""Spark's micro-batch engine in thirty lines: the calls of 4.2 in their order, without a JVM.
+"""A stand-in for Spark's micro-batch engine: the calls of 4.2 in their order, without a JVM.
 
 It keeps a checkpoint as Spark does (the end of each batch before it runs, a mark after it), can
 die at any step, and hands everything over as JSON and pickles.
@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from kmq_spark.datasource.options import parse_source_options
 from kmq_spark.datasource.schema import arrow_schema
 from kmq_spark.datasource.stream_reader import KmqStreamReader
-from tests.spark.shop import Place
+from tests.spark.shop import Place, Shop
 
 
 class Crash(Enum):
@@ -134,3 +134,23 @@ def _through_json(offset: Mapping[str, Any]) -> str:
 
 def _loaded(offset: str) -> Any:
     return json.loads(offset)
+
+
+class Stream:
+    """A query that is started again and again on one checkpoint."""
+
+    def __init__(self, shop: Shop, **options: str) -> None:
+        self.shop = shop
+        self.options = {"path": shop.url, "subscribe": "orders", **options}
+        self.checkpoint = Checkpoint()
+        self.sink = Sink()
+
+    def start(self, *, available_now: bool = False, **changed: str) -> Query:
+        """A new run, perhaps with other options."""
+        self.options |= changed
+        return Query(self.options, self.checkpoint, self.sink, available_now=available_now)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The records of each batch."""
+        return [len(self.sink.batches[number]) for number in sorted(self.sink.batches)]

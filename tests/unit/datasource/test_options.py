@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -143,6 +144,14 @@ def test_an_assignment_covers_its_partitions_as_far_as_they_exist() -> None:
     assert subscription.matches(["returns", "orders", "other"]) == ["orders", "returns"]
     assert subscription.partitions_of("orders", 3) == [0, 2]
     assert subscription.partitions_of("orders", 8) == [0, 2, 7]
+
+
+def test_a_relative_path_is_fixed_on_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse_sink_options({"path": "data/shop"}).url == str(tmp_path / "data/shop")
+    assert parse_sink_options({"path": "file:///data"}).url == "file:///data"
 
 
 def test_a_sink_knows_its_own_options_and_what_spark_adds() -> None:

@@ -21,27 +21,7 @@ from kmq_storage.errors import (
     OffsetOutOfRangeError,
 )
 from tests.spark.shop import Shop
-from tests.unit.datasource.engine import ALL, Checkpoint, Crash, Query, Sink
-
-
-class Stream:
-    """A query that is started again and again on one checkpoint."""
-
-    def __init__(self, shop: Shop, **options: str) -> None:
-        self.shop = shop
-        self.options = {"path": shop.url, "subscribe": "orders", **options}
-        self.checkpoint = Checkpoint()
-        self.sink = Sink()
-
-    def start(self, *, available_now: bool = False, **changed: str) -> Query:
-        """A new run, perhaps with other options."""
-        self.options |= changed
-        return Query(self.options, self.checkpoint, self.sink, available_now=available_now)
-
-    @property
-    def sizes(self) -> list[int]:
-        """The records of each batch."""
-        return [len(self.sink.batches[number]) for number in sorted(self.sink.batches)]
+from tests.unit.datasource.engine import ALL, Crash, Stream
 
 
 @pytest.fixture
@@ -262,56 +242,6 @@ def test_available_now_fails_when_a_topic_it_promised_to_read_is_made_again(
     shop.create("orders", 1)
     with pytest.raises(DataLossError, match="deleted and made again"):
         query.trigger()
-
-
-def test_a_group_follows_the_batches_that_are_finished_and_never_goes_back(shop: Shop) -> None:
-    shop.send("orders", 0, 10)
-    stream = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="4", group="billing")
-    query = stream.start(available_now=True)
-    query.trigger()
-    assert shop.committed("billing", "orders") == {}
-    query.trigger(Crash.AFTER_SINK)
-    assert shop.committed("billing", "orders") == {0: 4, 1: 0, 2: 0}
-    stream.start(available_now=True).all_available()
-    assert shop.committed("billing", "orders") == {0: 10, 1: 0, 2: 0}
-    old = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="1", group="billing")
-    old.checkpoint.ends, old.checkpoint.finished = stream.checkpoint.ends[:1], 1
-    old.start().trigger()
-    assert shop.committed("billing", "orders") == {0: 10, 1: 0, 2: 0}
-
-
-def test_a_group_resumes_a_query_without_its_checkpoint(shop: Shop) -> None:
-    shop.send("orders", 0, 10)
-    first = Stream(shop, startingOffsets="earliest", group="billing")
-    first.start(available_now=True).all_available()
-    later = [*shop.send("orders", 0, 3), *shop.send("orders", 1, 3)]
-    second = Stream(shop, startingOffsets="earliest", group="billing")
-    second.start(available_now=True).all_available()
-    assert sorted(second.sink.places) == later
-    assert shop.committed("billing", "orders") == {0: 13, 1: 3, 2: 0}
-
-
-def test_a_group_that_knows_nothing_of_a_topic_begins_where_the_options_say(shop: Shop) -> None:
-    shop.create("returns")
-    shop.send("orders", 0, 2)
-    Stream(shop, startingOffsets="earliest", group="g").start(available_now=True).all_available()
-    shop.grow("orders", 4)
-    sent = [*shop.send("orders", 3, 2)]
-    shop.send("returns", 0, 5)
-    both = Stream(shop, subscribe="orders,returns", group="g")
-    both.start().all_available()
-    sent += shop.send("returns", 0, 1)
-    both.start().all_available()
-    assert sorted(both.sink.places) == sorted(sent)
-
-
-def test_a_checkpoint_goes_before_the_group(shop: Shop) -> None:
-    shop.send("orders", 0, 6)
-    stream = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="2", group="g")
-    stream.start().trigger()
-    Stream(shop, startingOffsets="earliest", group="g").start().all_available()
-    stream.start().all_available()
-    assert stream.sink.places == shop.places("orders")
 
 
 def test_a_poll_with_nothing_new_writes_nothing(shop: Shop) -> None:

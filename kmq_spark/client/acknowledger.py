@@ -1,0 +1,52 @@
+"""Acknowledging: sends are finished when their commit is as durable as was asked for.
+
+With a sync it has a thread of its own, so that the next commit is encoded and written while
+this one is on its way to the disk; one sync then serves all that were written meanwhile.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+from kmq_spark.client.committer import Committer, Written
+from kmq_spark.client.pending import Pending
+
+#: Commits that are written and not acknowledged; while they are on their way, more gather.
+_UNACKNOWLEDGED_MAX = 4
+
+
+class Acknowledger:
+    """Finishes commits in the order in which they were written."""
+
+    def __init__(self, committer: Committer, pending: Pending, *, durable: bool) -> None:
+        self._committer = committer
+        self._pending = pending
+        self._written: queue.Queue[Written | None] = queue.Queue(_UNACKNOWLEDGED_MAX)
+        self._thread: threading.Thread | None = None
+        if durable:
+            self._thread = threading.Thread(target=self._run, name="kmq-sync", daemon=True)
+            pending.workers.add(self._thread)
+            self._thread.start()
+
+    def acknowledge(self, written: Written) -> None:
+        """Finish these sends when it is time; waits while too many are on their way."""
+        if self._thread is None:
+            self._finish(written)
+        else:
+            self._written.put(written)
+
+    def _run(self) -> None:
+        while (written := self._written.get()) is not None:
+            self._committer.make_durable(written)
+            self._finish(written)
+
+    def _finish(self, written: Written) -> None:
+        written.finish()
+        self._pending.finished(written.sends)
+
+    def close(self) -> None:
+        """Return when everything is finished."""
+        if self._thread is not None:
+            self._written.put(None)
+            self._thread.join()

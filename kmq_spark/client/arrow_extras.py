@@ -1,0 +1,89 @@
+"""Headers and properties as Arrow columns: their sizes, and the rules that `send` has for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kmq_spark.errors import InvalidRequestError
+
+Lengths = npt.NDArray[np.int64]
+
+
+def sizes_of(column: pa.Array) -> Lengths:
+    """The bytes of the headers or properties of every row, names included."""
+    rows, names, members = _members(column)
+    lengths = _text_lengths(names)
+    lengths = lengths + (
+        _property_lengths(members) if pa.types.is_map(column.type) else _text_lengths(members)
+    )
+    sizes: Lengths = np.bincount(rows, lengths, len(column)).astype(np.int64)
+    return sizes
+
+
+def check_headers(column: pa.Array) -> None:
+    """InvalidRequestError for a header without a name."""
+    _, names, _ = _members(column)
+    if names.null_count:
+        raise InvalidRequestError(
+            "column 'headers' holds a header without a name", column="headers"
+        )
+
+
+def check_properties(column: pa.Array) -> None:
+    """InvalidRequestError for a property without a name, with several or no values, or twice."""
+    rows, names, members = _members(column)
+    if names.null_count or not _text_lengths(names).all():
+        _refuse_property("without a name")
+    values = sum(_valid(member).astype(np.int64) for member in members.flatten())
+    if (np.asarray(values) != 1).any():
+        _refuse_property("that is not exactly one of int, float, text, bytes and bool")
+    codes = names.dictionary_encode().indices.to_numpy()
+    if len(np.unique(np.stack([rows, codes]), axis=1).T) < len(rows):
+        _refuse_property("that one row has twice")
+
+
+def _refuse_property(which: str) -> None:
+    raise InvalidRequestError(f"column 'properties' holds a property {which}", column="properties")
+
+
+def _members(column: pa.Array) -> tuple[Lengths, pa.Array, pa.Array]:
+    """For all rows together: the row of each member, its name, and its value.
+
+    By offsets, since list kernels of pyarrow refuse maps, and one of them aborts the process.
+    """
+    offsets = column.offsets.to_numpy()
+    rows = np.repeat(np.arange(len(column)), np.diff(offsets))
+    names, members = (
+        (column.keys, column.items)
+        if pa.types.is_map(column.type)
+        else (_field(column.values, "key"), _field(column.values, "value"))
+    )
+    return rows, names.slice(offsets[0], len(rows)), members.slice(offsets[0], len(rows))
+
+
+def _field(structs: pa.StructArray, name: str) -> pa.Array:
+    """A field that is null where its struct is."""
+    return structs.flatten()[structs.type.get_field_index(name)]
+
+
+def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
+    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _text_lengths(column: pa.Array) -> Lengths:
+    import pyarrow.compute as pc  # slow to import, and few need it
+
+    found: Lengths = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
+    return found
+
+
+def _property_lengths(members: pa.StructArray) -> Lengths:
+    text, data = _field(members, "text"), _field(members, "bytes")
+    fixed: Any = ~(_valid(text) | _valid(data))
+    sizes: Lengths = _text_lengths(text) + _text_lengths(data) + 8 * fixed
+    return sizes
