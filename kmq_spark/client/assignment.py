@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 
+from kmq_spark.client.arguments import checked_partitions
 from kmq_spark.client.fetcher import Fetcher
 from kmq_spark.client.record import Record
 from kmq_spark.client.record_columns import records_of
@@ -154,6 +155,7 @@ class Assignment:
     def _chosen(self, partitions: Partitions | None) -> list[TopicPartition]:
         if partitions is None:
             return list(self._fetcher.positions)
+        partitions = checked_partitions(partitions)
         assigned = {(each.topic, each.partition): each for each in self._fetcher.positions}
         wanted = [(topic, n) for topic, numbers in partitions.items() for n in numbers]
         for topic, number in wanted:

@@ -129,6 +129,10 @@ class Committer:
             return self._log.append([*units.values(), identity])
         except DuplicateCommitError as duplicate:
             return next(self._log.written_commits(duplicate.lsn))
+        except RefusedError as refused:
+            if refused.unit == len(units):
+                raise refused.cause from None  # the producer itself is refused: it is fenced
+            raise
 
     def make_durable(self, written: Written) -> None:
         """Return when the commit is on disk, or has failed; an unknown outcome is tried again."""

@@ -13,6 +13,13 @@ from typing import Self
 
 import pyarrow as pa
 
+from kmq_spark.client.arguments import (
+    checked_count,
+    checked_offset,
+    checked_offsets,
+    checked_partition,
+    checked_timeout,
+)
 from kmq_spark.client.assignment import Assignment
 from kmq_spark.client.record import Record
 from kmq_spark.client.record_columns import PUBLIC_SCHEMA, public_batch
@@ -75,7 +82,7 @@ class Consumer:
         self._closed = False
         #: True in a forked child, for a group's member.
         self._parents = False
-        self._membership = _join(log, settings) if settings.group else None
+        self._membership = None if settings.group is None else _join(log, settings)
         self._assignment = Assignment(
             log, settings.auto_offset_reset, settings.group, self._tell_group
         )
@@ -147,7 +154,7 @@ class Consumer:
 
     def consume(self, max_records: int = 500, timeout: float | None = 1.0) -> list[Record]:
         """What is there, at most `max_records`; waits up to `timeout` seconds for the first."""
-        _check_count("max_records", max_records)
+        checked_count("max_records", max_records)
         with self._alone():
             if self._settings.auto_commit:
                 self._commit_handed_out()
@@ -158,7 +165,8 @@ class Consumer:
 
     def consume_arrow(self, max_rows: int = 65_536, timeout: float | None = 1.0) -> pa.Table | None:
         """The same as one table with the columns of `Store.read`, or None when nothing came."""
-        _check_count("max_rows", max_rows)
+        checked_count("max_rows", max_rows)
+        timeout = checked_timeout(timeout)
         with self._alone():
             if self._settings.auto_commit:
                 self._commit_handed_out()
@@ -187,7 +195,7 @@ class Consumer:
 
     def _fill_hand(self, timeout: float | None) -> bool:
         self._check_usable()
-        filled = self._assignment.fill_hand(timeout, self._stopped)
+        filled = self._assignment.fill_hand(checked_timeout(timeout), self._stopped)
         self._check_usable()
         return filled
 
@@ -208,7 +216,7 @@ class Consumer:
         OffsetOutOfRangeError outside the log, FencedError when the group moved on.
         """
         with self._alone():
-            wanted = self._assignment.positions() if offsets is None else offsets
+            wanted = self._assignment.positions() if offsets is None else checked_offsets(offsets)
             self._commit(wanted, durable=True)
 
     def _commit(self, offsets: Offsets, *, durable: bool) -> None:
@@ -253,7 +261,8 @@ class Consumer:
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on with this offset; OffsetOutOfRangeError outside the log."""
         with self._alone():
-            check_inside(self._assignment.refresh(), {topic: {partition: offset}})
+            place = {topic: {checked_partition(partition): checked_offset(offset)}}
+            check_inside(self._assignment.refresh(), place)
             self._assignment.seek(lambda _: offset, {topic: [partition]})
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
@@ -318,11 +327,16 @@ class Consumer:
     def _close(self, *, commit: bool) -> None:
         if self._closed or self._parents:
             return
-        if commit and self._busy.acquire(blocking=False):
-            try:
-                self._commit(self._assignment.positions(), durable=True)
-            finally:
-                self._busy.release()
+        try:
+            if commit and self._busy.acquire(blocking=False):
+                try:
+                    self._commit(self._assignment.positions(), durable=True)
+                finally:
+                    self._busy.release()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         self._closed = True
         self._log.wake_waiters()
         with self._busy:
@@ -350,11 +364,6 @@ def _join(log: CommitLog, settings: ConsumerSettings) -> Membership:
 
 def _part(state: StoreState, each: TopicPartition) -> Partition:
     return state.topic(each.topic).partition(each.partition)
-
-
-def _check_count(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise InvalidRequestError(f"{name} must be a whole number from 1, not {value!r}")
 
 
 def _concurrent_use() -> IllegalStateError:

@@ -26,7 +26,7 @@ _growing = threading.Lock()
 
 
 def _after_fork_in_child() -> None:
-    global _growing
+    global _growing  # noqa: PLW0603 - the parent may hold the lock for ever
     _growing = threading.Lock()
 
 

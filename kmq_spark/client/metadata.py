@@ -5,18 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
+from typing import Any
+
+from kmq_storage.model import to_datetime
 
 
-@dataclass(frozen=True, slots=True)
-class RecordMetadata:
-    """The place of one record."""
+class RecordMetadata(tuple[Any, ...]):
+    """The place of one record: made of `(topic, partition, offset, timestamp, duplicate)`.
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: datetime
+    A tuple underneath, as Record is; the timestamp is kept in UTC microseconds until it is asked
+    for.
+    """
+
+    __slots__ = ()
+
+    topic: str = property(itemgetter(0))  # type: ignore[assignment]
+    partition: int = property(itemgetter(1))  # type: ignore[assignment]
+    offset: int = property(itemgetter(2))  # type: ignore[assignment]
     #: Whether the record was there already and this is the first one's place.
-    duplicate: bool = False
+    duplicate: bool = property(itemgetter(4))  # type: ignore[assignment]
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the record was made, UTC."""
+        return to_datetime(self[3])
+
+    def __repr__(self) -> str:
+        return (
+            f"RecordMetadata(topic={self.topic!r}, partition={self.partition}, "
+            f"offset={self.offset}, timestamp={self.timestamp.isoformat()}, "
+            f"duplicate={self.duplicate})"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,9 @@ class Pending:
                 rows.size += extras.size
             if on_delivery is not None:
                 rows.user_callbacks.append((index, on_delivery))
+        except TypeError:
+            check_name("topic", topic)  # a list, for example, is no key of a dict
+            raise
         finally:
             self._release()
         if size >= rows.alarm:

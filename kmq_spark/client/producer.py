@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kmq_spark.client.acknowledger import Acknowledger
+from kmq_spark.client.arguments import checked_count
 from kmq_spark.client.arrow_input import batches_of
 from kmq_spark.client.committer import Committer
 from kmq_spark.client.delivery import Delivery
@@ -53,16 +54,8 @@ class ProducerSettings:
     def __post_init__(self) -> None:
         if self.name is not None:
             check_name("producer", self.name)
-        _check_number("linger", self.linger, 0)
-        _check_number("batch_bytes", self.batch_bytes, 1)
-        _check_number("max_pending_bytes", self.max_pending_bytes, 1)
-
-
-def _check_number(option: str, value: object, lowest: int) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or value < lowest:
-        raise InvalidRequestError(
-            f"{option} must be a number from {lowest}, not {value!r}", option=option, value=value
-        )
+        checked_count("batch_bytes", self.batch_bytes)
+        checked_count("max_pending_bytes", self.max_pending_bytes)
 
 
 class Producer:
@@ -153,7 +146,11 @@ class Producer:
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
             )
-        return self._pending.add(topic, value, key, extras, on_delivery)
+        try:
+            return self._pending.add(topic, value, key, extras, on_delivery)
+        except TypeError:
+            check_name("topic", topic)  # what can't be hashed is looked at only when it fails
+            raise
 
     def send_batch(
         self,

@@ -8,6 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from kmq_spark.client.arguments import (
+    checked_count,
+    checked_numbers,
+    checked_offsets,
+    checked_partition,
+)
 from kmq_spark.client.record_columns import PUBLIC_SCHEMA, public_batch
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError, NotFoundError
@@ -32,14 +38,15 @@ def topic_reader(
     batch_rows: int,
 ) -> pa.RecordBatchReader:
     """The reader behind `Store.read`: checked and planned now, read when it is iterated."""
-    if type(batch_rows) is not int or batch_rows < 1:
-        raise InvalidRequestError(f"batch_rows must be a whole number from 1, not {batch_rows!r}")
+    checked_count("batch_rows", batch_rows)
     schema = _projected(columns)
     state = log.refresh()
     topic = state.topic(name)
-    numbers = sorted(range(topic.partitions) if partitions is None else set(partitions))
+    numbers = sorted(
+        range(topic.partitions) if partitions is None else {*checked_numbers(partitions)}
+    )
     reader = ChunkReader(log.disk)
-    spans = _spans(topic, numbers, bounds, reader)
+    spans = _spans(topic, sorted(set(chosen)), bounds, reader)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number, span in spans.items():
@@ -55,11 +62,12 @@ def _projected(columns: Iterable[str] | None) -> pa.Schema:
     if columns is None:
         return PUBLIC_SCHEMA
     wanted = [columns] if isinstance(columns, str) else list(columns)
+    if not wanted:
+        raise InvalidRequestError("columns is empty: name at least one column")
     for name in wanted:
         if name not in PUBLIC_SCHEMA.names:
-            raise InvalidRequestError(
-                f"column {name!r} is unknown{nearest(name, PUBLIC_SCHEMA.names)}", column=name
-            )
+            hint = nearest(str(name), PUBLIC_SCHEMA.names)
+            raise InvalidRequestError(f"column {name!r} is unknown{hint}", column=name)
     return pa.schema([PUBLIC_SCHEMA.field(name) for name in wanted])
 
 
@@ -80,9 +88,12 @@ def _spans(
 
 
 def _check_named(topic: Topic, bounds: tuple[Bound, Bound]) -> None:
-    for bound in bounds:
-        for number in bound if isinstance(bound, Mapping) else ():
-            topic.partition(number)
+    for what, bound in zip(("start", "end"), bounds, strict=True):
+        if isinstance(bound, Mapping):
+            for number in bound:
+                topic.partition(checked_partition(number))
+        elif bound is not None:
+            to_timestamp(bound, what)
 
 
 def _offset(topic: Topic, number: int, bound: Bound, default: int, reader: ChunkReader) -> int:
@@ -95,7 +106,7 @@ def _offset(topic: Topic, number: int, bound: Bound, default: int, reader: Chunk
                 f"offset of {topic.name}-{number} must be a whole number from 0, not {offset!r}"
             )
         return offset
-    instant = to_timestamp(bound, "bound")
+    instant = to_timestamp(bound)
     found = first_offset_since(topic, number, instant, reader)
     return topic.partition(number).end if found is None else found
 
@@ -108,7 +119,11 @@ def resolve_group_offsets(
 ) -> dict[str, dict[int, int]]:
     """Offsets by topic and partition from what `Store.set_group_offsets` takes."""
     if isinstance(offsets, Mapping):
-        return {topic: dict(by_partition) for topic, by_partition in offsets.items()}
+        return checked_offsets(offsets)
+    if offsets not in ("earliest", "latest") and not isinstance(offsets, datetime):
+        raise InvalidRequestError(
+            f"offsets must be 'earliest', 'latest', an instant or a mapping, not {offsets!r}"
+        )
     state = log.refresh()
     chosen = list(names) if names is not None else list(committed_offsets(state, group))
     if not chosen:
@@ -129,8 +144,5 @@ def _named_offset(topic: Topic, number: int, word: Any, reader: ChunkReader) -> 
         return part.start
     if word == "latest":
         return part.end
-    if isinstance(word, str):
-        raise InvalidRequestError(
-            f"offsets must be 'earliest', 'latest', an instant or a mapping, not {word!r}"
-        )
+    to_timestamp(word, "offsets")
     return _offset(topic, number, word, part.end, reader)

@@ -5,16 +5,19 @@ Each is an Outcome too: it holds its rows until they are committed, and finds th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from kmq_spark.client.delivery import Delivery, Outcome
+from kmq_spark.client.delivery import Outcome
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import KmqError
-from kmq_storage.model import to_datetime
+
+_LOGGER = logging.getLogger(__name__)
 
 OnDelivery = Callable[[KmqError | None, RecordMetadata | None], object]
 
@@ -22,8 +25,8 @@ OnDelivery = Callable[[KmqError | None, RecordMetadata | None], object]
 class Places(Protocol):
     """Where committed rows went."""
 
-    def place(self, row: int) -> tuple[int, int]:
-        """Partition and offset of a row."""
+    def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
+        """Partitions and offsets of the rows from `first` up to `end`."""
 
 
 class Sends(Outcome):
@@ -92,27 +95,46 @@ class RowSends(Sends):
         """Why this row failed."""
         return self.failure or self.row_errors.get(index)
 
-    def place(self, index: int) -> RecordMetadata:
+    def place(self, index: int) -> Any:
         """Where this row is."""
+        return self._places_of(index, index + 1)[0]
+
+    def _places_of(self, first: int, end: int) -> list[RecordMetadata]:
+        """Where the rows from `first` up to `end` are; meaningless for those that failed."""
         assert self._places is not None, "only committed rows have a place"
-        partition, offset = self._places.place(self._start + index)
-        extra = self.extras.get(index)
-        chosen = extra.timestamp if extra else None
-        time = self.times[index] // 1000 if chosen is None else chosen
-        return RecordMetadata(self.topic, partition, offset, to_datetime(time))
+        partitions, offsets = self._places.places(self._start + first, self._start + end)
+        times = [time // 1000 for time in self.times[first:end]]
+        if self.extras:
+            times = [self._timestamp(row, times[row - first]) for row in range(first, end)]
+        return list(
+            map(
+                RecordMetadata,
+                zip(repeat(self.topic), partitions, offsets, times, repeat(False), strict=False),
+            )
+        )
+
+    def _timestamp(self, row: int, sent: int) -> int:
+        """The timestamp that the caller chose for a row, or else when it was sent."""
+        extra = self.extras.get(row)
+        return sent if extra is None or extra.timestamp is None else extra.timestamp
 
     def finish(self) -> None:
         """Wake who waits, and call `on_delivery` in the order of the sends."""
         self._count = len(self.values)
         self.values, self.keys = [], []  # futures that are kept must not keep the data
         super().finish()
-        for index, callback in self.user_callbacks:
-            Delivery[Any]((self, index)).invoke(self._told(index, callback))
+        if self.user_callbacks:
+            self._call_back()
 
-    def _told(self, index: int, callback: OnDelivery) -> Callable[[Any], object]:
-        error = self.error(index)
-        metadata = None if error else self.place(index)
-        return lambda _: callback(error, metadata)
+    def _call_back(self) -> None:
+        stored = self._places is not None and self.failure is None
+        places = self._places_of(0, len(self)) if stored else []
+        for index, callback in self.user_callbacks:
+            error = self.error(index)
+            try:
+                callback(error, None if error else places[index])
+            except Exception:
+                _LOGGER.exception("on_delivery failed for a record of topic %s", self.topic)
 
 
 class BatchSend(RowSends):
@@ -126,7 +148,7 @@ class BatchSend(RowSends):
 
     def place(self, index: int) -> Any:
         """Where every row is, in order."""
-        return [RowSends.place(self, row) for row in range(len(self))]
+        return self._places_of(0, len(self))
 
 
 class ArrowSend(Sends):

@@ -11,10 +11,12 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from kmq_spark.client.arguments import checked_count, checked_seconds
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
 from kmq_spark.client.producer import Producer, ProducerSettings
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader
 from kmq_spark.client.routing import Partitioner
+from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import groups, topics
@@ -52,7 +54,7 @@ def open_store(
     _check_choice("durability", durability, _DURABILITIES)
     if storage_options:
         raise InvalidRequestError(
-            f"storage_options are not used by {os.fspath(url)}: {', '.join(storage_options)}"
+            f"storage_options are for stores in buckets, not for {os.fspath(url)}"
         )
     disk = open_disk(url, read_only=read_only)
     identity = open_identity(disk, environment, create=create)
@@ -104,7 +106,7 @@ class Store:
         """
         if schema is not None:
             raise InvalidRequestError(
-                "typed topics are not supported by this version", setting="schema"
+                "schema: typed topics are not supported by this version", setting="schema"
             )
         settings = {
             "retention": retention,
@@ -203,13 +205,13 @@ class Store:
 
     def commits(self, start: int | None = None) -> Iterator[Commit]:
         """The commit log itself, from an LSN on: `lsn, time, entries`."""
-        return self.log.commits(1 if start is None else start)
+        return self.log.commits(1 if start is None else checked_count("start", start, lowest=0))
 
     def producer(
         self,
         *,
         name: str | None = None,
-        linger: float = 0.005,
+        linger: float | timedelta = 0.005,
         batch_bytes: int = 1_048_576,
         max_pending_bytes: int = 67_108_864,
         partitioner: str | Partitioner = "murmur2",
@@ -230,7 +232,7 @@ class Store:
         durable = self.log.durable if durability is None else durability == "fsync"
         settings = ProducerSettings(
             name=name,
-            linger=linger,
+            linger=checked_seconds("linger", linger),
             batch_bytes=batch_bytes,
             max_pending_bytes=max_pending_bytes,
             partitioner=partitioner,
@@ -249,8 +251,8 @@ class Store:
         name: str | None = None,
         auto_offset_reset: str = "earliest",
         auto_commit: bool = False,
-        max_poll_interval: float = 300.0,
-        session_timeout: float = 45.0,
+        max_poll_interval: float | timedelta = 300.0,
+        session_timeout: float | timedelta = 45.0,
         assignor: str = "range",
     ) -> Consumer:
         """A consumer, alone or as the member of a group.
@@ -259,9 +261,14 @@ class Store:
         `max_poll_interval`, `session_timeout` and `assignor` decide nothing yet.
         """
         _check_choice("assignor", assignor, _ASSIGNORS)
+        checked_seconds("max_poll_interval", max_poll_interval, above=0)
+        checked_seconds("session_timeout", session_timeout, above=0)
         settings = ConsumerSettings(
             group=group, name=name, auto_offset_reset=auto_offset_reset, auto_commit=auto_commit
         )
+        topics = checked_topics(topics)
+        if topics is not None or pattern is not None:
+            subscription_of(self.log.refresh(), topics, pattern)  # refused before a group is joined
         consumer = Consumer(self.log, settings)
         try:
             if topics is not None or pattern is not None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from kmq_spark.client.arguments import checked_partitions
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.log.state import StoreState
 
@@ -33,6 +34,11 @@ class Subscription:
     on_revoke: Listener | None = None
     on_lost: Listener | None = None
 
+    def __post_init__(self) -> None:
+        for listener in (self.on_assign, self.on_revoke, self.on_lost):
+            if listener is not None and not callable(listener):
+                raise InvalidRequestError(f"callbacks must be callable, not {listener!r}")
+
     def resolve(self, state: StoreState) -> list[TopicPartition]:
         """The partitions that are wanted and exist."""
         found = []
@@ -56,16 +62,26 @@ def subscription_of(
     state: StoreState, topics: Iterable[str] | str | None, pattern: str | None
 ) -> Subscription:
     """A checked subscription; NotFoundError for an unknown topic, InvalidRequestError else."""
-    if (topics is None) == (pattern is None):
+    names = checked_topics(topics)
+    if (names is None) == (pattern is None):
         raise InvalidRequestError("name either topics or a pattern")
     if pattern is not None:
         return Subscription(pattern=_compiled(pattern))
-    names = (topics,) if isinstance(topics, str) else tuple(topics or ())
+    for name in names or ():
+        state.topic(name)
+    return Subscription(topics=tuple(dict.fromkeys(names or ())))
+
+
+def checked_topics(topics: Iterable[str] | str | None) -> tuple[str, ...] | None:
+    """The names of topics, at least one; None when a pattern is to choose them."""
+    if topics is None:
+        return None
+    if not isinstance(topics, Iterable):
+        raise InvalidRequestError(f"topics must be names, not {topics!r}")
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names:
         raise InvalidRequestError("topics is empty: name at least one")
-    for name in names:
-        state.topic(name)
-    return Subscription(topics=tuple(dict.fromkeys(names)))
+    return names
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -79,11 +95,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def assignment_of(state: StoreState, partitions: Partitions) -> Subscription:
     """A checked choice of partitions by hand."""
-    for name, numbers in partitions.items():
+    chosen = checked_partitions(partitions)
+    for name, numbers in chosen.items():
         topic = state.topic(name)
         for number in numbers:
             topic.partition(number)
-    return Subscription(assigned={name: tuple(numbers) for name, numbers in partitions.items()})
+    return Subscription(assigned={name: tuple(numbers) for name, numbers in chosen.items()})
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -25,6 +25,7 @@ from kmq_storage.log.state import Topic
 _WORK_BYTES = 4 * 1024 * 1024
 
 Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
 
 
 class RowWork:
@@ -37,7 +38,7 @@ class RowWork:
         self._starts = [0, *accumulate(len(send) for send in sends)]
         self._kept: npt.NDArray[np.intp] | None = None
         self._routes: Routes = 0
-        self._ranks: npt.NDArray[np.int64] | None = None
+        self._places: tuple[Numbers, Numbers] | None = None
         self._bases: dict[int, int] = {}
 
     def encode(self, topic: Topic, router: Router, now: int) -> list[PartitionRecords]:
@@ -54,7 +55,7 @@ class RowWork:
         if bad is not None:
             self._fail(topic, rows, routes, np.flatnonzero(bad))
             return self.encode(topic, router, now)
-        self._routes, self._ranks = routes, None
+        self._routes = routes
         return split(topic, rows, routes)
 
     def _rows(self) -> Rows:
@@ -119,15 +120,23 @@ class RowWork:
         for start, send in zip(self._starts, self._sends, strict=False):
             send.placed(self, start)
 
-    def place(self, row: int) -> tuple[int, int]:
-        """Partition and offset of a row."""
-        if self._kept is not None:
-            row = int(np.searchsorted(self._kept, row))
-        if self._ranks is None:
-            count = self._starts[-1] if self._kept is None else len(self._kept)
-            self._ranks = ranks(self._routes, count)
-        partition = self._routes if isinstance(self._routes, int) else int(self._routes[row])
-        return partition, self._bases[partition] + int(self._ranks[row])
+    def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
+        """Partitions and offsets of the rows from `first` up to `end`; -1 for those that failed."""
+        if self._places is None:
+            self._places = self._resolved()
+        partitions, offsets = self._places
+        return partitions[first:end].tolist(), offsets[first:end].tolist()
+
+    def _resolved(self) -> tuple[Numbers, Numbers]:
+        """The partition and the offset of every row, from what the commit said."""
+        count = self._starts[-1]
+        kept = np.arange(count) if self._kept is None else self._kept
+        bases = np.zeros(max(self._bases, default=0) + 1, np.int64)
+        bases[list(self._bases)] = list(self._bases.values())
+        partitions, offsets = np.full(count, -1), np.full(count, -1)
+        partitions[kept] = self._routes
+        offsets[kept] = bases[partitions[kept]] + ranks(self._routes, len(kept))
+        return partitions, offsets
 
 
 class ArrowWork:

@@ -159,7 +159,6 @@ def test_a_wrong_setting_makes_no_topic(shop: kmq.Store, settings: dict[str, Any
         ("read('t', columns=['vlaue'])", "did you mean 'value'"),
         ("read('t', columns=[5])", "column"),
         ("read('t', columns=[])", "column"),
-        ("read('t', columns=['key', 'key'])", "column"),
         ("read('t', batch_rows=0)", "batch_rows"),
         ("read('t', batch_rows='5')", "batch_rows"),
         ("read('t', start={0: '0'})", "offset"),
@@ -197,7 +196,7 @@ def test_a_wrong_argument_is_refused_by_name_and_changes_nothing(
     shop: kmq.Store, call: str, error: str | type[Exception]
 ):
     before = lsn(shop)
-    wanted, text = (kmq.InvalidRequestError, error) if isinstance(error, str) else (error, "")
+    wanted, text = (kmq.InvalidRequestError, error) if isinstance(error, str) else (error, None)
     with pytest.raises(wanted, match=text):
         eval(f"shop.{call}", {"shop": shop, "datetime": datetime})
     assert lsn(shop) == before
@@ -266,7 +265,7 @@ def test_a_wrong_call_of_a_consumer_changes_nothing(
     ids=ascii,
 )  # fmt: skip
 def test_a_url_that_is_no_store_is_refused(url: Any, error: Any):
-    wanted, text = (kmq.InvalidRequestError, error) if isinstance(error, str) else (error, "")
+    wanted, text = (kmq.InvalidRequestError, error) if isinstance(error, str) else (error, None)
     with pytest.raises(wanted, match=text):
         kmq.open(url)
 

@@ -1,0 +1,72 @@
+"""Arguments of calls, checked: durations, offsets, partitions, counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from kmq_spark.errors import InvalidRequestError
+
+
+def checked_seconds(what: str, value: object, *, above: float = -1e-9) -> float:
+    """A duration in seconds from a number or timedelta above a bound; nan and inf are refused."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if (
+        isinstance(number, int | float)
+        and not isinstance(number, bool)
+        and above < number < math.inf
+    ):
+        return float(number)
+    raise InvalidRequestError(f"{what} must be seconds or a timedelta, not {value!r}", option=what)
+
+
+def checked_timeout(value: object) -> float | None:
+    """Seconds to wait from 0 on; None waits for ever."""
+    return None if value is None else checked_seconds("timeout", value)
+
+
+def checked_count(what: str, value: object, *, lowest: int = 1) -> int:
+    """A whole number that is not too low."""
+    if type(value) is int and value >= lowest:
+        return value
+    raise InvalidRequestError(f"{what} must be a whole number from {lowest}, not {value!r}")
+
+
+def checked_offset(value: object) -> int:
+    """An offset; whether it lies in the log is seen later."""
+    if type(value) is int:
+        return value
+    raise InvalidRequestError(f"offset must be a whole number, not {value!r}")
+
+
+def checked_offsets(value: Any) -> dict[str, dict[int, int]]:
+    """Offsets as `{topic: {partition: offset}}`."""
+    if not isinstance(value, Mapping) or not all(isinstance(v, Mapping) for v in value.values()):
+        raise InvalidRequestError(f"offsets must be {{topic: {{partition: n}}}}, not {value!r}")
+    return {
+        topic: {checked_partition(n): checked_offset(offset) for n, offset in numbers.items()}
+        for topic, numbers in value.items()
+    }
+
+
+def checked_partition(value: object) -> int:
+    """The number of a partition; whether there is one is seen later."""
+    if type(value) is int:
+        return value
+    raise InvalidRequestError(f"partition must be a whole number, not {value!r}")
+
+
+def checked_partitions(value: Any) -> dict[str, list[int]]:
+    """Partitions as `{topic: [partition, ...]}`."""
+    if not isinstance(value, Mapping):
+        raise InvalidRequestError(f"partitions must be {{topic: [n, ...]}}, not {value!r}")
+    return {topic: checked_numbers(numbers) for topic, numbers in value.items()}
+
+
+def checked_numbers(value: Any) -> list[int]:
+    """Numbers of partitions of one topic."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidRequestError(f"partitions must be a list of whole numbers, not {value!r}")
+    return [checked_partition(number) for number in value]
