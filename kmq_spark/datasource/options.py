@@ -6,6 +6,7 @@ source, so that `kafka` becomes `kmq`; whatever is not known is refused with a h
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -150,7 +151,8 @@ def _url(given: Mapping[str, str]) -> str:
         )
     if url.startswith("memory://"):
         refuse("path", url, "a folder: a store in memory is seen by one process, Spark has several")
-    return url
+    # Fixed here, on the driver: an executor may run in another folder.
+    return url if "://" in url else os.path.abspath(os.path.expanduser(url))
 
 
 def _whole_number(given: Mapping[str, str], option: str) -> int | None:

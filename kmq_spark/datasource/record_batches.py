@@ -17,6 +17,7 @@ from kmq_spark.datasource.joining import columns_of_all, joined
 from kmq_spark.datasource.schema import CREATE_TIME, arrow_schema
 from kmq_spark.datasource.tasks import Slice, Task
 from kmq_storage.log.reader import ChunkReader
+from kmq_storage.model import Chunk
 from kmq_storage.objects.open import open_disk
 
 #: Batches below this are put together; Spark is fastest with tens of thousands of rows.
@@ -32,7 +33,7 @@ def read_task(url: str, task: Task, *, include_headers: bool) -> Iterator[pa.Rec
     try:
         reader = ChunkReader(disk)
         pieces = (
-            _spark_batch(batch, part, offset, include_headers)
+            (_spark_batch(batch, part, offset, include_headers), batch.nbytes)
             for part in task.slices
             for batch, offset in _runs(reader, part)
         )
@@ -44,10 +45,7 @@ def read_task(url: str, task: Task, *, include_headers: bool) -> Iterator[pa.Rec
 
 def _runs(reader: ChunkReader, part: Slice) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Stored batches of a partition, small ones joined, each with the offset of its first row."""
-    stored = (
-        reader.read(chunk, part.start, part.end, topic=part.topic, partition=part.partition)
-        for chunk in part.chunks
-    )
+    stored = ((_stored(reader, part, chunk), chunk.location.length) for chunk in part.chunks)
     offset = part.start
     for run in _gathered(stored):
         batch = joined(run, columns_of_all(run))
@@ -55,14 +53,18 @@ def _runs(reader: ChunkReader, part: Slice) -> Iterator[tuple[pa.RecordBatch, in
         offset += batch.num_rows
 
 
-def _gathered(pieces: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Consecutive batches that make one of good size together."""
+def _stored(reader: ChunkReader, part: Slice, chunk: Chunk) -> pa.RecordBatch:
+    return reader.read(chunk, part.start, part.end, topic=part.topic, partition=part.partition)
+
+
+def _gathered(pieces: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[list[pa.RecordBatch]]:
+    """Consecutive batches, given with their bytes, that make one of good size together."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for piece in pieces:
-        waiting.append(piece)
-        rows += piece.num_rows
-        size += piece.nbytes
+    for batch, length in pieces:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += length
         if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
             yield waiting
             waiting, rows, size = [], 0, 0

@@ -24,7 +24,24 @@ from kmq_storage.errors import InvalidRequestError
 
 
 class KmqDataSource(DataSource):
-    """Topics of a kmq store as DataFrames: `spark.read.format("kmq")` and its three siblings."""
+    """Topics of a kmq store as DataFrames: `spark.read.format("kmq")` and its three siblings.
+
+    Where: `load(path)`, `save(path)`, `start(path)`, or option `path` or `store`.
+
+    Options of a read, as Spark's Kafka source has them: exactly one of `subscribe`,
+    `subscribePattern`, `assign`; `startingOffsets` (earliest for a batch, latest for a stream),
+    `endingOffsets` (batch), `maxOffsetsPerTrigger` (stream), `minPartitions`, `includeHeaders`,
+    `failOnDataLoss`. `group` names the consumer group: a stream without a checkpoint begins at
+    its offsets and commits every finished batch to it; a batch begins there with
+    `startingOffsets=group`. Columns: key, value, topic, partition, offset, timestamp,
+    timestampType, and headers if they are included.
+
+    Options of a write: `topic`, which goes before a column of that name. Columns: value, and
+    where wanted key, topic, partition, headers, timestamp; others are ignored.
+
+        spark.readStream.format("kmq").option("subscribe", "orders").load("data/shop")
+        frame.write.format("kmq").mode("append").option("topic", "orders").save("data/shop")
+    """
 
     @classmethod
     def name(cls) -> str:

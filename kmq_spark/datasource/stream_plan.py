@@ -13,7 +13,7 @@ from dataclasses import replace
 from kmq_spark.datasource.admission import admit
 from kmq_spark.datasource.coverage import Coverage, check_whole, cover, first_of_stream
 from kmq_spark.datasource.data_loss import readable, report_loss
-from kmq_spark.datasource.offsets import EARLIEST, Positions, StreamOffset
+from kmq_spark.datasource.offsets import EARLIEST, GROUP, Positions, StreamOffset
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.tasks import TopicRange
@@ -107,9 +107,7 @@ def _nested(
 def _is_resolved_the_same_later(options: SourceOptions) -> bool:
     # Any other start means something else tomorrow: it must get into the checkpoint, and only
     # a batch brings it there, though it is empty.
-    return (
-        options.group is None and options.starting is not None and options.starting.word == EARLIEST
-    )
+    return options.starting is not None and options.starting.word in (EARLIEST, GROUP)
 
 
 def _report_lost_topics(

@@ -59,15 +59,19 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Where the next batch ends; whatever is before `start` is finished and committed."""
-        log = self._log()
-        state = log.refresh()
+        state = self._log().refresh()
         finished = _parsed(start)
-        if self._options.group is not None:
-            advance_group(log, self._options.group, finished)
+        self._commit_to_group(finished)
         if self._ends_at_fixed and self._final is None:
             self._final = log_end(state, self._options)
         end = next_end(state, self._options, finished, limit=self._rows(limit), final=self._final)
+        if end.first is not None:
+            self._commit_to_group(StreamOffset(positions=end.first, ids=end.ids))
         return end.to_json()
+
+    def _commit_to_group(self, position: StreamOffset) -> None:
+        if self._options.group is not None:
+            advance_group(self._log(), self._options.group, position)
 
     def _rows(self, limit: ReadLimit | None) -> int | None:
         limit = self.getDefaultReadLimit() if limit is None else limit

@@ -27,7 +27,7 @@ from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import IllegalStateError
 from kmq_storage.format.entries import BatchIdEntry, Entry
-from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
+from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.staging import PartitionRecords, Stager
 
 _log = logging.getLogger(__name__)
@@ -110,13 +110,10 @@ def _commit(sink: Sink, written: Sequence[Written], batch: BatchIdEntry | None =
         entries += placed.entries
         bodies += placed.bodies
     try:
-        lsn = log.append([Unit(tuple(entries), tuple(bodies))]).lsn
+        log.commit([Unit(tuple(entries), tuple(bodies))])
     except DuplicateCommitError as stored:
         _log.info("batch %s is stored already, in commit %s", batch, stored.lsn)
-        lsn = stored.lsn  # whoever wrote it may have died before it was on disk
-    except RefusedError as refused:
-        raise refused.cause from refused
-    log.sync(lsn)
+        log.sync(stored.lsn)  # whoever wrote it may have died before it was on disk
 
 
 def _small_by_partition(written: Iterable[Written]) -> list[PartitionRecords]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -96,6 +97,12 @@ def test_a_frame_can_be_used_twice(spark: SparkSession, shop: Shop) -> None:
     assert _places(frame.union(frame)) == sorted(sent * 2)
     assert frame.count() == 10
     assert _load(spark, shop).count() == 15
+
+
+def test_a_relative_path_is_the_drivers(spark: SparkSession, shop: Shop) -> None:
+    shop.send("orders", 0, 3)
+    frame = spark.read.format("kmq").option("subscribe", "orders").load(os.path.relpath(shop.url))
+    assert frame.count() == 3
 
 
 def test_a_view_in_sql_reads_a_topic(spark: SparkSession, shop: Shop) -> None:
