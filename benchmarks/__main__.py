@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import machine, report, runner
 from benchmarks.figures import GROUPS
-from benchmarks.job import FULL, QUICK, Job
+from benchmarks.job import FULL, QUICK, Job, Sizes
 from benchmarks.peers import broker, jars
 from benchmarks.runner import Result
+
+#: Keeps what is measured so far.
+Writer = Callable[[Sequence[report.Row], Mapping[str, Result]], None]
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -24,7 +28,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("groups", nargs="*", metavar="group", help=", ".join(GROUPS))
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
-    parser.add_argument("--without-kafka", action="store_true", help="no broker, no Maven")
+    parser.add_argument(
+        "--without-kafka", action="store_true", help="no broker, no Delta, no Maven"
+    )
     options = parser.parse_args(arguments)
     unknown = [group for group in options.groups if group not in GROUPS]
     if unknown:
@@ -40,10 +46,8 @@ def obstacle(options: argparse.Namespace) -> str | None:
     return reason and f"{reason}; install it or add --without-kafka"
 
 
-def measure(
-    options: argparse.Namespace, folder: Path
-) -> tuple[list[report.Row], dict[str, Result]]:
-    """Run the groups one after another beside one broker."""
+def measure(options: argparse.Namespace, folder: Path, write: Writer) -> dict[str, Result]:
+    """Run the groups one after another beside one broker; each prints its table when it is done."""
     names = options.groups or list(GROUPS)
     kafka = not options.without_kafka
     rows: list[report.Row] = []
@@ -54,14 +58,21 @@ def measure(
             bootstrap = stack.enter_context(broker.running(jars.broker_jars(), folder / "kafka"))
         for name in names:
             group = GROUPS[name]
-            cases = group.kept(kafka=kafka)
-            told = {"folder": str(folder), "sizes": QUICK if options.quick else FULL}
             extra = tuple(jars.spark_jars()) if group.spark and kafka else ()
-            made = [Job(case=case, bootstrap=bootstrap, jars=extra, **told) for case in cases]
-            measured = runner.run(made, name)
+            told = {"folder": str(folder), "sizes": sizes(options), "bootstrap": bootstrap}
+            cases = group.kept(jars=kafka)
+            measured = runner.run([Job(case=case, jars=extra, **told) for case in cases], name)
+            made = report.rows(name, group, measured)
+            print(report.table(made), flush=True)
             results |= measured
-            rows += report.rows(name, group, measured)
-    return rows, results
+            rows += made
+            write(rows, results)
+    return results
+
+
+def sizes(options: argparse.Namespace) -> Sizes:
+    """How much to measure."""
+    return QUICK if options.quick else FULL
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,11 +84,13 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     jars.cache().mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=jars.cache()))
-    about = machine.describe(folder) | {"sizes": asdict(QUICK if options.quick else FULL)}
-    rows, results = measure(options, folder)
-    print(report.table(rows))
-    if options.json:
-        report.write_json(options.json, about, rows, results)
+    about = machine.describe(folder) | {"sizes": asdict(sizes(options))}
+
+    def write(rows: Sequence[report.Row], results: Mapping[str, Result]) -> None:
+        if options.json:
+            report.write_json(options.json, about, rows, results)
+
+    results = measure(options, folder, write)
     failed = {case: result.error for case, result in results.items() if result.error}
     for case, error in failed.items():
         print(f"{case} failed: {error}")
@@ -86,5 +99,11 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
+def _end(*_: object) -> None:
+    """Unwind on SIGTERM too, so that the broker and the measuring processes end with us."""
+    sys.exit(143)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(main(sys.argv[1:]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-KAFKA = "kafka"
+#: Peers that come as jars.
+JARS = ("kafka", "delta")
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class Group:
     figures: tuple[Figure, ...]
     spark: bool = False
 
-    def kept(self, *, kafka: bool) -> tuple[str, ...]:
-        """The cases that can run, module and function, with or without Kafka."""
-        return tuple(case for case in self.cases if kafka or KAFKA not in case)
+    def kept(self, *, jars: bool) -> tuple[str, ...]:
+        """The cases that can run, with or without the peers' jars."""
+        return tuple(case for case in self.cases if jars or not any(peer in case for peer in JARS))
 
 
 def _named(module: str, *functions: str) -> tuple[str, ...]:
@@ -49,6 +50,7 @@ PRODUCE = Group(
         "produce",
         "kmq_send",
         "kafka_callback",
+        "kmq_send_kept",
         "kmq_send_callback",
         "kafka_produce",
         "kmq_send_batch",
@@ -72,6 +74,12 @@ PRODUCE = Group(
             "kmq_send.rate",
             "kafka_produce.rate",
             later=1.5,
+        ),
+        Figure(
+            "send() with every future kept, os / Kafka produce() with callback",
+            "kmq_send_kept.rate",
+            "kafka_callback.rate",
+            target=1.5,
         ),
         Figure(
             "send() with on_delivery, os / Kafka produce() with callback",

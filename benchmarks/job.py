@@ -25,7 +25,7 @@ class Sizes:
     seconds: float
 
 
-FULL = Sizes(records=1_000_000, spark_rows=2_000_000, rounds=5, seconds=10.0)
+FULL = Sizes(records=1_000_000, spark_rows=2_000_000, rounds=3, seconds=5.0)
 QUICK = Sizes(records=100_000, spark_rows=200_000, rounds=2, seconds=3.0)
 
 

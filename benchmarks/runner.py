@@ -105,7 +105,7 @@ def environment() -> dict[str, str]:
 
 
 def run(jobs: Sequence[Job], title: str) -> dict[str, Result]:
-    """Measure all cases of a group, each in turn within every round."""
+    """Measure all cases of a group, each in turn within every round, after one to warm up."""
     results = {job.case: Result() for job in jobs}
     with ExitStack() as stack:
         ready = [
@@ -114,7 +114,7 @@ def run(jobs: Sequence[Job], title: str) -> dict[str, Result]:
             for worker in [stack.enter_context(Worker(job))]
             if _attempt(worker, results, measured=False)
         ]
-        for number in range(jobs[0].sizes.rounds + 1 if jobs else 0):
+        for number in range(jobs[0].sizes.rounds + 1):
             told = f"round {number}" if number else "warming up"
             print(f"{title}: {told}, {len(ready)} cases", file=sys.stderr, flush=True)
             ready = [worker for worker in ready if _attempt(worker, results, measured=True)]

@@ -5,6 +5,7 @@ It speaks over its standard streams, a line each way: ready, then one sample for
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -39,12 +40,17 @@ def main() -> int:
 
     try:
         measure = prepare(Job.from_json(sys.argv[1]))
+        # The prepared records are ours, not the measured program's: its garbage collector would
+        # walk over millions of them again and again.
+        gc.collect()
+        gc.freeze()
         answer({"ready": True})
         for _ in sys.stdin:
             answer({"sample": measure()})
     except Exception as error:
         traceback.print_exc()
-        answer({"error": f"{type(error).__name__}: {error}"})
+        told = str(error).partition("\n")[0]
+        answer({"error": f"{type(error).__name__}: {told}"})
         return 1
     return 0
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kmq_storage.objects import memory
 from tests.support import spark as spark_support
 
 if TYPE_CHECKING:
@@ -48,9 +49,15 @@ os.environ.pop("KMQ_STORE", None)
 
 
 @pytest.fixture(params=["memory", "local"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a store that does not exist yet, in memory and in a folder."""
-    return f"memory://{uuid.uuid4().hex}" if request.param == "memory" else str(tmp_path / "store")
+    if request.param == "local":
+        yield str(tmp_path / "store")
+        return
+    name = uuid.uuid4().hex
+    yield f"memory://{name}"
+    # Stores in memory live as long as their process, and a run of the tests makes hundreds.
+    memory._stores.pop(name, None)
 
 
 @pytest.fixture

@@ -358,6 +358,9 @@ class Consumer:
 
 def _join(log: CommitLog, settings: ConsumerSettings) -> Membership:
     assert settings.group is not None, "only a group has members"
+    check_name("group", settings.group)
+    if log.disk.read_only:
+        raise IllegalStateError("the store was opened read-only; a group needs to write")
     name = settings.name or f"member-{log.environment.new_uuid().hex[:12]}"
     return Membership(log, settings.group, check_name("member", name))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - pyarrow's first array needs it: too late at exit
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -146,11 +147,7 @@ class Producer:
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
             )
-        try:
-            return self._pending.add(topic, value, key, extras, on_delivery)
-        except TypeError:
-            check_name("topic", topic)  # what can't be hashed is looked at only when it fails
-            raise
+        return self._pending.add(topic, value, key, extras, on_delivery)
 
     def send_batch(
         self,

@@ -42,9 +42,7 @@ def topic_reader(
     schema = _projected(columns)
     state = log.refresh()
     topic = state.topic(name)
-    numbers = sorted(
-        range(topic.partitions) if partitions is None else {*checked_numbers(partitions)}
-    )
+    chosen = range(topic.partitions) if partitions is None else checked_numbers(partitions)
     reader = ChunkReader(log.disk)
     spans = _spans(topic, sorted(set(chosen)), bounds, reader)
 

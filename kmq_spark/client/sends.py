@@ -148,7 +148,7 @@ class BatchSend(RowSends):
 
     def place(self, index: int) -> Any:
         """Where every row is, in order."""
-        return self._places_of(0, len(self))
+        return self._places_of(0, len(self)) if len(self) else []
 
 
 class ArrowSend(Sends):

@@ -238,6 +238,7 @@ class Store:
             partitioner=partitioner,
             durable=durable,
         )
+        self.log.refresh()  # a closed store has no producers
         producer = Producer(self.log, settings)
         self._handles.add(producer)
         return producer
@@ -267,8 +268,9 @@ class Store:
             group=group, name=name, auto_offset_reset=auto_offset_reset, auto_commit=auto_commit
         )
         topics = checked_topics(topics)
+        state = self.log.refresh()
         if topics is not None or pattern is not None:
-            subscription_of(self.log.refresh(), topics, pattern)  # refused before a group is joined
+            subscription_of(state, topics, pattern)  # refused before a group is joined
         consumer = Consumer(self.log, settings)
         try:
             if topics is not None or pattern is not None:
@@ -283,9 +285,7 @@ class Store:
 
     def close(self) -> None:
         """Close every producer (committing what it holds) and consumer, and the store."""
-        for handle in list(self._handles):
-            handle.close()
-        self.log.close()
+        self.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
         return self
@@ -296,4 +296,8 @@ class Store:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            for handle in list(self._handles):
+                handle.__exit__(kind, error, trace)  # a consumer commits only after no exception
+        finally:
+            self.log.close()

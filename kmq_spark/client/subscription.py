@@ -108,4 +108,4 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for each in partitions:
         found.setdefault(each.topic, []).append(each.partition)
-    return found
+    return {topic: sorted(numbers) for topic, numbers in found.items()}

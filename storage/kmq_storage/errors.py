@@ -12,7 +12,7 @@
     |- QueueFullError (BufferError)         make room, or wait
     |- TransactionAbortedError              nothing of the transaction was written
     |- UnavailableError                     disk or network failed: retry later
-    |  `- CommitOutcomeUnknownError         it may have been written: only an idempotent retry is safe
+    |  `- CommitOutcomeUnknownError         may be written: only an idempotent retry is safe
     |- CorruptionError                      stored bytes are damaged
     |  `- FormatVersionError                written by a newer kmq
     |- KmqTimeoutError (TimeoutError)       wait longer

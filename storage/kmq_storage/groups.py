@@ -29,7 +29,8 @@ class Membership:
             raise IllegalStateError(
                 f"group {group} has a live member already ({self._lock.holder()}); a group has "
                 "one member at a time, close that one first",
-                group=group, holder=self._lock.holder(),
+                group=group,
+                holder=self._lock.holder(),
             )
         try:
             self._join(member)
@@ -136,21 +137,34 @@ def describe_group(log: CommitLog, name: str) -> GroupInfo:
     committed = committed_offsets(state, name)
     topics = {topic: state.topic(topic) for topic in committed}
     positions = {
-        topic: {number: committed[topic].get(number, start) for number, (start, _) in
-                info.offsets().items()}
+        topic: {
+            number: committed[topic].get(number, start)
+            for number, (start, _) in info.offsets().items()
+        }
         for topic, info in topics.items()
     }
     now = log.environment.now_us()
     return GroupInfo(
-        name, group.generation, _members(log, name, group), committed,
-        {topic: {n: end for n, (_, end) in info.offsets().items()}
-         for topic, info in topics.items()},
-        {topic: {n: topics[topic].partition(n).end - at for n, at in positions[topic].items()}
-         for topic in topics},
-        {topic: {n: _size_from(topics[topic], n, at) for n, at in positions[topic].items()}
-         for topic in topics},
-        {topic: {n: _age_of(topics[topic], n, at, now) for n, at in positions[topic].items()}
-         for topic in topics},
+        name,
+        group.generation,
+        _members(log, name, group),
+        committed,
+        {
+            topic: {n: end for n, (_, end) in info.offsets().items()}
+            for topic, info in topics.items()
+        },
+        {
+            topic: {n: topics[topic].partition(n).end - at for n, at in positions[topic].items()}
+            for topic in topics
+        },
+        {
+            topic: {n: _size_from(topics[topic], n, at) for n, at in positions[topic].items()}
+            for topic in topics
+        },
+        {
+            topic: {n: _age_of(topics[topic], n, at, now) for n, at in positions[topic].items()}
+            for topic in topics
+        },
     )
 
 

@@ -1,12 +1,12 @@
 """Every file name below a store, built and parsed in one place.
 
-    kmq.json                    what the store is: id and format version
-    log/<first LSN>.log         frames of the commit log, 20 digits
-    log/hint                    a mapped page that speeds up and is never trusted
-    staged/<32 hex>.ipc         record batches too large for the log, as Arrow IPC files
-    locks/append.lock           held while a frame is written
-    locks/sync.lock             held while files are synced
-    locks/<32 hex>.member       held by the member of a consumer group
+kmq.json                    what the store is: id and format version
+log/<first LSN>.log         frames of the commit log, 20 digits
+log/hint                    a mapped page that speeds up and is never trusted
+staged/<32 hex>.ipc         record batches too large for the log, as Arrow IPC files
+locks/append.lock           held while a frame is written
+locks/sync.lock             held while files are synced
+locks/<32 hex>.member       held by the member of a consumer group
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ def _warn_of_differences(topic: Topic, partitions: int, wanted: TopicSettings) -
         warnings.warn(
             f"topic {topic.name} exists and keeps its settings: {listed}; "
             "use alter_topic or add_partitions",
-            KmqWarning, stacklevel=4,
+            KmqWarning,
+            stacklevel=4,
         )
 
 
@@ -65,7 +66,8 @@ def check_partitions(name: str, partitions: object) -> None:
         raise InvalidRequestError(
             f"topic {name}: partitions must be a whole number from 1 to {limits.PARTITIONS_MAX}, "
             f"not {partitions!r}",
-            topic=name, partitions=partitions,
+            topic=name,
+            partitions=partitions,
         )
 
 
@@ -127,7 +129,7 @@ def _expect(name: str, value: Any, holds: bool, expectation: str) -> Any:
 
 
 def offsets_for_time(log: CommitLog, name: str, microseconds: int) -> dict[int, int | None]:
-    """Per partition the first offset whose timestamp is at or after an instant (UTC us), or None."""
+    """Per partition the first offset at or after an instant (UTC us), or None."""
     topic = log.refresh().topic(name)
     reader = ChunkReader(log.disk)
     return {
@@ -145,7 +147,8 @@ def first_offset_since(
     chunk = part.chunks.first_since(microseconds)
     if chunk is None:
         return None
-    batch = reader.read(chunk, chunk.base_offset, chunk.end_offset, topic=topic.name,
-                        partition=number)
+    batch = reader.read(
+        chunk, chunk.base_offset, chunk.end_offset, topic=topic.name, partition=number
+    )
     reached = batch.column("timestamp").cast("int64").to_numpy() >= microseconds
     return max(chunk.base_offset + int(reached.argmax()), part.start)

@@ -21,7 +21,7 @@ _ENTRY = struct.Struct("<HHI")
 
 @dataclass(frozen=True, slots=True)
 class RecordsEntry:
-    """One record batch of one partition; positions and sizes in bytes, times in UTC microseconds."""
+    """One record batch of one partition; positions and sizes in bytes, times in UTC us."""
 
     topic_id: bytes
     partition: int
@@ -46,19 +46,57 @@ class RecordsEntry:
 
     def payload(self) -> bytes:
         """The binary form."""
-        return self._layout.pack(
-            self.topic_id, self.partition, self.rows, self.base_offset, self.position,
-            self.length, self.checksum, self.columns, 1 if self.staged else 0, 0,
-            self.min_timestamp, self.max_timestamp, self.size,
-        ) + self.staged
+        return (
+            self._layout.pack(
+                self.topic_id,
+                self.partition,
+                self.rows,
+                self.base_offset,
+                self.position,
+                self.length,
+                self.checksum,
+                self.columns,
+                1 if self.staged else 0,
+                0,
+                self.min_timestamp,
+                self.max_timestamp,
+                self.size,
+            )
+            + self.staged
+        )
 
     @classmethod
     def parse(cls, payload: bytes) -> RecordsEntry:
         """The entry of a binary form."""
-        (topic_id, partition, rows, base, position, length, check, columns, _, _, low, high,
-         size) = cls._layout.unpack_from(payload)
-        return cls(topic_id, partition, rows, base, position, length, check, columns, low, high,
-                   size, payload[cls._layout.size :])
+        (
+            topic_id,
+            partition,
+            rows,
+            base,
+            position,
+            length,
+            check,
+            columns,
+            _,
+            _,
+            low,
+            high,
+            size,
+        ) = cls._layout.unpack_from(payload)
+        return cls(
+            topic_id,
+            partition,
+            rows,
+            base,
+            position,
+            length,
+            check,
+            columns,
+            low,
+            high,
+            size,
+            payload[cls._layout.size :],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +189,22 @@ class TopicEntry:
 
     def payload(self) -> bytes:
         """The JSON form."""
-        return _json({
-            "id": self.topic_id.hex(), "name": self.name, "partitions": self.partitions,
-            "settings": dict(self.settings),
-        })
+        return _json(
+            {
+                "id": self.topic_id.hex(),
+                "name": self.name,
+                "partitions": self.partitions,
+                "settings": dict(self.settings),
+            }
+        )
 
     @classmethod
     def parse(cls, payload: bytes) -> TopicEntry:
         """The entry of a JSON form."""
         value = json.loads(payload)
-        return cls(bytes.fromhex(value["id"]), value["name"], value["partitions"], value["settings"])
+        return cls(
+            bytes.fromhex(value["id"]), value["name"], value["partitions"], value["settings"]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +225,25 @@ class GroupEntry:
 
     def payload(self) -> bytes:
         """The JSON form."""
-        return _json({
-            "group": self.group, "generation": self.generation, "member": self.member,
-            "client": self.client, "assignment": dict(self.assignment),
-        })
+        return _json(
+            {
+                "group": self.group,
+                "generation": self.generation,
+                "member": self.member,
+                "client": self.client,
+                "assignment": dict(self.assignment),
+            }
+        )
 
     @classmethod
     def parse(cls, payload: bytes) -> GroupEntry:
         """The entry of a JSON form."""
         value = json.loads(payload)
         return cls(
-            value["group"], value["generation"], value["member"], value["client"],
+            value["group"],
+            value["generation"],
+            value["member"],
+            value["client"],
             value["assignment"],
         )
 
@@ -210,7 +262,7 @@ _PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
 
 def encode_entries(entries: Iterable[Entry]) -> bytes:
     """The directory of a commit."""
-    parts = []
+    parts: list[bytes] = []
     for entry in entries:
         payload = entry.payload()
         parts += (_ENTRY.pack(entry.kind, 0, len(payload)), payload, bytes(-len(payload) % 8))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from kmq_storage.errors import FormatVersionError
 from kmq_storage.format.checksum import checksum
 
 MAGIC = b"KMQ1"
@@ -94,7 +95,7 @@ def layout(directory_length: int, bodies: Sequence[pa.Buffer]) -> BodyLayout:
 
 
 def message_metadata_bytes(message: pa.Buffer) -> int:
-    """The bytes before the body of an encapsulated Arrow message (continuation, length, metadata)."""
+    """The bytes before the body of an Arrow message: continuation, length, metadata."""
     return 8 + int.from_bytes(message.slice(4, 4).to_pybytes(), "little")
 
 
@@ -119,7 +120,10 @@ def encode_header(header: FrameHeader, store_seed: int) -> bytes:
 
 
 def encode_frame(
-    header: FrameHeader, directory: bytes, placed: BodyLayout, bodies: Sequence[pa.Buffer],
+    header: FrameHeader,
+    directory: bytes,
+    placed: BodyLayout,
+    bodies: Sequence[pa.Buffer],
     store_seed: int,
 ) -> list[bytes | pa.Buffer]:
     """The buffers of a whole frame, in order, paddings included."""
@@ -133,33 +137,66 @@ def encode_frame(
     return buffers
 
 
+def part_of(buffer: pa.Buffer, position: int, length: int) -> pa.Buffer:
+    """The bytes from a position on, as many as there are up to this length."""
+    start = min(position, buffer.size)
+    return buffer.slice(start, min(length, buffer.size - start))
+
+
 def is_blank(log: pa.Buffer, position: int) -> bool:
     """Whether nothing was ever written where the next frame would begin."""
-    return position + HEADER_BYTES > log.size or not any(log.slice(position, HEADER_BYTES).to_pybytes())
+    return position + HEADER_BYTES > log.size or not any(
+        log.slice(position, HEADER_BYTES).to_pybytes()
+    )
 
 
 def decode_header(log: pa.Buffer, position: int, store_seed: int) -> FrameHeader:
     """Read and check the header at a position; InvalidFrameError says what is wrong."""
-    raw = log.slice(position, HEADER_BYTES).to_pybytes()
+    raw = part_of(log, position, HEADER_BYTES).to_pybytes()
     if len(raw) < HEADER_BYTES or raw[:4] != MAGIC:
         raise InvalidFrameError("no frame begins here")
     if checksum(raw[:_CHECKED_BYTES], store_seed) != _UINT32.unpack_from(raw, _CHECKED_BYTES)[0]:
         raise InvalidFrameError("header checksum does not match")
-    (_, flags, header_length, lsn, length, time, nonce, previous, durable, entries,
-     directory_length, directory_checksum, body_position) = _HEADER.unpack_from(raw)
+    (
+        _,
+        flags,
+        header_length,
+        lsn,
+        length,
+        time,
+        nonce,
+        previous,
+        durable,
+        entries,
+        directory_length,
+        directory_checksum,
+        body_position,
+    ) = _HEADER.unpack_from(raw)
     if flags or header_length != HEADER_BYTES:
-        raise InvalidFrameError("the frame uses features of a newer format")
-    if position + length > log.size or body_position > length:
+        raise FormatVersionError(
+            f"commit {lsn} uses features of a newer format (flags {flags}); read the store with a "
+            "newer kmq",
+            lsn=lsn,
+        )
+    if position + length > log.size or body_position + TRAILER_BYTES > length:
         raise InvalidFrameError("the frame is longer than its file")
     return FrameHeader(
-        lsn, length, time, nonce, previous, durable, entries, directory_length,
-        directory_checksum, body_position,
+        lsn,
+        length,
+        time,
+        nonce,
+        previous,
+        durable,
+        entries,
+        directory_length,
+        directory_checksum,
+        body_position,
     )
 
 
 def read_directory(log: pa.Buffer, position: int, header: FrameHeader) -> bytes:
     """The directory of the frame at a position, once it and the trailer prove to be whole."""
-    directory = log.slice(position + HEADER_BYTES, header.directory_length).to_pybytes()
+    directory: bytes = log.slice(position + HEADER_BYTES, header.directory_length).to_pybytes()
     if checksum(directory) != header.directory_checksum:
         raise InvalidFrameError("directory checksum does not match")
     trailer = log.slice(position + header.length - TRAILER_BYTES, TRAILER_BYTES).to_pybytes()

@@ -45,10 +45,13 @@ def decode_identity(raw: bytes, url: str) -> Identity:
         raise FormatVersionError(
             f"store {url} has format {version}; this kmq reads up to {limits.FORMAT_VERSION}: "
             "install a newer kmq",
-            url=url, version=version,
+            url=url,
+            version=version,
         )
     if body.pop("crc32c", None) != _checksum_of(body):
-        raise CorruptionError(f"kmq.json in {url} is damaged: its checksum does not match", file=url)
+        raise CorruptionError(
+            f"kmq.json in {url} is damaged: its checksum does not match", file=url
+        )
     return Identity(uuid.UUID(body["store_id"]), body["log_file_bytes"])
 
 

@@ -18,10 +18,15 @@ KEY, HEADERS, PROPERTIES = 1, 2, 4
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-PROPERTY_TYPE = pa.struct([
-    ("int", pa.int64()), ("float", pa.float64()), ("text", pa.string()), ("bytes", pa.binary()),
-    ("bool", pa.bool_()),
-])
+PROPERTY_TYPE = pa.struct(
+    [
+        ("int", pa.int64()),
+        ("float", pa.float64()),
+        ("text", pa.string()),
+        ("bytes", pa.binary()),
+        ("bool", pa.bool_()),
+    ]
+)
 PROPERTIES_TYPE = pa.map_(pa.string(), PROPERTY_TYPE)
 
 _FIELDS = (
@@ -36,7 +41,7 @@ _FLAG_OF = {field.name: flag for flag, field in _FIELDS}
 
 @cache
 def stored_schema(columns: int) -> pa.Schema:
-    """The schema of a stored batch with these optional columns (a sum of KEY, HEADERS, PROPERTIES)."""
+    """The schema of a stored batch with these columns (a sum of KEY, HEADERS, PROPERTIES)."""
     return pa.schema([field for flag, field in _FIELDS if not flag or flag & columns])
 
 

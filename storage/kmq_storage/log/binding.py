@@ -105,6 +105,8 @@ class _Binding:
     def _records(self, entry: RecordsEntry) -> RecordsEntry:
         topic = self._live_topic(entry.topic_id)
         part = topic.partition(entry.partition)
+        if part.doubt is not None:  # the next offset may be taken
+            self._state.check_end(topic.name, entry.partition)
         self._check_capacity(topic, entry.rows)
         key = (entry.topic_id, entry.partition)
         base = self._ends.get(key, part.end)
@@ -121,7 +123,10 @@ class _Binding:
             raise QueueFullError(
                 f"topic {topic.name} is full: it holds {topic.held} of {capacity} records and "
                 f"{rows} more don't fit",
-                topic=topic.name, capacity=capacity, room=max(room, 0), rows=rows,
+                topic=topic.name,
+                capacity=capacity,
+                room=max(room, 0),
+                rows=rows,
             )
 
     def _producer(self, entry: ProducerEntry) -> None:
@@ -132,7 +137,9 @@ class _Binding:
             raise FencedError(
                 f"producer {entry.producer} was opened again (epoch {known.epoch}); this one has "
                 f"epoch {entry.epoch} and is finished",
-                producer=entry.producer, epoch=entry.epoch, newer=known.epoch,
+                producer=entry.producer,
+                epoch=entry.epoch,
+                newer=known.epoch,
             )
         if entry.sequence == known.sequence:
             raise DuplicateCommitError(known.lsn)
@@ -140,7 +147,8 @@ class _Binding:
             raise IllegalStateError(
                 f"producer {entry.producer} repeats sequence {entry.sequence} after "
                 f"{known.sequence}",
-                producer=entry.producer, sequence=entry.sequence,
+                producer=entry.producer,
+                sequence=entry.sequence,
             )
 
     def _group_offsets(self, entry: GroupOffsetsEntry) -> None:
@@ -151,7 +159,9 @@ class _Binding:
             raise FencedError(
                 f"group {entry.group} is in generation {generation}; this member of generation "
                 f"{entry.generation} lost its partitions",
-                group=entry.group, generation=entry.generation, newer=generation,
+                group=entry.group,
+                generation=entry.generation,
+                newer=generation,
             )
         for number, offset in entry.offsets:
             part = topic.partition(number)
@@ -173,7 +183,8 @@ class _Binding:
             raise InvalidRequestError(
                 f"topic {entry.name} has {known.partitions} partitions; partitions only grow, "
                 f"{entry.partitions} is less",
-                topic=entry.name, partitions=entry.partitions,
+                topic=entry.name,
+                partitions=entry.partitions,
             )
         if known is None and entry.partitions == 0:
             raise NotFoundError(f"Topic[{entry.name}] doesn't exist.", topic=entry.name)
@@ -184,11 +195,11 @@ class _Binding:
             raise NotFoundError(f"Group[{entry.group}] doesn't exist.", group=entry.group)
         current = known.generation if known else 0
         joins = entry.generation == current + 1
-        goes_on = known is not None and (entry.generation, entry.member) == (
-            current, known.member
-        )
+        goes_on = known is not None and (entry.generation, entry.member) == (current, known.member)
         if entry.generation and not (joins or goes_on):
             raise FencedError(
                 f"group {entry.group} moved on to generation {current}",
-                group=entry.group, generation=entry.generation, newer=current,
+                group=entry.group,
+                generation=entry.generation,
+                newer=current,
             )

@@ -77,7 +77,7 @@ class ChunkTable:
         """Chunks with records in [start, end), at most `limit`."""
         if start >= end:
             return []
-        found = []
+        found: list[Chunk] = []
         for index in range(self.first_at(start), len(self)):
             if self._base[index] >= end or len(found) == limit:
                 break
@@ -92,13 +92,16 @@ class ChunkTable:
                 raise CorruptionError(
                     f"{topic}-{partition}: offsets {hole.start} to {hole.end - 1} can't be read, "
                     f"their commit in {hole.damage.file} is damaged ({hole.damage.reason})",
-                    file=hole.damage.file, topic=topic, partition=partition,
-                    start=hole.start, end=hole.end,
+                    file=hole.damage.file,
+                    topic=topic,
+                    partition=partition,
+                    start=hole.start,
+                    end=hole.end,
                 )
 
     def first_since(self, timestamp: int) -> Chunk | None:
         """The first chunk that has a record at or after this instant (UTC microseconds)."""
-        for index, high in enumerate(self._high):
+        for index, (_, high) in enumerate(zip(self._base, self._high, strict=False)):
             if high >= timestamp:
                 return self.chunk(index)
         return None

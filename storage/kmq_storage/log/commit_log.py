@@ -6,27 +6,35 @@ the append lock a commit is bound to its LSN and offsets, and written with one c
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import ClosedError, CorruptionError, IllegalStateError, UnavailableError
+from kmq_storage.errors import (
+    ClosedError,
+    CorruptionError,
+    IllegalStateError,
+    KmqError,
+    UnavailableError,
+)
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry, encode_entries
 from kmq_storage.format.frame import FrameHeader, chain_of, encode_frame, layout
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
+from kmq_storage.log.disk_errors import translated, unavailable
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
 from kmq_storage.log.locking import held
 from kmq_storage.log.recovery import recover
 from kmq_storage.log.replica import Replica
+from kmq_storage.log.rewriting import write_again
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.disk import Disk
@@ -34,6 +42,8 @@ from kmq_storage.objects.fork import reopen_in_child
 
 #: Commits of this handle that a sync may still ask about: one per waiting thread is enough.
 _REMEMBERED_COMMITS = 4_096
+#: How often a reader looks for commits that no hint page tells of (seconds).
+_BLIND_PAUSE = 0.05
 
 
 class CommitLog:
@@ -55,14 +65,17 @@ class CommitLog:
 
     def _open(self) -> None:
         disk, identity = self.disk, self.identity
-        words = disk.open_words(paths.HINT, WORDS)
+        with translated(disk.url):
+            words = disk.open_words(paths.HINT, WORDS)
         self._hint = Hint(words, identity.seed, disk.boot_id())
         self._append_lock = disk.open_lock(paths.APPEND_LOCK)
         locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
         self._sync = GroupSync(disk, self._new_journal(), self._hint, locks, self.environment)
-        self._start_replicas()
-        #: The chains of commits that this handle wrote and did not see on disk yet.
-        self._unsynced: dict[int, int] = {}
+        self._start_writer()
+        self._start_reader()
+        #: Chain, and `Hint.losses` before it, of commits that were not seen on disk yet. By thread
+        #: too: after a loss another thread may get the same LSN.
+        self._unsynced: dict[tuple[int, int], tuple[int, int]] = {}
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._closed = False
@@ -72,9 +85,12 @@ class CommitLog:
         if not self._closed:
             self._open()
 
-    def _start_replicas(self) -> None:
-        self._losses = self._hint.losses
+    def _start_writer(self) -> None:
+        self._writer_losses = self._hint.losses
         self._writer = Replica(self._new_journal(), indexed=False)
+
+    def _start_reader(self) -> None:
+        self._reader_losses = self._hint.losses
         self._reader = Replica(self._new_journal(), indexed=True)
 
     def _new_journal(self) -> Journal:
@@ -88,18 +104,17 @@ class CommitLog:
         """
         self._check_writable()
         bodies = [body for unit in units for body in unit.bodies]
-        with self._writing, held(self._append_lock, "append", self.environment):
-            self._catch_up()
+        with self._writing, self._at_the_end():
             entries = bind(self._writer.state, units)
+            if not all(unit.synced for unit in units):  # before, should this process die in between
+                self._hint.note_staged_unsynced(self._writer.cursor.lsn + 1)
             end = self._write(self._writer.cursor, entries, bodies)
-            if not all(unit.synced for unit in units):
-                self._hint.note_staged_unsynced(end.lsn)
             self._hint.publish_written(end.lsn)
             self._remember(end)
         return Commit(end.lsn, to_datetime(end.time), tuple(entries))
 
     def _remember(self, end: Cursor) -> None:
-        self._unsynced[end.lsn] = end.chain or 0
+        self._unsynced[threading.get_ident(), end.lsn] = (end.chain or 0, self._writer_losses)
         if len(self._unsynced) > _REMEMBERED_COMMITS:  # nobody waits for all of these
             del self._unsynced[next(iter(self._unsynced))]
 
@@ -119,8 +134,10 @@ class CommitLog:
     def written_state(self) -> StoreState:
         """The state with every written commit, to prepare the next one with; it knows no chunks."""
         self._check_writable()
-        with self._writing, held(self._append_lock, "append", self.environment):
-            self._catch_up()
+        with self._writing:
+            if not self._follow():
+                with self._at_the_end():
+                    pass
             return self._writer.state
 
     def written_commits(self, start: int) -> Iterator[Commit]:
@@ -134,14 +151,55 @@ class CommitLog:
         if self.disk.read_only:
             raise IllegalStateError("the store was opened read-only", url=self.disk.url)
 
+    @contextmanager
+    def _at_the_end(self) -> Iterator[None]:
+        """Hold the append lock with the writer's replica at the end of the log.
+
+        Most of the way is gone before the lock is taken, so that it is held for microseconds.
+        """
+        try:
+            self._follow()
+            with held(self._append_lock, "append", self.environment):
+                self._catch_up()
+                yield
+        except OSError as error:
+            if isinstance(error, KmqError):
+                raise
+            raise unavailable(error, self.disk.url) from error
+
+    def _follow(self) -> bool:
+        """Read finished frames of others, without a lock; False when the end can't be known so."""
+        written = self._hint.written
+        if written is None or self._hint.losses != self._writer_losses:
+            return False
+        return self._writer.follow(written)
+
     def _catch_up(self) -> None:
         """Bring the writer's replica to the end of the log, and make that end clean."""
         if not self._hint.valid:
-            recover(self._writer.journal, self._hint)
-        if self._hint.losses != self._losses:
-            self._start_replicas()
+            recover(self._new_journal(), self._hint)
+            self._start_writer()
+        elif self._hint.sync_failed:  # whoever should write again may have died
+            write_again(self._new_journal(), self._hint, self._hint.synced or 0)
+            self._start_writer()
+        elif self._hint.losses != self._writer_losses:
+            self._start_writer()
+        self._advance_writer()
+        if self._writer.journal.has_bytes_at(self._writer.cursor):
+            # What is cut is decided by a look at the whole log, never by a remembered place.
+            self._start_writer()
+            self._advance_writer()
+            if self._writer.journal.has_bytes_at(self._writer.cursor):
+                self._writer.journal.cut(self._writer.cursor)
+        if not self._hint.valid:  # the page was damaged just now
+            self._catch_up()
+
+    def _advance_writer(self) -> None:
         writer, written = self._writer, self._hint.written or 0
         writer.advance(written)
+        if self._is_passing(writer):
+            self._start_writer()
+            raise _repair_goes_on(self.disk.url)
         if writer.cursor.lsn > written:
             # Whole frames of a writer that died before it could show them.
             self._hint.publish_written(writer.cursor.lsn)
@@ -150,10 +208,15 @@ class CommitLog:
             raise CorruptionError(
                 f"commit {broken.first_lsn} in {broken.file} is damaged ({broken.reason}); nothing "
                 "is written behind it, `repair` cuts the damage out",
-                file=broken.file, lsn=broken.first_lsn,
+                file=broken.file,
+                lsn=broken.first_lsn,
             )
-        if writer.journal.has_bytes_at(writer.cursor):
-            writer.journal.cut(writer.cursor)
+
+    def _is_passing(self, replica: Replica) -> bool:
+        """Whether what looks like damage is a failed sync whose frames are about to be rewritten."""
+        state, synced = replica.state, self._hint.synced or 0
+        found = [*state.damage[-1:], *filter(None, [state.broken])]
+        return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
 
     def _write(self, cursor: Cursor, entries: list[Entry], bodies: Sequence[pa.Buffer]) -> Cursor:
         directory_length = len(encode_entries(entries))
@@ -162,42 +225,62 @@ class CommitLog:
         directory = encode_entries(entries)
         nonce = self.environment.new_uuid().bytes
         header = FrameHeader(
-            cursor.lsn + 1, placed.length, max(self.environment.now_us(), cursor.time + 1), nonce,
-            cursor.chain or 0, self._hint.synced or 0, len(entries), directory_length,
-            checksum(directory), placed.body_position,
+            cursor.lsn + 1,
+            placed.length,
+            max(self.environment.now_us(), cursor.time + 1),
+            nonce,
+            cursor.chain or 0,
+            min(self._hint.synced or 0, cursor.lsn),
+            len(entries),
+            directory_length,
+            checksum(directory),
+            placed.body_position,
         )
         seed = self.identity.seed
         buffers = encode_frame(header, directory, placed, bodies, seed)
+        here = self._writer.journal.append(cursor, list(buffers), placed.length)
+        end = Cursor(
+            header.lsn, chain_of(nonce), header.time, here.file, here.position + placed.length
+        )
         try:
-            here = self._writer.journal.append(cursor, list(buffers), placed.length)
-        except OSError as error:
-            raise _unavailable(error, self.disk.url) from error
-        end = Cursor(header.lsn, chain_of(nonce), header.time, here.file,
-                     here.position + placed.length)
-        self._writer.applied(end, entries, here.position)
+            self._writer.applied(end, entries, here.position)
+        except BaseException:  # interrupted: what is half applied must not be used
+            self._start_writer()
+            raise
         return end
 
     def sync(self, lsn: int) -> None:
-        """Return when the commit with this LSN is on disk; UnavailableError when it was lost."""
-        self._sync.wait_durable(lsn)
-        chain = self._unsynced.pop(lsn, None)
-        if chain is not None and self._hint.losses != self._losses:
-            self._check_survived(lsn, chain)
+        """Return when the commit with this LSN is on disk, called by the thread that wrote it.
+
+        UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
+        """
+        with translated(self.disk.url):
+            self._sync.wait_durable(lsn)
+            chain, losses = self._unsynced.pop((threading.get_ident(), lsn), (None, 0))
+            if chain is not None and self._hint.losses != losses:
+                self._check_survived(lsn, chain)
 
     def _check_survived(self, lsn: int, chain: int) -> None:
         """After a failed sync that lost frames: is the commit of this LSN still the one written?"""
         if not any(frame.header.chain == chain for frame in self._frames(lsn, lsn)):
             raise UnavailableError(
                 f"the disk of store {self.disk.url} lost commit {lsn} when a sync failed; it is "
-                "not stored, send again", url=self.disk.url, lsn=lsn,
+                "not stored, send again",
+                url=self.disk.url,
+                lsn=lsn,
             )
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
         if self._closed:
             raise ClosedError("the store is closed")
-        with self._reading:
+        with self._reading, translated(self.disk.url):
             self._make_visible()
+            if self._is_passing(self._reader):
+                self._start_reader()
+                raise _repair_goes_on(self.disk.url)
+            while self._hint.losses != self._reader_losses:  # what was read may be gone
+                self._make_visible()
             return self._reader.state
 
     @property
@@ -206,16 +289,19 @@ class CommitLog:
         return self._reader.state
 
     def _make_visible(self) -> None:
-        if not self._hint.valid and not self.disk.read_only:
+        while not self._hint.valid and not self.disk.read_only:
             with held(self._append_lock, "append", self.environment):
                 if not self._hint.valid:
                     recover(self._new_journal(), self._hint)
-        if self._hint.losses != self._losses:
-            with self._writing:
-                self._start_replicas()
+        if self._hint.losses != self._reader_losses:
+            self._start_reader()
         written = self._hint.written
-        if written is None:  # read-only after a start of the machine: frames prove themselves
+        if written is None and not self.disk.read_only:
+            self._make_visible()  # the page was damaged just now
+        elif written is None:  # read-only after a start of the machine: frames prove themselves
             self._reader.advance(self._hint.mark)
+            if self.durable:
+                self._sync.sync_read_only(self._reader.cursor.lsn)
         elif written > self._reader.cursor.lsn:
             if self.durable and self.disk.read_only:
                 self._sync.sync_read_only(written)
@@ -223,9 +309,7 @@ class CommitLog:
                 self._sync.wait_durable(written)
             self._reader.advance(written, written)
 
-    def wait(
-        self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False
-    ) -> bool:
+    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Sleep until a commit after this LSN is written, at most `timeout` seconds.
 
         Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
@@ -242,7 +326,10 @@ class CommitLog:
             left = deadline - self.environment.monotonic()
             if left <= 0 or stopped():
                 return False
-            self._hint.sleep_while_written(lsn, min(left, limits.WAIT_RECHECK))
+            if self._hint.written is None:
+                self.environment.sleep(min(left, _BLIND_PAUSE))
+            else:
+                self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
         raise ClosedError("the store is closed")
 
     def wake_waiters(self) -> None:
@@ -269,6 +356,14 @@ class CommitLog:
         self.wake_waiters()
 
 
+def _repair_goes_on(url: str) -> UnavailableError:
+    return UnavailableError(
+        f"a sync of store {url} failed, and commits that were not on disk are written again; "
+        "nothing was written, try again",
+        url=url,
+    )
+
+
 def _commit_of(frame: StoredFrame) -> Commit:
     return Commit(frame.header.lsn, to_datetime(frame.header.time), tuple(frame.entries()))
 
@@ -282,12 +377,3 @@ def _placed(entries: list[Entry], positions: Sequence[int]) -> list[Entry]:
         else entry
         for entry in entries
     ]
-
-
-def _unavailable(error: OSError, url: str) -> UnavailableError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UnavailableError(
-            f"the disk of store {url} is full; nothing of this commit is stored, free space and "
-            "send again", url=url, errno=error.errno,
-        )
-    return UnavailableError(f"store {url} can't be written: {error}", url=url, errno=error.errno)

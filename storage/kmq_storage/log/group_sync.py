@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import CommitOutcomeUnknownError, UnavailableError
-from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.errors import CommitOutcomeUnknownError, CorruptionError, UnavailableError
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import held
+from kmq_storage.log.recovery import recover
+from kmq_storage.log.rewriting import write_again
 from kmq_storage.objects.disk import Disk, Lock
 
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
@@ -25,7 +26,11 @@ class GroupSync:
     """Brings commits to disk for one process."""
 
     def __init__(
-        self, disk: Disk, journal: Journal, hint: Hint, locks: tuple[Lock, Lock],
+        self,
+        disk: Disk,
+        journal: Journal,
+        hint: Hint,
+        locks: tuple[Lock, Lock],
         environment: Environment,
     ) -> None:
         self._disk = disk
@@ -40,10 +45,21 @@ class GroupSync:
         """Bring what others wrote to disk, without locks and without telling anybody."""
         synced = self._hint.synced or 0
         if synced < written:
+            self._journal.sync_staged(self._staged_between(synced, written))
             self._journal.sync(synced + 1, written)
 
+    def repairing(self) -> bool:
+        """Whether a sync failed, or may be failing now, and frames are about to be rewritten."""
+        if self._hint.sync_failed or not self._sync_lock.try_acquire():
+            return True
+        self._sync_lock.release()
+        return self._hint.sync_failed
+
     def wait_durable(self, lsn: int) -> None:
-        """Return when the commit with this LSN is on disk; UnavailableError when it can't be."""
+        """Return when the commit with this LSN is on disk.
+
+        UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
+        """
         deadline = self._environment.monotonic() + limits.LOCK_TIMEOUT
         pause = _FIRST_WAIT
         while (synced := self._hint.synced or 0) < lsn:
@@ -58,87 +74,79 @@ class GroupSync:
             if (self._hint.synced or 0) > synced:
                 deadline = self._environment.monotonic() + limits.LOCK_TIMEOUT
             elif self._environment.monotonic() > deadline:
-                raise UnavailableError(
+                raise CommitOutcomeUnknownError(
                     f"{self._sync_lock.holder()} holds the sync lock and syncs nothing for "
                     f"{limits.LOCK_TIMEOUT:g} s; commit {lsn} is written but not on disk yet",
-                    lsn=lsn, holder=self._sync_lock.holder(),
+                    lsn=lsn,
+                    holder=self._sync_lock.holder(),
                 )
 
     def _sync_written(self, lsn: int) -> None:
         synced = self._hint.synced or 0
         if synced >= lsn:
             return
-        # Read before the sync: what is written meanwhile may miss it. The caller's own commit
-        # is written for certain, whatever the page says.
-        target = max(self._hint.written or 0, lsn)
-        self._sync_staged(synced, target)
-        try:
-            self._journal.sync(synced + 1, target)
-        except OSError as error:
-            self._replace_unsynced(synced, error)
+        if not self._hint.valid or (self._hint.written or 0) < lsn:
+            self._look_for(lsn)
             return
-        self._hint.publish_synced(target)
-
-    def _sync_staged(self, synced: int, target: int) -> None:
-        """Files that `durability="os"` staged come to disk before the frames that name them."""
-        if self._hint.staged_unsynced <= synced:
-            return
-        if self._staged_cursor.lsn > synced:
-            self._staged_cursor = self._journal.start_of(synced + 1)
-        found = set()
-        while self._staged_cursor.lsn < target:
-            frame = self._journal.next_frame(self._staged_cursor)
-            if frame is None:
-                break
-            self._staged_cursor = frame.end
-            if frame.header.lsn > synced:
-                found |= {
-                    paths.staged_file(entry.staged)
-                    for entry in frame.entries()
-                    if isinstance(entry, RecordsEntry) and entry.staged
-                }
-        try:
-            self._disk.sync_staged(found)
-        except OSError as error:
-            self._staged_cursor = Cursor()
-            raise UnavailableError(
-                f"staged files can't be brought to disk ({error}); commits after {synced} are "
-                "written but not durable",
-                synced=synced,
-            ) from error
-
-    def _replace_unsynced(self, synced: int, cause: OSError) -> None:
-        """Write every frame after the last synced one again, into a file that never failed."""
-        with held(self._append_lock, "append", self._environment):
+        # Read before the sync: what is written meanwhile may miss it.
+        target = self._hint.written or 0
+        if not self._hint.sync_failed:
             try:
-                cursor, frames, whole = self._read_unsynced(synced)
-                self._journal.replace_from(cursor, frames)
+                self._journal.sync_staged(self._staged_between(synced, target))
+                self._journal.sync(synced + 1, target)
+            except OSError as error:
+                self._hint.note_sync_failed(True)
+                self._write_again(synced, str(error))
+            else:
+                self._hint.publish_synced(target)
+        else:
+            self._write_again(synced, "by another process")
+
+    def _look_for(self, lsn: int) -> None:
+        """The hint page knows no such commit: find the log's end, and bring all of it to disk."""
+        with held(self._append_lock, "append", self._environment):
+            if not self._hint.valid or (self._hint.written or 0) < lsn:
+                recover(self._journal, self._hint)
+        if (self._hint.written or 0) < lsn:
+            raise UnavailableError(
+                f"the disk of store {self._disk.url} lost commit {lsn} when a sync failed; it is "
+                "not stored, send again",
+                url=self._disk.url,
+                lsn=lsn,
+            )
+
+    def _staged_between(self, synced: int, target: int) -> set[str]:
+        """Files that `durability="os"` staged: they come to disk before the frames naming them."""
+        files: set[str] = set()
+        if self._hint.staged_unsynced <= synced:
+            return files
+        cursor, start = self._staged_cursor, self._journal.start_of(synced + 1)
+        if cursor.lsn > synced or cursor.file < start.file:
+            cursor = start
+        try:
+            while cursor.lsn < target and (frame := self._journal.next_frame(cursor)) is not None:
+                cursor = frame.end
+                if cursor.lsn > synced:
+                    files |= frame.staged_files()
+        except InvalidFrameError as error:
+            raise CorruptionError(
+                f"commit {cursor.lsn + 1} is damaged ({error}) before it was on disk",
+                lsn=cursor.lsn + 1,
+                file=paths.log_file(cursor.file),
+            ) from error
+        self._staged_cursor = cursor
+        return files
+
+    def _write_again(self, synced: int, cause: str) -> None:
+        self._staged_cursor = Cursor()
+        with held(self._append_lock, "append", self._environment):
+            if self._hint.valid and not self._hint.sync_failed:
+                return  # a recovery did it meanwhile
+            try:
+                write_again(self._journal, self._hint, self._hint.synced or 0)
             except OSError as error:
                 raise CommitOutcomeUnknownError(
                     f"sync of the log failed ({cause}) and so did writing it again ({error}); "
                     f"commits after {synced} are not on disk",
                     synced=synced,
                 ) from error
-            end = synced + len(frames)
-            if not whole:
-                self._hint.count_loss()
-            self._hint.publish_written(end)
-            self._hint.publish_synced(end)
-
-    def _read_unsynced(self, synced: int) -> tuple[Cursor, list[bytes], bool]:
-        """The place after the last synced frame, the frames behind it, and whether all are whole."""
-        cursor = self._journal.start_of(synced + 1)
-        frames: list[bytes] = []
-        start = cursor if cursor.lsn == synced else None
-        try:
-            while (frame := self._journal.next_frame(cursor, whole=True)) is not None:
-                cursor = frame.end
-                if cursor.lsn == synced:
-                    start = cursor
-                elif cursor.lsn > synced:
-                    frames.append(self._journal.raw(frame).to_pybytes())
-        except InvalidFrameError:
-            pass
-        if start is None:
-            raise OSError("the last synced commit can't be read")
-        return start, frames, cursor.lsn >= (self._hint.written or 0)

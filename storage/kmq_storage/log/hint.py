@@ -10,11 +10,12 @@ from __future__ import annotations
 from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.disk import SharedWords
 
-BOOT, WRITTEN, SYNCED, ROLLS, LOSSES, STAGED = range(6)
+BOOT, WRITTEN, SYNCED, ROLLS, LOSSES, STAGED, SYNC_FAILED = range(7)
 WORDS = 8
 
 _VALUE_BITS = 48
 _VALUE_MASK = (1 << _VALUE_BITS) - 1
+_WORD_MASK = (1 << 64) - 1
 _MIX = 0x9E3779B97F4A7C15
 
 
@@ -69,17 +70,18 @@ class Hint:
         """Start afresh after recovery: everything up to the LSN is written and synced."""
         self.publish_synced(lsn)
         self._words.store(WRITTEN, self._sealed(lsn))
+        self.count_roll(lsn)
         self._words.store(BOOT, self._boot)
         self._words.wake(WRITTEN)
 
     @property
-    def rolls(self) -> int:
-        """Changes whenever the set of log files changes."""
-        return self._words.load(ROLLS)
+    def rolls(self) -> int | None:
+        """Changes whenever the set of log files changes; None when this is not known."""
+        return self._words.load(ROLLS) if self._words.load(BOOT) == self._boot else None
 
-    def count_roll(self) -> None:
-        """Have every process look at the list of log files again."""
-        self._words.store(ROLLS, (self.rolls + 1) & _VALUE_MASK)
+    def count_roll(self, lsn: int) -> None:
+        """Have every process look at the list of log files again: they change at this LSN."""
+        self._change(ROLLS, lsn)
 
     @property
     def staged_unsynced(self) -> int:
@@ -95,9 +97,23 @@ class Hint:
         """Changes whenever written frames were lost to a failed sync."""
         return self._words.load(LOSSES)
 
-    def count_loss(self) -> None:
-        """Have every waiting writer check that its own frame is still there."""
-        self._words.store(LOSSES, (self.losses + 1) & _VALUE_MASK)
+    def count_loss(self, lsn: int) -> None:
+        """Have every writer check its own frames: those from this LSN on changed."""
+        self._change(LOSSES, lsn)
+
+    def _change(self, index: int, lsn: int) -> None:
+        # No counter: one that a damaged page set back would come to an earlier value again.
+        changed = (self._words.load(index) + lsn + 1) * _MIX + 1
+        self._words.store(index, changed & _WORD_MASK)
+
+    @property
+    def sync_failed(self) -> bool:
+        """Whether a sync failed, and what it should have brought to disk is not yet rewritten."""
+        return bool(self._load(SYNC_FAILED))
+
+    def note_sync_failed(self, failed: bool) -> None:
+        """Have nobody sync the same file again; called under the sync or the append lock."""
+        self._words.store(SYNC_FAILED, self._sealed(int(failed)))
 
     def wake(self) -> None:
         """Have everybody who sleeps look again."""

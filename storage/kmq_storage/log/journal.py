@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kmq_storage import paths
+from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry, decode_entries
 from kmq_storage.format.frame import (
@@ -22,6 +23,7 @@ from kmq_storage.format.frame import (
     InvalidFrameError,
     decode_header,
     is_blank,
+    part_of,
     read_directory,
 )
 from kmq_storage.format.identity import Identity
@@ -57,13 +59,21 @@ class StoredFrame:
     def end(self) -> Cursor:
         """The place after this frame."""
         return Cursor(
-            self.header.lsn, self.header.chain, self.header.time, self.file,
+            self.header.lsn,
+            self.header.chain,
+            self.header.time,
+            self.file,
             self.position + self.header.length,
         )
 
     def entries(self) -> list[Entry]:
         """What the commit changes."""
         return list(decode_entries(self.directory))
+
+    def staged_files(self) -> set[str]:
+        """The files outside the log that the commit refers to."""
+        entries = (entry for entry in self.entries() if isinstance(entry, RecordsEntry))
+        return {paths.staged_file(entry.staged) for entry in entries if entry.staged}
 
 
 class Journal:
@@ -77,7 +87,7 @@ class Journal:
         self._open_files: dict[int, LogFile] = {}
         self._contents: dict[int, pa.Buffer] = {}
         self._first_lsns: list[int] = []
-        self._rolls = -1
+        self._rolls: int | None = None
 
     @property
     def file_bytes(self) -> int:
@@ -97,15 +107,19 @@ class Journal:
         header = decode_header(log, here.position, self._seed)
         if header.lsn != cursor.lsn + 1 or cursor.chain not in (None, header.previous):
             raise InvalidFrameError("the frame does not follow its predecessor")
-        frame = StoredFrame(header, read_directory(log, here.position, header), here.file,
-                            here.position)
+        frame = StoredFrame(
+            header, read_directory(log, here.position, header), here.file, here.position
+        )
         if whole:
             self.verify_batches(frame)
         return frame
 
     def has_bytes_at(self, cursor: Cursor) -> bool:
         """Whether something stands where the next frame will be written."""
-        here = self.locate(cursor)
+        try:
+            here = self.locate(cursor)
+        except InvalidFrameError:
+            return True
         log = self._log(here.file)
         return log is not None and not is_blank(log, here.position)
 
@@ -119,25 +133,46 @@ class Journal:
 
     def _batch(self, frame: StoredFrame, entry: RecordsEntry) -> pa.Buffer:
         if not entry.staged:
-            start = frame.position + entry.position
-            return self._contents[frame.file].slice(start, entry.length)
+            return part_of(
+                self._contents[frame.file], frame.position + entry.position, entry.length
+            )
         try:
             contents = self._disk.map(paths.staged_file(entry.staged))
         except FileNotFoundError:
             raise InvalidFrameError("a staged file is missing") from None
-        return contents.slice(min(entry.position, contents.size), entry.length)
+        return part_of(contents, entry.position, entry.length)
 
     def locate(self, cursor: Cursor) -> Cursor:
         """The same place, in the file where the next frame really stands."""
-        if self._hint.rolls != self._rolls:
-            self._look_again()
-        index = bisect_right(self._first_lsns, cursor.lsn + 1) - 1
-        file = self._first_lsns[index] if index >= 0 else cursor.file
+        file = self._file_of(cursor.lsn + 1) or cursor.file
         if file == cursor.file:
             return cursor
-        return Cursor(cursor.lsn, cursor.chain, cursor.time, file, 0)
+        position = 0
+        # None to walk over but after a failed sync, when files were replaced under the cursor.
+        for lsn in range(file, cursor.lsn + 1):
+            log = self._log(file)
+            header = None if log is None else decode_header(log, position, self._seed)
+            if header is None or header.lsn != lsn:
+                raise InvalidFrameError("the log files were replaced")
+            position += header.length
+        return Cursor(cursor.lsn, cursor.chain, cursor.time, file, position)
 
-    def _look_again(self) -> None:
+    def try_locate(self, cursor: Cursor) -> Cursor:
+        """As `locate`, or the cursor itself where no frames lead to its place."""
+        try:
+            return self.locate(cursor)
+        except InvalidFrameError:
+            return cursor
+
+    def _file_of(self, lsn: int) -> int | None:
+        """The file that the frame with this LSN stands in, or will."""
+        rolls = self._hint.rolls
+        if rolls is None or rolls != self._rolls:
+            self.look_again()
+        index = bisect_right(self._first_lsns, lsn) - 1
+        return self._first_lsns[index] if index >= 0 else None
+
+    def look_again(self) -> None:
         """Forget files that were replaced, and list those that are there now."""
         self._rolls = self._hint.rolls
         names = self._disk.list(paths.LOG_FOLDER)
@@ -166,20 +201,29 @@ class Journal:
 
         Only under the append lock.
         """
+        if length > self._file_bytes:
+            raise InvalidRequestError(
+                f"a commit of {length} bytes doesn't fit into a log file of {self._file_bytes}; "
+                "send less at once",
+                length=length,
+            )
         here = self.locate(cursor)
-        if here.position + length > self._file_bytes or (log := self._open_at(here)) is None:
+        log = self._open(here.file, create=False)
+        if log is None or here.position + length > self._file_bytes:
             here = Cursor(cursor.lsn, cursor.chain, cursor.time, cursor.lsn + 1, 0)
             log = self._roll_to(here.file)
-        log.write_at(here.position, buffers)
+        elif here.position == 0:
+            self._hint.count_roll(here.file)  # who made the file may have died before telling
+        log.write_at(here.position, buffers, length)
         return here
 
-    def _open_at(self, here: Cursor) -> LogFile | None:
-        return self._open(here.file, create=False)
-
     def _roll_to(self, file: int) -> LogFile:
+        # Before, since the next writer must see the file should this one die here; and after,
+        # since a reader may have looked in between.
+        self._hint.count_roll(file)
         self._disk.open_log(paths.log_file(file), self._file_bytes, create=True)
-        self._hint.count_roll()
-        self._look_again()
+        self._hint.count_roll(file)
+        self.look_again()
         opened = self._open(file, create=False)
         assert opened is not None, "the log file was just created"
         return opened
@@ -190,50 +234,78 @@ class Journal:
         log = self._open(here.file, create=False)
         if log is not None:
             log.clear_from(here.position)
+        later = [first for first in self._first_lsns if first > max(here.file, cursor.lsn + 1)]
+        for first in later:
+            self._disk.remove(paths.log_file(first))
+        if later:
+            self._hint.count_roll(cursor.lsn)
 
     def sync(self, first: int, last: int) -> None:
         """Bring the frames with these LSNs to disk (both included)."""
-        if self._hint.rolls != self._rolls:
-            self._look_again()
-        start = max(bisect_right(self._first_lsns, first) - 1, 0)
-        for file in self._first_lsns[start:]:
-            if file <= last and (log := self._open(file, create=False)) is not None:
+        begin = self._file_of(first) or 0
+        for file in self._first_lsns:
+            if begin <= file <= last and (log := self._open(file, create=False)) is not None:
                 log.sync()
+
+    def sync_staged(self, files: set[str]) -> None:
+        """Bring these staged files to disk."""
+        if files:
+            self._disk.sync_staged(files)
+
+    def stage_again(self, files: set[str]) -> None:
+        """Write these staged files into fresh blocks: their sync failed."""
+        for file in files:
+            self._disk.stage_again(file)
 
     def start_of(self, lsn: int) -> Cursor:
         """A cursor from which the frame with this LSN is reached by going on."""
-        here = self.locate(Cursor(lsn - 1, None))
-        return Cursor(here.file - 1, None if here.file > 1 else 0, 0, here.file, 0)
+        file = self._file_of(lsn) or 1
+        return Cursor(file - 1, None if file > 1 else 0, 0, file, 0)
 
     def raw(self, frame: StoredFrame) -> pa.Buffer:
         """All bytes of a frame."""
         return self._contents[frame.file].slice(frame.position, frame.header.length)
 
     def replace_from(self, cursor: Cursor, frames: list[bytes]) -> None:
-        """Write whole frames into a fresh file in place of all files after the cursor, synced.
+        """Write whole frames into fresh files in place of all files after the cursor, synced.
 
-        For a file whose sync failed: it is never synced again. Only under both locks.
+        For files whose sync failed: they are never synced again. Only under both locks. Fresh
+        files appear from the last to the first and old ones go from the first to the last, so
+        that whoever takes over after a crash in between finds every frame.
         """
-        doomed = [first for first in self._first_lsns if first > cursor.lsn + 1]
-        fresh = self._disk.replace_log(paths.log_file(cursor.lsn + 1), self._file_bytes)
-        if frames:
-            fresh.write_at(0, list(frames))
-        fresh.sync()
-        for first in doomed:
+        fresh = self._split(cursor.lsn + 1, frames)
+        old = [first for first in self._first_lsns if first > cursor.lsn and first not in fresh]
+        self._hint.count_roll(cursor.lsn)
+        for first in sorted(fresh, reverse=True):
+            self._disk.replace_log(paths.log_file(first), self._file_bytes, fresh[first])
+        for first in old:
             self._disk.remove(paths.log_file(first))
-        self._hint.count_roll()
-        self._look_again()
+        self._hint.count_roll(cursor.lsn)
+        self.look_again()
+
+    def _split(self, lsn: int, frames: list[bytes]) -> dict[int, list[bytes]]:
+        """Consecutive frames from this LSN on, by the first LSN of the file that takes them."""
+        files: dict[int, list[bytes]] = {lsn: []}
+        file, room = lsn, self._file_bytes
+        for number, frame in enumerate(frames, lsn):
+            if len(frame) > room:
+                file, room = number, self._file_bytes
+                files[file] = []
+            files[file].append(frame)
+            room -= len(frame)
+        return files
 
     def try_resync(self, cursor: Cursor) -> tuple[Cursor, StoredFrame] | None:
         """Beyond a damaged frame: the next place where a later frame proves itself, or None."""
-        here = self.locate(cursor)
+        here = self.try_locate(cursor)
         for file in [here.file, *(f for f in self._first_lsns if f > here.file)]:
             log = self._log(file)
             start = here.position + ALIGNMENT if file == here.file else 0
             found = None if log is None else self._search(log, file, start, cursor.lsn + 2)
             if found is not None:
-                before = Cursor(found.header.lsn - 1, found.header.previous, 0, file,
-                                found.position)
+                before = Cursor(
+                    found.header.lsn - 1, found.header.previous, 0, file, found.position
+                )
                 return before, found
         return None
 
@@ -241,7 +313,7 @@ class Journal:
         for position in _magic_positions(log, start):
             try:
                 header = decode_header(log, position, self._seed)
-                if header.lsn >= lsn:
+                if header.lsn >= lsn and self._file_of(header.lsn) == file:
                     directory = read_directory(log, position, header)
                     return StoredFrame(header, directory, file, position)
             except InvalidFrameError:

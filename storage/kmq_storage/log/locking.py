@@ -10,7 +10,8 @@ from kmq_storage.environment import Environment
 from kmq_storage.errors import UnavailableError
 from kmq_storage.objects.disk import Lock
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 2e-3
+#: The lock is held for some 100 microseconds at a time.
+_FIRST_PAUSE, _LONGEST_PAUSE = 10e-6, 500e-6
 
 
 @contextmanager
@@ -23,7 +24,8 @@ def held(lock: Lock, what: str, environment: Environment) -> Iterator[None]:
             raise UnavailableError(
                 f"{lock.holder()} holds the {what} lock for more than {limits.LOCK_TIMEOUT:g} s "
                 "(stopped, perhaps); nothing was written, try again when it goes on or ends",
-                holder=lock.holder(), lock=what,
+                holder=lock.holder(),
+                lock=what,
             )
         environment.sleep(pause * (0.5 + environment.rng.random()))
         pause = min(pause * 2, _LONGEST_PAUSE)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.records import decode_batch
+from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.model import Chunk
 from kmq_storage.objects.disk import Disk
 
@@ -36,18 +37,33 @@ class ChunkReader:
             f"offsets {chunk.base_offset} to {chunk.end_offset - 1}"
         )
         facts = {
-            "file": chunk.location.file, "topic": topic, "partition": partition,
-            "start": chunk.base_offset, "end": chunk.end_offset,
+            "file": chunk.location.file,
+            "topic": topic,
+            "partition": partition,
+            "start": chunk.base_offset,
+            "end": chunk.end_offset,
         }
         try:
-            message = self._message(chunk)
-            batch = decode_batch(message, chunk.columns, chunk.checksum, where)
+            batch = self._decode(chunk, where)
         except CorruptionError as error:
             raise CorruptionError(error.message, **facts) from error
         except FileNotFoundError as error:
             raise CorruptionError(f"file is missing: {where}", **facts) from error
+        except OSError as error:
+            raise unavailable(error, self._disk.url) from error
         first = max(start - chunk.base_offset, 0)
         return batch.slice(first, min(end, chunk.end_offset) - chunk.base_offset - first)
+
+    def _decode(self, chunk: Chunk, where: str) -> pa.RecordBatch:
+        known = chunk.location.file in self._mapped
+        try:
+            return decode_batch(self._message(chunk), chunk.columns, chunk.checksum, where)
+        except CorruptionError:
+            if not known:
+                raise
+            # The file may have been replaced since, after a failed sync.
+            del self._mapped[chunk.location.file]
+            return decode_batch(self._message(chunk), chunk.columns, chunk.checksum, where)
 
     def _message(self, chunk: Chunk) -> pa.Buffer:
         location = chunk.location

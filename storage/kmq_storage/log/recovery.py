@@ -6,11 +6,13 @@ Runs once per boot and store, under the append lock, when the hint page is not o
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.rewriting import write_again
 
 
 def recover(journal: Journal, hint: Hint) -> None:
@@ -20,16 +22,36 @@ def recover(journal: Journal, hint: Hint) -> None:
     cut. At or below it, it is damage: nothing is cut, and the mark stays so that readers
     report it.
     """
-    end, durable = _find_end(journal)
-    mark = max(durable, hint.mark)
+    journal.look_again()
+    end, durable, staged = _find_end(journal)
+    known = max(durable, hint.synced or 0)
+    mark = max(known, hint.mark)
     if end.lsn >= mark:
         journal.cut(end)
-    journal.sync(1, end.lsn)
-    hint.rebuild(max(end.lsn, mark))
+    last = max(end.lsn, mark)
+    if _try_sync(journal, hint, staged, last):
+        hint.rebuild(last)
+    elif end.lsn < known:
+        raise OSError(errno.EIO, f"commit {end.lsn + 1} is damaged, and the disk fails to sync")
+    else:
+        hint.rebuild(write_again(journal, hint, known))
 
 
-def _find_end(journal: Journal) -> tuple[Cursor, int]:
-    """Where the last whole frame ends, and the highest LSN that some frame knew to be durable."""
+def _try_sync(journal: Journal, hint: Hint, staged: set[str], last: int) -> bool:
+    if not hint.sync_failed:
+        try:
+            journal.sync_staged(staged)
+            journal.sync(1, last)
+        except OSError:
+            hint.note_sync_failed(True)
+    return not hint.sync_failed
+
+
+def _find_end(journal: Journal) -> tuple[Cursor, int, set[str]]:
+    """Where the last whole frame ends, the highest LSN that some frame knew to be durable.
+
+    And the staged files of frames above it: they may not be on disk.
+    """
     cursor, durable = Cursor(), 0
     unproven: deque[tuple[Cursor, StoredFrame]] = deque()
     while (frame := _try_next(journal, cursor)) is not None:
@@ -39,12 +61,14 @@ def _find_end(journal: Journal) -> tuple[Cursor, int]:
             unproven.popleft()
         cursor = frame.end
     durable = max(durable, _durable_beyond(journal, cursor))
+    staged: set[str] = set()
     for before, frame in unproven:
         try:
             journal.verify_batches(frame)
         except InvalidFrameError:
-            return before, durable
-    return cursor, durable
+            return before, durable, staged
+        staged |= frame.staged_files()
+    return cursor, durable, staged
 
 
 def _durable_beyond(journal: Journal, end: Cursor) -> int:

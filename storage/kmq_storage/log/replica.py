@@ -18,23 +18,44 @@ class Replica:
         self.state = StoreState(indexed=indexed)
         self.cursor = Cursor()
 
+    def follow(self, limit: int) -> bool:
+        """Read finished frames up to an LSN while they prove themselves; whether it was reached.
+
+        For a look without a lock, while files may be replaced after a failed sync.
+        """
+        try:
+            while self.cursor.lsn < limit:
+                if (frame := self.journal.next_frame(self.cursor)) is None:
+                    return False
+                self._apply(frame)
+        except InvalidFrameError:
+            return False
+        return True
+
     def advance(self, proven: int, limit: int | None = None) -> None:
         """Read frames up to an LSN (`limit`, None for all there are).
 
         Up to `proven` they were acknowledged: there a missing or bad frame is damage. Beyond
         it, frames are verified whole, and the first that isn't ends the log.
         """
+        self.state.broken = None
+        looked_again = False
         while limit is None or self.cursor.lsn < limit:
             acknowledged = self.cursor.lsn < proven
-            try:
-                frame = self.journal.next_frame(self.cursor, whole=not acknowledged)
-                reason = "frames are missing"
-            except InvalidFrameError as error:
-                frame, reason = None, str(error)
+            frame, reason = self._try_next(whole=not acknowledged)
             if frame is not None:
                 self._apply(frame)
+            elif acknowledged and not looked_again:
+                looked_again = True  # before calling it damage: the hint of a new file may be lost
+                self.journal.look_again()
             elif not (acknowledged and self._pass_over(reason)):
                 return
+
+    def _try_next(self, *, whole: bool) -> tuple[StoredFrame | None, str]:
+        try:
+            return self.journal.next_frame(self.cursor, whole=whole), "frames are missing"
+        except InvalidFrameError as error:
+            return None, str(error)
 
     def _apply(self, frame: StoredFrame) -> None:
         header = frame.header
@@ -53,13 +74,13 @@ class Replica:
 
     def _pass_over(self, reason: str) -> bool:
         """Go on behind a damaged frame, when a later one proves itself."""
-        file = paths.log_file(self.journal.locate(self.cursor).file)
+        file = paths.log_file(self.journal.try_locate(self.cursor).file)
         found = self.journal.try_resync(self.cursor)
         if found is None:
             first = self.cursor.lsn + 1
             self.state.broken = Damage(file, reason, first, first)
             return False
         before, frame = found
-        self.state.damage.append(Damage(file, reason, self.cursor.lsn + 1, frame.header.lsn - 1))
+        self.state.note_damage(Damage(file, reason, self.cursor.lsn + 1, frame.header.lsn - 1))
         self.cursor = before
         return True

@@ -30,7 +30,7 @@ class Slice:
     @property
     def end(self) -> int:
         """The offset after the last row."""
-        return self.offset + self.batch.num_rows
+        return self.offset + int(self.batch.num_rows)
 
     def cut(self, rows: int) -> tuple[Slice, Slice]:
         """The first rows, and the rest."""
@@ -55,8 +55,12 @@ def scan(
 
 
 def scan_chunks(
-    reader: ChunkReader, chunks: Sequence[Chunk], topic: str, partition: int,
-    span: tuple[int, int], batch_rows: int,
+    reader: ChunkReader,
+    chunks: Sequence[Chunk],
+    topic: str,
+    partition: int,
+    span: tuple[int, int],
+    batch_rows: int,
 ) -> Iterator[Slice]:
     """The records of these chunks with offsets in [start, end), as `scan` gives them."""
     gathered: list[pa.RecordBatch] = []
@@ -99,7 +103,8 @@ def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if len(batch.schema) == len(schema):
         return batch
     columns = [
-        batch.column(field.name) if field.name in batch.schema.names
+        batch.column(field.name)
+        if field.name in batch.schema.names
         else pa.nulls(batch.num_rows, field.type)
         for field in schema
     ]

@@ -16,6 +16,7 @@ from kmq_storage import limits, paths
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.records import columns_of, encode_batch, timestamp_bounds
+from kmq_storage.log.disk_errors import translated
 from kmq_storage.objects.disk import Disk
 
 _FILE_MAGIC_BYTES = 8
@@ -54,7 +55,11 @@ class Stager:
     """Decides where record batches go, and writes the files of those that are large."""
 
     def __init__(
-        self, disk: Disk, new_uuid: Callable[[], uuid.UUID], *, sync: bool,
+        self,
+        disk: Disk,
+        new_uuid: Callable[[], uuid.UUID],
+        *,
+        sync: bool,
         inline_bytes_max: int = limits.INLINE_BATCH_BYTES_MAX,
     ) -> None:
         self._disk = disk
@@ -70,8 +75,16 @@ class Stager:
         encoded = [encode_batch(sized.batch, size=sized.size) for sized in records.batches]
         entries = [
             RecordsEntry(
-                records.topic_id, records.partition, batch.rows, -1, 0, batch.message.size,
-                batch.checksum, batch.columns, batch.min_timestamp, batch.max_timestamp,
+                records.topic_id,
+                records.partition,
+                batch.rows,
+                -1,
+                0,
+                batch.message.size,
+                batch.checksum,
+                batch.columns,
+                batch.min_timestamp,
+                batch.max_timestamp,
                 batch.size,
             )
             for batch in encoded
@@ -82,7 +95,8 @@ class Stager:
         """Write one file, and return the entries with which a commit refers to it."""
         file_id = self._new_uuid().bytes
         contents, spans = _arrow_file(records)
-        self._disk.stage(paths.staged_file(file_id), [contents], sync=self._sync)
+        with translated(self._disk.url):
+            self._disk.stage(paths.staged_file(file_id), [contents], sync=self._sync)
         return [
             _staged_entry(records, sized, file_id, contents, span)
             for sized, span in zip(records.batches, spans, strict=True)
@@ -90,25 +104,39 @@ class Stager:
 
 
 def _staged_entry(
-    records: PartitionRecords, sized: SizedBatch, file_id: bytes, contents: pa.Buffer,
+    records: PartitionRecords,
+    sized: SizedBatch,
+    file_id: bytes,
+    contents: pa.Buffer,
     span: tuple[int, int],
 ) -> RecordsEntry:
     position, length = span
     low, high = timestamp_bounds(sized.batch)
     return RecordsEntry(
-        records.topic_id, records.partition, sized.batch.num_rows, -1, position, length,
-        checksum(contents.slice(position, length)), columns_of(sized.batch.schema), low, high,
-        sized.size, file_id,
+        records.topic_id,
+        records.partition,
+        sized.batch.num_rows,
+        -1,
+        position,
+        length,
+        checksum(contents.slice(position, length)),
+        columns_of(sized.batch.schema),
+        low,
+        high,
+        sized.size,
+        file_id,
     )
 
 
 def _arrow_file(records: PartitionRecords) -> tuple[pa.Buffer, list[tuple[int, int]]]:
     """An Arrow IPC file of the batches, and where each message stands (position, length)."""
-    schema = records.batches[0].batch.schema.with_metadata({
-        "kmq.format": str(limits.FORMAT_VERSION),
-        "kmq.topic": records.topic,
-        "kmq.partition": str(records.partition),
-    })
+    schema = records.batches[0].batch.schema.with_metadata(
+        {
+            "kmq.format": str(limits.FORMAT_VERSION),
+            "kmq.topic": records.topic,
+            "kmq.partition": str(records.partition),
+        }
+    )
     lengths = [pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches]
     schema_bytes = schema.serialize().size
     space = 2 * schema_bytes + sum(lengths) + 32 * len(lengths) + _FOOTER_BYTES

@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kmq_storage import limits, paths
-from kmq_storage.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError
+from kmq_storage.errors import (
+    CorruptionError,
+    FormatVersionError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+)
 from kmq_storage.format.entries import (
     BatchIdEntry,
     Entry,
@@ -29,9 +34,11 @@ from kmq_storage.model import Chunk, Damage, TopicInfo, TopicSettings
 class Partition:
     """One partition: its bounds, and in a reader's state where its record batches are."""
 
-    __slots__ = ("chunks", "end", "size", "start")
+    __slots__ = ("chunks", "doubt", "end", "size", "start")
 
     def __init__(self, *, indexed: bool) -> None:
+        #: A damaged commit that may have had records after `end`.
+        self.doubt: Damage | None = None
         self.start = 0
         self.end = 0
         self.size = 0
@@ -74,7 +81,8 @@ class Topic:
             raise NotFoundError(
                 f"Partition[{self.name}-{number}] doesn't exist: topic {self.name} has "
                 f"{len(self.parts)} partitions",
-                topic=self.name, partition=number,
+                topic=self.name,
+                partition=number,
             )
         return self.parts[number]
 
@@ -90,12 +98,33 @@ class Topic:
         part.chunks.check(self.name, number, start, min(end, part.end))
         return part.chunks.between(start, min(end, part.end), limit)
 
+    def enlarge(self, partitions: int, *, indexed: bool) -> None:
+        """Have at least this many partitions."""
+        while len(self.parts) < partitions:
+            self.parts.append(Partition(indexed=indexed))
+
     def info(self) -> TopicInfo:
         """The topic as a value."""
         return TopicInfo(
-            self.name, self.topic_id, self.partitions, self.settings, self.offsets(), self.held,
+            self.name,
+            self.topic_id,
+            self.partitions,
+            self.settings,
+            self.offsets(),
+            self.held,
             sum(part.size for part in self.parts),
         )
+
+
+def _settings_of(entry: TopicEntry) -> TopicSettings:
+    try:
+        return TopicSettings(**entry.settings)
+    except TypeError as error:
+        raise FormatVersionError(
+            f"topic {entry.name} has settings that this version of kmq does not know ({error}); "
+            "read the store with a newer kmq",
+            topic=entry.name,
+        ) from error
 
 
 def out_of_range(topic: str, partition: int, offset: int, part: Partition) -> OffsetOutOfRangeError:
@@ -103,7 +132,11 @@ def out_of_range(topic: str, partition: int, offset: int, part: Partition) -> Of
     return OffsetOutOfRangeError(
         f"{topic}-{partition}: offset {offset} is outside the log, "
         f"which holds {part.start} to {part.end} (next)",
-        topic=topic, partition=partition, offset=offset, start=part.start, end=part.end,
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        start=part.start,
+        end=part.end,
     )
 
 
@@ -160,7 +193,14 @@ class StoreState:
 
     def topic(self, name: str) -> Topic:
         """The topic of this name; NotFoundError when there is none."""
-        found = self.topics.get(name)
+        found = self.topics.get(name) if isinstance(name, str) else None
+        if found is None and self.damage:
+            raise CorruptionError(
+                f"Topic[{name}] is not known, but commits in {self.damage[-1].file} are damaged "
+                f"({self.damage[-1].reason}) that may have made it",
+                file=self.damage[-1].file,
+                topic=name,
+            )
         if found is None:
             raise NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
         return found
@@ -181,14 +221,25 @@ class StoreState:
 
     def check_end(self, topic: str, partition: int) -> None:
         """CorruptionError when the log may have gone on after the last record that can be read."""
-        if self.broken is not None:
+        part = self.topic(topic).partition(partition)
+        damage = self.broken or part.doubt
+        if damage is not None:
             raise CorruptionError(
-                f"{topic}-{partition}: the log can't be read after commit {self.lsn} in "
-                f"{self.broken.file} ({self.broken.reason}), though more was acknowledged; records "
-                "before are readable, `repair` cuts the damage out",
-                file=self.broken.file, topic=topic, partition=partition,
-                start=self.topic(topic).partition(partition).end,
+                f"{topic}-{partition}: what follows offset {part.end} can't be read, commits "
+                f"{damage.first_lsn} to {damage.last_lsn} in {damage.file} are damaged "
+                f"({damage.reason}); records before are readable, `repair` cuts the damage out",
+                file=damage.file,
+                topic=topic,
+                partition=partition,
+                start=part.end,
             )
+
+    def note_damage(self, damage: Damage) -> None:
+        """Commits were passed over: nobody knows which partitions they had records of."""
+        self.damage.append(damage)
+        for topic in self.topics.values():
+            for part in topic.parts:
+                part.doubt = part.doubt or damage
 
     def apply(
         self, lsn: int, time: int, entries: list[Entry], *, file: str = "", position: int = 0
@@ -206,14 +257,18 @@ class StoreState:
         if topic is None and self.damage:
             return  # the commit that made the topic is the damaged one
         assert topic is not None, "records of a topic that no commit made"
+        if self.damage:  # the commit that enlarged the topic may be the damaged one
+            topic.enlarge(entry.partition + 1, indexed=self._indexed)
         part = topic.parts[entry.partition]
         if part.chunks is not None:
             if entry.base_offset > part.end and self.damage:
-                part.chunks.holes.append(Hole(part.end, entry.base_offset, self.damage[-1]))
+                damage = part.doubt or self.damage[-1]
+                part.chunks.holes.append(Hole(part.end, entry.base_offset, damage))
             if entry.staged:
                 part.chunks.append(entry, paths.staged_file(entry.staged), entry.position)
             else:
                 part.chunks.append(entry, file, position + entry.position)
+        part.doubt = None
         part.end = entry.base_offset + entry.rows
         part.size += entry.size
 
@@ -239,19 +294,18 @@ class StoreState:
         if topic is None:
             topic = self._by_id[entry.topic_id] = Topic(entry.topic_id, entry.name)
             self.topics[entry.name] = topic
-        topic.settings = TopicSettings(**entry.settings)
-        while topic.partitions < entry.partitions:
-            topic.parts.append(Partition(indexed=self._indexed))
+        topic.settings = _settings_of(entry)
+        topic.enlarge(entry.partitions, indexed=self._indexed)
 
     def _forget_topic(self, entry: TopicEntry) -> None:
-        del self._by_id[entry.topic_id]
-        del self.topics[entry.name]
+        if self._by_id.pop(entry.topic_id, None) is not None:  # its making may be damaged
+            del self.topics[entry.name]
         for group in self.groups.values():
             group.offsets.pop(entry.topic_id, None)
 
     def _apply_group(self, entry: GroupEntry, lsn: int, time: int) -> None:
         if entry.generation == 0:
-            del self.groups[entry.group]
+            self.groups.pop(entry.group, None)
             return
         group = self.groups.setdefault(entry.group, Group())
         if entry.generation != group.generation:

@@ -10,7 +10,10 @@ from kmq_storage.objects.disk import Disk
 
 
 def open_identity(
-    disk: Disk, environment: Environment, *, create: bool,
+    disk: Disk,
+    environment: Environment,
+    *,
+    create: bool,
     log_file_bytes: int = limits.LOG_FILE_BYTES,
 ) -> Identity:
     """The identity of the store on this disk; a new one when `create` allows it.
@@ -34,4 +37,6 @@ def open_identity(
             f"store {disk.url} can't be opened: no permission for {error.filename}", url=disk.url
         ) from error
     except OSError as error:
-        raise UnavailableError(f"store {disk.url} can't be opened: {error}", url=disk.url) from error
+        raise UnavailableError(
+            f"store {disk.url} can't be opened: {error}", url=disk.url
+        ) from error

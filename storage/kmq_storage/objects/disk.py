@@ -7,11 +7,11 @@ layer above knows what that means for a commit and translates it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-Bytes = bytes | bytearray | memoryview | pa.Buffer
+Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 
 class Lock(Protocol):
@@ -30,8 +30,8 @@ class Lock(Protocol):
 class LogFile(Protocol):
     """A file of fixed size that grows by being filled, never by changing its size."""
 
-    def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
-        """Write the buffers one after another; all of it or an OSError."""
+    def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
+        """Write the buffers (`length` bytes) one after another; all of it or an OSError."""
 
     def clear_from(self, position: int) -> None:
         """Overwrite whatever stands at and after the position with zeros."""
@@ -86,11 +86,17 @@ class Disk(Protocol):
     def sync_staged(self, paths: Iterable[str]) -> None:
         """Bring files to disk that were staged without sync, and their names."""
 
+    def stage_again(self, path: str) -> None:
+        """Write a staged file whose sync failed into fresh blocks, synced, under the same name."""
+
     def open_log(self, path: str, size: int, *, create: bool) -> LogFile:
         """Open a log file, or create it with this size if it is missing."""
 
-    def replace_log(self, path: str, size: int) -> LogFile:
-        """An empty log file in place of whatever had this name; old handles keep the old bytes."""
+    def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
+        """Put a log file that begins with these bytes, synced, in place of the one of this name.
+
+        It appears whole; handles on the old one keep the old bytes.
+        """
 
     def boot_id(self) -> str:
         """Differs after every start of the machine: what was only in memory is gone then."""
@@ -102,7 +108,7 @@ class Disk(Protocol):
         """Open or create a lock."""
 
     def remove(self, path: str) -> None:
-        """Delete a file; nothing happens when it is missing."""
+        """Delete a file, so that no crash brings it back; nothing happens when it is missing."""
 
     def close(self) -> None:
         """Give back what the system lent: files, maps, locks."""

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from kmq_storage.objects.disk import Bytes
 
@@ -29,7 +30,7 @@ def write_all(fd: int, position: int, buffers: Sequence[Bytes]) -> None:
 
 
 def allocate(fd: int, position: int, length: int) -> None:
-    """Take disk space ahead of a write, so that a full disk shows before a commit is half written."""
+    """Take disk space ahead of a write: a full disk shows before a commit is half written."""
     if sys.platform != "linux":
         return
     try:
@@ -38,6 +39,19 @@ def allocate(fd: int, position: int, length: int) -> None:
         # A file system that can't reserve space (EOPNOTSUPP) still may write.
         if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
             raise
+
+
+def make_folder(folder: str) -> None:
+    """Make a folder and those above it, their names on disk: a synced file is lost without them."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    make_folder(parent)
+    with suppress(FileExistsError):
+        os.mkdir(folder, mode=0o700)
+    if not os.path.isdir(folder):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
+    sync_folder(parent)
 
 
 def sync_folder(folder: str) -> None:

@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from kmq_storage.objects.file_io import make_folder
 from kmq_storage.objects.fork import reopen_in_child
 
 _LOCK_TABLE = Path("/proc/locks")
@@ -44,7 +45,7 @@ class FileLock:
         if self._fd < 0:
             flags = os.O_RDONLY if self._read_only else os.O_RDWR | os.O_CREAT
             if not self._read_only:
-                os.makedirs(os.path.dirname(self._file_name), mode=0o700, exist_ok=True)
+                make_folder(os.path.dirname(self._file_name))
             self._fd = os.open(self._file_name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         return self._fd
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.objects.disk import Bytes, SharedWords
-from kmq_storage.objects.file_io import allocate, sync_folder, write_all
+from kmq_storage.objects.file_io import allocate, make_folder, sync_folder, write_all
 from kmq_storage.objects.flock import FileLock
 from kmq_storage.objects.mapped_log import MappedLogFile
 from kmq_storage.objects.mapped_words import MappedWords
@@ -58,7 +58,7 @@ class LocalDisk:
         fd = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
-            return pa.py_buffer(mmap.mmap(fd, size, prot=mmap.PROT_READ)) if size else pa.py_buffer(b"")
+            return pa.py_buffer(mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b"")
         finally:
             os.close(fd)
 
@@ -66,7 +66,7 @@ class LocalDisk:
         """Create a file whole or not at all; False when the name is taken."""
         target = self._path(path)
         folder = os.path.dirname(target)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_folder(folder)
         fd, temporary = tempfile.mkstemp(suffix=".tmp", dir=folder)
         try:
             _fill(fd, buffers, sync=sync)
@@ -83,7 +83,7 @@ class LocalDisk:
         """Create a file under a name nobody else uses and nobody reads before a commit names it."""
         target = self._path(path)
         folder = os.path.dirname(target)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_folder(folder)
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             _fill(fd, buffers, sync=sync)
@@ -108,27 +108,35 @@ class LocalDisk:
         for folder in folders:
             sync_folder(folder)
 
+    def stage_again(self, path: str) -> None:
+        """Write a staged file whose sync failed into fresh blocks, synced, under the same name."""
+        target = self._path(path)
+        temporary = f"{target}.tmp"  # only the holder of the sync lock does this
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        _fill(fd, [self.read(path)], sync=True)
+        os.rename(temporary, target)
+        sync_folder(os.path.dirname(target))
+
     def open_log(self, path: str, size: int, *, create: bool) -> MappedLogFile:
         """Open a log file, or create it with this size if it is missing."""
         target = self._path(path)
         if create and not os.path.exists(target):
             self._create_log(target, size)
-        return MappedLogFile(target, read_only=self.read_only)
+        return MappedLogFile(target, size, read_only=self.read_only)
 
-    def replace_log(self, path: str, size: int) -> MappedLogFile:
-        """An empty log file in place of whatever had this name; old handles keep the old bytes."""
-        target = self._path(path)
-        self._create_log(target, size)
-        return MappedLogFile(target, read_only=False)
+    def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
+        """Put a log file that begins with these bytes, synced, in place of the one of this name."""
+        self._create_log(self._path(path), size, buffers)
 
-    def _create_log(self, target: str, size: int) -> None:
+    def _create_log(self, target: str, size: int, buffers: Sequence[Bytes] = ()) -> None:
         folder = os.path.dirname(target)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_folder(folder)
         temporary = f"{target}.tmp"  # only the holder of the append lock creates log files
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(fd, size)
             allocate(fd, 0, min(size, limits.PREALLOCATE_BYTES))
+            write_all(fd, 0, buffers)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -143,18 +151,23 @@ class LocalDisk:
 
     def open_words(self, path: str, count: int) -> SharedWords:
         """Open or create a page of shared words; zeros when new."""
-        if self.read_only and not self.exists(path):
+        try:
+            return MappedWords(self._path(path), count, read_only=self.read_only)
+        except (FileNotFoundError, ValueError):  # missing or cut short
+            if not self.read_only:
+                raise
             return MemoryWords(count)  # nobody of this boot wrote: the page would say nothing
-        return MappedWords(self._path(path), count, read_only=self.read_only)
 
     def open_lock(self, path: str) -> FileLock:
         """Open or create a lock."""
         return FileLock(self._path(path), read_only=self.read_only)
 
     def remove(self, path: str) -> None:
-        """Delete a file; nothing happens when it is missing."""
+        """Delete a file, so that no crash brings it back; nothing happens when it is missing."""
+        target = self._path(path)
         with suppress(FileNotFoundError):
-            os.unlink(self._path(path))
+            os.unlink(target)
+            sync_folder(os.path.dirname(target))
 
     def close(self) -> None:
         """Maps and files are given back by their own handles."""

@@ -19,17 +19,19 @@ _CLEAR_STEP = 65_536
 class MappedLogFile:
     """A log file of fixed size; it is never truncated, so its map never faults."""
 
-    def __init__(self, path: str, *, read_only: bool) -> None:
+    def __init__(self, path: str, size: int, *, read_only: bool) -> None:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         self._fd = os.open(path, flags | os.O_CLOEXEC)
+        if not read_only and os.fstat(self._fd).st_size < size:
+            os.ftruncate(self._fd, size)  # a copy that was cut short: the map must hold every frame
         self._allocated = 0
         self._size = os.fstat(self._fd).st_size
         mapped = mmap.mmap(self._fd, self._size, prot=mmap.PROT_READ) if self._size else b""
         self._contents = pa.py_buffer(mapped)
 
-    def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
-        """Write the buffers one after another; all of it or an OSError."""
-        end = position + sum(memoryview(buffer).nbytes for buffer in buffers)
+    def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
+        """Write the buffers (`length` bytes) one after another; all of it or an OSError."""
+        end = position + length
         if end > self._allocated:
             step = limits.PREALLOCATE_BYTES
             upto = min(self._size, -(-end // step) * step)

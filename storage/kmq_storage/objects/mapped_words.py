@@ -12,6 +12,7 @@ import os
 import pyarrow as pa
 
 from kmq_storage.objects import futex
+from kmq_storage.objects.file_io import make_folder
 
 _WORD = 8
 
@@ -45,7 +46,7 @@ def _map(path: str, size: int, *, read_only: bool) -> mmap.mmap:
     if read_only:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     else:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        make_folder(os.path.dirname(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not read_only and os.fstat(fd).st_size < size:

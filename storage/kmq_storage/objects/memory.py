@@ -5,6 +5,8 @@ It keeps the contract of a real disk, so the same commit log runs on it.
 
 from __future__ import annotations
 
+import copy
+import mmap
 import threading
 from collections.abc import Iterable, Sequence
 
@@ -16,19 +18,23 @@ _stores: dict[str, MemoryDisk] = {}
 _stores_lock = threading.Lock()
 
 
-def memory_disk(name: str) -> MemoryDisk:
+def memory_disk(name: str, *, read_only: bool = False) -> MemoryDisk:
     """The store of this name: there is one per process and name."""
     with _stores_lock:
-        return _stores.setdefault(name, MemoryDisk(f"memory://{name}"))
+        store = _stores.setdefault(name, MemoryDisk(f"memory://{name}"))
+    if not read_only:
+        return store
+    view = copy.copy(store)  # the same files, words and locks
+    view.read_only = True
+    return view
 
 
 class MemoryDisk:
     """Files, locks and words in dictionaries."""
 
-    read_only = False
-
     def __init__(self, url: str) -> None:
         self.url = url
+        self.read_only = False
         self.files: dict[str, bytes] = {}
         self.logs: dict[str, MemoryLogFile] = {}
         self._words: dict[str, MemoryWords] = {}
@@ -74,6 +80,9 @@ class MemoryDisk:
     def sync_staged(self, paths: Iterable[str]) -> None:
         """Bring files to disk that were staged without sync; memory needs none."""
 
+    def stage_again(self, path: str) -> None:
+        """Write a staged file whose sync failed once more; memory needs none."""
+
     def open_log(self, path: str, size: int, *, create: bool) -> MemoryLogFile:
         """Open a log file, or create it with this size if it is missing."""
         with self._guard:
@@ -83,11 +92,13 @@ class MemoryDisk:
                 self.logs[path] = MemoryLogFile(size)
             return self.logs[path]
 
-    def replace_log(self, path: str, size: int) -> MemoryLogFile:
-        """An empty log file in place of whatever had this name; old handles keep the old bytes."""
+    def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
+        """Put a log file that begins with these bytes in place of the one of this name."""
+        length = sum(memoryview(buffer).nbytes for buffer in buffers)
+        fresh = MemoryLogFile(max(size, length))
+        fresh.write_at(0, buffers, length)
         with self._guard:
-            self.logs[path] = MemoryLogFile(size)
-            return self.logs[path]
+            self.logs[path] = fresh
 
     def boot_id(self) -> str:
         """Differs after every start of the machine: what was only in memory is gone then."""
@@ -114,13 +125,14 @@ class MemoryDisk:
 
 
 class MemoryLogFile:
-    """A log file in a bytearray; memory needs no sync."""
+    """A log file in anonymous memory: pages that were never written to cost nothing."""
 
     def __init__(self, size: int) -> None:
-        self.data = bytearray(size)
+        # Private: a forked child has the store as it was, and no part in what comes after.
+        self.data = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
-    def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
-        """Write the buffers one after another; all of it or an OSError."""
+    def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
+        """Write the buffers (`length` bytes) one after another."""
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
             self.data[position : position + len(view)] = view

@@ -16,7 +16,7 @@ _SCHEMES = ("file", "memory")
 
 
 def open_disk(url: str | os.PathLike[str], *, read_only: bool = False) -> Disk:
-    """The disk behind a path, a `file://` or a `memory://name` URL; relative paths are fixed now."""
+    """The disk behind a path, a `file://` or `memory://name` URL; relative paths are fixed."""
     text = os.fspath(url)
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidRequestError(f"store {text!r} is not a path or URL")
@@ -24,7 +24,7 @@ def open_disk(url: str | os.PathLike[str], *, read_only: bool = False) -> Disk:
         return _local(Path(text), read_only=read_only)
     parts = urlsplit(text)
     if parts.scheme == "memory":
-        return memory_disk(parts.netloc + parts.path)
+        return memory_disk(parts.netloc + parts.path, read_only=read_only)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return _local(Path(unquote(parts.path)), read_only=read_only)
     raise InvalidRequestError(

@@ -1,0 +1,34 @@
+"""From the errors of disks to those of kmq: in one place, whatever was being done."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kmq_storage.errors import KmqError, UnavailableError
+
+
+def unavailable(error: OSError, url: str) -> UnavailableError:
+    """What a failed read or write means for a commit: nothing of it is stored."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return UnavailableError(
+            f"the disk of store {url} is full; nothing of this commit is stored, free space and "
+            "send again",
+            url=url,
+            errno=error.errno,
+        )
+    return UnavailableError(
+        f"store {url} can't be read or written: {error}", url=url, errno=error.errno
+    )
+
+
+@contextmanager
+def translated(url: str) -> Iterator[None]:
+    """Raise UnavailableError for an OSError of the block."""
+    try:
+        yield
+    except KmqError:
+        raise  # a timeout of kmq is an OSError too
+    except OSError as error:
+        raise unavailable(error, url) from error

@@ -1,0 +1,61 @@
+"""After a failed sync: the frames that may not be on disk are written again, into fresh files.
+
+The kernel may have dropped the pages that it could not write, and would report success the
+second time; so a file is never synced again after it failed.
+"""
+
+from __future__ import annotations
+
+from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.log.hint import Hint
+from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+
+
+def write_again(journal: Journal, hint: Hint, synced: int) -> int:
+    """Bring every frame after the last synced one to disk in fresh files; the last LSN then.
+
+    Only under the append lock. The log ends before the first frame that can't be read back
+    whole; whoever wrote it, or one after it, is told by `Hint.losses`.
+    """
+    cursor, frames = _read_unsynced(journal, hint, synced)
+    end = cursor.lsn + len(frames)
+    lost = hint.written is None or end < hint.written
+    if lost:  # before, for the next writer should this one die here; and after, for everybody
+        hint.count_loss(end)
+        hint.publish_written(end)
+    journal.replace_from(cursor, frames)
+    if lost:
+        hint.count_loss(end)
+    hint.publish_written(end)
+    hint.publish_synced(end)
+    hint.note_sync_failed(False)
+    return end
+
+
+def _read_unsynced(journal: Journal, hint: Hint, synced: int) -> tuple[Cursor, list[bytes]]:
+    """The place after the last synced frame, and the whole frames behind it."""
+    cursor = journal.start_of(synced + 1)
+    frames: list[bytes] = []
+    try:
+        while cursor.lsn < synced and (frame := journal.next_frame(cursor)) is not None:
+            cursor = frame.end
+        start = cursor
+        while (frame := journal.next_frame(cursor)) is not None:
+            if hint.staged_unsynced > synced:
+                _stage_again(journal, frame)
+            journal.verify_batches(frame)
+            frames.append(journal.raw(frame).to_pybytes())
+            cursor = frame.end
+    except InvalidFrameError:
+        if cursor.lsn < synced:
+            raise OSError(f"commit {cursor.lsn + 1} can't be read") from None
+    if start.lsn < synced:
+        raise OSError(f"commit {start.lsn + 1} can't be read")
+    return start, frames
+
+
+def _stage_again(journal: Journal, frame: StoredFrame) -> None:
+    try:
+        journal.stage_again(frame.staged_files())
+    except FileNotFoundError:
+        raise InvalidFrameError("a staged file is missing") from None

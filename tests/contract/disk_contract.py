@@ -1,0 +1,218 @@
+"""The contract of `Disk`, as tests that every backend inherits.
+
+Finds a backend on which the commit log would lose or tear what it believes to be whole: two
+winners of one name, a file seen in part, a lock that two hold, a wake-up that never comes.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kmq_storage.objects.disk import Disk, SharedWords
+
+SIZE = 8_192
+
+
+class DiskContract:
+    """Subclasses give the fixture `disk`: an empty place for one store."""
+
+    @pytest.fixture
+    def disk(self) -> Disk:
+        raise NotImplementedError
+
+    def test_a_missing_file_does_not_exist_and_cannot_be_read(self, disk: Disk):
+        assert not disk.exists("kmq.json")
+        with pytest.raises(FileNotFoundError):
+            disk.read("kmq.json")
+        with pytest.raises(FileNotFoundError):
+            disk.map("staged/a.ipc")
+
+    def test_a_published_file_is_read_back(self, disk: Disk):
+        assert disk.publish("kmq.json", [b"one, ", bytearray(b"two")], sync=True)
+        assert disk.exists("kmq.json")
+        assert disk.read("kmq.json") == b"one, two"
+        assert disk.map("kmq.json").to_pybytes() == b"one, two"
+
+    def test_publishing_a_taken_name_changes_nothing(self, disk: Disk):
+        assert disk.publish("kmq.json", [b"first"], sync=False)
+        assert not disk.publish("kmq.json", [b"second"], sync=False)
+        assert disk.read("kmq.json") == b"first"
+
+    def test_a_race_for_a_name_has_one_winner_and_shows_no_part_of_a_file(self, disk: Disk):
+        contents = [bytes([n]) * 200_000 for n in range(8)]
+        for number in range(10):
+            path, seen = f"names/{number}", []
+            barrier = threading.Barrier(len(contents) + 1)
+
+            def publish(
+                content: bytes, path: str = path, barrier: threading.Barrier = barrier
+            ) -> bool:
+                barrier.wait()
+                return disk.publish(path, [content[:1], content[1:]], sync=False)
+
+            with ThreadPoolExecutor(len(contents)) as pool:
+                futures = [pool.submit(publish, content) for content in contents]
+                barrier.wait()
+                while not all(future.done() for future in futures):
+                    seen += [disk.read(path)] if disk.exists(path) else []
+            won = [n for n, future in enumerate(futures) if future.result()]
+            assert len(won) == 1
+            assert {*seen, disk.read(path)} == {contents[won[0]]}
+
+    def test_a_staged_file_is_read_back_and_its_name_is_taken(self, disk: Disk):
+        disk.stage("staged/a.ipc", [b"abc", memoryview(b"def")], sync=False)
+        disk.sync_staged(["staged/a.ipc"])
+        disk.stage_again("staged/a.ipc")
+        assert disk.map("staged/a.ipc").to_pybytes() == b"abcdef"
+        with pytest.raises(FileExistsError):
+            disk.stage("staged/a.ipc", [b"x"], sync=True)
+        assert disk.read("staged/a.ipc") == b"abcdef"
+
+    def test_an_empty_file_is_mapped_as_nothing(self, disk: Disk):
+        disk.stage("staged/a.ipc", [], sync=True)
+        assert disk.map("staged/a.ipc").size == 0
+
+    def test_a_folder_lists_its_own_bare_names_in_order(self, disk: Disk):
+        assert disk.list("staged") == []
+        for name in ("b", "a", "c"):
+            disk.stage(f"staged/{name}", [b"x"], sync=False)
+        disk.open_log("log/00000000000000000001.log", SIZE, create=True)
+        assert disk.list("staged") == ["a", "b", "c"]
+        assert disk.list("log") == ["00000000000000000001.log"]
+
+    def test_a_removed_file_is_gone_and_may_be_removed_again(self, disk: Disk):
+        disk.stage("staged/a", [b"x"], sync=False)
+        disk.open_log("log/1.log", SIZE, create=True)
+        for path in ("staged/a", "log/1.log", "staged/a"):
+            disk.remove(path)
+            assert not disk.exists(path)
+
+    def test_a_log_file_is_created_once_full_of_zeros(self, disk: Disk):
+        with pytest.raises(FileNotFoundError):
+            disk.open_log("log/1.log", SIZE, create=False)
+        log = disk.open_log("log/1.log", SIZE, create=True)
+        assert log.contents().to_pybytes() == bytes(SIZE)
+        log.write_at(0, [b"kept"], 4)
+        again = disk.open_log("log/1.log", SIZE, create=True)
+        assert again.contents().to_pybytes()[:6] == b"kept\0\0"
+
+    def test_writes_show_up_in_contents_that_were_mapped_before(self, disk: Disk):
+        writer = disk.open_log("log/1.log", SIZE, create=True)
+        contents = disk.open_log("log/1.log", SIZE, create=False).contents()
+        mapped = disk.map("log/1.log")
+        writer.write_at(100, [b"ab", bytearray(b"cd"), memoryview(b"ef")], 6)
+        writer.sync()
+        for view in (contents, mapped, writer.contents()):
+            assert view.slice(99, 8).to_pybytes() == b"\0abcdef\0"
+            assert view.size == SIZE
+
+    def test_more_buffers_than_the_kernel_takes_at_once_are_written(self, disk: Disk):
+        log = disk.open_log("log/1.log", SIZE, create=True)
+        log.write_at(0, [bytes([n % 256]) for n in range(3_000)], 3_000)
+        expected = bytes(n % 256 for n in range(3_000))
+        assert log.contents().slice(0, 3_000).to_pybytes() == expected
+
+    def test_clearing_leaves_zeros_from_the_position_on(self, disk: Disk):
+        log = disk.open_log("log/1.log", SIZE, create=True)
+        log.write_at(0, [b"x" * SIZE], SIZE)
+        log.clear_from(5_000)
+        assert log.contents().to_pybytes() == b"x" * 5_000 + bytes(SIZE - 5_000)
+
+    def test_a_replaced_log_file_is_new_and_old_handles_keep_the_old_bytes(self, disk: Disk):
+        old = disk.open_log("log/1.log", SIZE, create=True)
+        old.write_at(0, [b"old"], 3)
+        contents = old.contents()
+        disk.replace_log("log/1.log", SIZE, [b"ne", b"w"])
+        fresh = disk.open_log("log/1.log", SIZE, create=False)
+        assert fresh.contents().to_pybytes() == b"new" + bytes(SIZE - 3)
+        old.write_at(4_000, [b"lost"], 4)
+        assert contents.slice(0, 3).to_pybytes() == b"old"
+        assert fresh.contents().slice(4_000, 4).to_pybytes() == bytes(4)
+
+    def test_words_are_shared_and_hold_64_bits(self, disk: Disk):
+        words, others = disk.open_words("log/hint", 8), disk.open_words("log/hint", 8)
+        assert [words.load(n) for n in range(8)] == [0] * 8
+        words.store(3, 2**64 - 1)
+        assert others.load(3) == 2**64 - 1
+        assert others.load(2) == others.load(4) == 0
+
+    def test_waiting_ends_at_once_when_the_word_differs(self, disk: Disk):
+        words = disk.open_words("log/hint", 8)
+        words.store(1, 7)
+        assert _seconds(lambda: words.wait(1, 6, 10.0)) < 1.0
+
+    def test_waiting_ends_with_its_timeout(self, disk: Disk):
+        words = disk.open_words("log/hint", 8)
+        begin = time.monotonic()
+        while time.monotonic() - begin < 0.05:  # a disk may look up earlier
+            words.wait(1, 0, 0.05)
+        assert time.monotonic() - begin < 1.0
+
+    def test_a_waiting_thread_is_woken(self, disk: Disk):
+        words = disk.open_words("log/hint", 8)
+        woken = _start_waiting(disk.open_words("log/hint", 8))
+        time.sleep(0.05)
+        words.store(1, 5)
+        words.wake(1)
+        woken.join(2.0)
+        assert not woken.is_alive()
+
+    def test_a_lock_has_one_holder(self, disk: Disk):
+        lock, same_name = disk.open_lock("locks/a.lock"), disk.open_lock("locks/a.lock")
+        other = disk.open_lock("locks/b.lock")
+        assert lock.try_acquire()
+        assert not lock.try_acquire()
+        assert not same_name.try_acquire()
+        assert other.try_acquire()
+        assert lock.holder()
+        lock.release()
+        assert same_name.try_acquire()
+        same_name.release()
+
+    @pytest.mark.parametrize("own_handles", [False, True])
+    def test_a_lock_keeps_threads_apart(self, disk: Disk, own_handles: bool):
+        shared, counter = disk.open_lock("locks/a.lock"), [0]
+
+        def count() -> None:
+            lock = disk.open_lock("locks/a.lock") if own_handles else shared
+            for _ in range(200):
+                while not lock.try_acquire():
+                    time.sleep(0)
+                before = counter[0]
+                time.sleep(0)
+                counter[0] = before + 1
+                lock.release()
+
+        threads = [threading.Thread(target=count) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert counter == [800]
+
+    def test_an_error_of_the_disk_is_an_os_error_with_its_number(self, disk: Disk):
+        with pytest.raises(OSError) as caught:
+            disk.read("missing")
+        assert caught.value.errno in (errno.ENOENT, None)
+
+
+def _start_waiting(words: SharedWords) -> threading.Thread:
+    def wait() -> None:
+        while words.load(1) == 0:
+            words.wait(1, 0, 5.0)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    begin = time.monotonic()
+    call()
+    return time.monotonic() - begin

@@ -1,0 +1,149 @@
+"""The contract of `Disk` on a folder, and what only processes can show.
+
+Finds locks that outlive their holder or that a forked child holds too, names that two processes
+win, and wake-ups that do not cross processes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kmq_storage.objects.local import LocalDisk
+from tests.contract.disk_contract import SIZE, DiskContract
+
+_HOLD = """
+import sys
+from pathlib import Path
+from kmq_storage.objects.local import LocalDisk
+lock = LocalDisk(Path(sys.argv[1])).open_lock("locks/a.lock")
+assert lock.try_acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+_PUBLISH = """
+import sys
+from pathlib import Path
+from kmq_storage.objects.local import LocalDisk
+disk = LocalDisk(Path(sys.argv[1]))
+sys.stdin.readline()
+won = [n for n in range(200) if disk.publish(f"names/{n}", [sys.argv[2].encode()], sync=False)]
+print(*won)
+"""
+
+
+def _start(code: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _in_child(work: Callable[[], bool]) -> bool:
+    """Whether the work holds in a forked child."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return os.waitpid(child, 0)[1] == 0
+
+
+class TestLocalDisk(DiskContract):
+    @pytest.fixture
+    def disk(self, tmp_path: Path) -> LocalDisk:
+        return LocalDisk(tmp_path / "store")
+
+    def test_a_lock_is_free_after_kill_9_and_named_its_holder_before(self, disk: LocalDisk):
+        with _start(_HOLD, disk.url) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            lock = disk.open_lock("locks/a.lock")
+            assert not lock.try_acquire()
+            assert lock.holder() == f"process {process.pid}"
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert _eventually(lock.try_acquire)
+        lock.release()
+
+    def test_two_processes_never_win_the_same_name(self, disk: LocalDisk):
+        processes = [_start(_PUBLISH, disk.url, str(n)) for n in range(3)]
+        time.sleep(0.3)
+        answers = [process.communicate("go\n")[0].split() for process in processes]
+        won = [name for answer in answers for name in answer]
+        assert sorted(won, key=int) == [str(n) for n in range(200)]
+        for number, answer in enumerate(answers):
+            assert all(disk.read(f"names/{name}") == str(number).encode() for name in answer)
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_a_forked_child_does_not_hold_its_parents_lock(self, disk: LocalDisk):
+        lock = disk.open_lock("locks/a.lock")
+        assert lock.try_acquire()
+        assert _in_child(lambda: not lock.try_acquire())
+        lock.release()
+        assert _in_child(lock.try_acquire)
+        assert lock.try_acquire()
+        lock.release()
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_words_are_shared_with_another_process(self, disk: LocalDisk):
+        words = disk.open_words("log/hint", 8)
+
+        def store() -> bool:
+            others = LocalDisk(disk.root).open_words("log/hint", 8)
+            others.store(2, 99)
+            others.wake(2)
+            return True
+
+        assert _in_child(store)
+        assert words.load(2) == 99
+
+    def test_folders_and_files_are_private(self, disk: LocalDisk):
+        disk.publish("kmq.json", [b"x"], sync=True)
+        disk.open_log("log/1.log", SIZE, create=True)
+        disk.stage("staged/a.ipc", [b"x"], sync=False)
+        for found in (disk.root, *disk.root.rglob("*")):
+            assert found.stat().st_mode & 0o077 == 0, found
+
+    def test_a_folder_whose_parent_is_a_file_cannot_be_made(self, tmp_path: Path):
+        (tmp_path / "store").write_text("not a folder")
+        with pytest.raises(NotADirectoryError):
+            LocalDisk(tmp_path / "store").publish("kmq.json", [b"x"], sync=True)
+
+    def test_no_temporary_file_is_left(self, disk: LocalDisk):
+        disk.publish("kmq.json", [b"x"], sync=True)
+        disk.publish("kmq.json", [b"y"], sync=True)
+        disk.open_log("log/1.log", SIZE, create=True)
+        disk.replace_log("log/1.log", SIZE, [b"x"])
+        disk.stage("staged/a.ipc", [b"x"], sync=True)
+        disk.stage_again("staged/a.ipc")
+        names = sorted(path.name for path in disk.root.rglob("*") if path.is_file())
+        assert names == ["1.log", "a.ipc", "kmq.json"]
+
+    def test_a_log_file_that_was_cut_short_has_its_size_again(self, disk: LocalDisk):
+        disk.open_log("log/1.log", SIZE, create=True).write_at(0, [b"abc"], 3)
+        os.truncate(disk.root / "log/1.log", 1_000)
+        assert disk.open_log("log/1.log", SIZE, create=False).contents().size == SIZE
+
+    def test_a_hint_page_that_was_cut_short_does_not_stop_a_reader(self, disk: LocalDisk):
+        disk.open_words("log/hint", 8)
+        os.truncate(disk.root / "log/hint", 5)
+        assert LocalDisk(disk.root, read_only=True).open_words("log/hint", 8).load(0) == 0
+
+
+def _eventually(holds: Callable[[], bool]) -> bool:
+    for _ in range(500):
+        if holds():
+            return True
+        time.sleep(0.01)
+    return False

@@ -1,0 +1,281 @@
+"""A disk with the contract of `Disk` that forgets what was not synced, as badly as it may.
+
+The page cache and the disk are kept apart per file. At a crash each 512-byte sector of unsynced
+log writes, each unsynced staged file and each removed name survives or not by itself, and the
+hint page has any state that it ever had.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kmq_storage.objects.disk import Bytes
+from tests.simulation.scheduler import Scheduler, Task
+
+SECTOR = 512
+_SNAPSHOTS = 40
+
+
+@dataclass
+class Faults:
+    """How often things go wrong, as probabilities per call."""
+
+    sync: float = 0.0
+    full: float = 0.0
+    garbage: float = 0.0
+    #: Whether a failed sync may also drop pages from the cache, so that reads show old bytes.
+    drop_pages: bool = True
+
+
+class Inode:
+    """The bytes of a file in the page cache, on the disk, and which sectors differ on purpose."""
+
+    def __init__(self, data: bytes | bytearray, *, stable: bool) -> None:
+        self.data = bytearray(data)
+        self.stable = bytearray(data) if stable else bytearray(len(data))
+        self.dirty: set[int] = set() if stable else set(range(-(-len(data) // SECTOR)))
+
+    def write(self, position: int, data: bytes) -> None:
+        assert position + len(data) <= len(self.data), "a log file never changes its size"
+        self.data[position : position + len(data)] = data
+        self.dirty |= set(range(position // SECTOR, -(-(position + len(data)) // SECTOR)))
+
+    def sync(self) -> None:
+        self._keep(self.dirty)
+        self.dirty.clear()
+
+    def fail(self, rng: random.Random, *, drop_pages: bool) -> None:
+        """A failed sync: some sectors arrived, none is dirty any more, the next one succeeds."""
+        self._keep({sector for sector in sorted(self.dirty) if rng.random() < 0.5})
+        if drop_pages and rng.random() < 0.4:
+            for sector in sorted(self.dirty):
+                if rng.random() < 0.3:
+                    span = slice(sector * SECTOR, (sector + 1) * SECTOR)
+                    self.data[span] = self.stable[span]
+        self.dirty.clear()
+
+    def crash(self, rng: random.Random) -> Inode:
+        chance = rng.choice((0.0, 0.5, 0.9, 1.0))
+        self._keep({sector for sector in sorted(self.dirty) if rng.random() < chance})
+        return Inode(self.stable, stable=True)
+
+    def _keep(self, sectors: set[int]) -> None:
+        for sector in sectors:
+            span = slice(sector * SECTOR, (sector + 1) * SECTOR)
+            self.stable[span] = self.data[span]
+
+
+class SimulatedDisk:
+    """Files, words and locks of one simulated machine; every call is a place to change tasks."""
+
+    read_only = False
+    url = "simulated://machine"
+
+    def __init__(self, scheduler: Scheduler, faults: Faults) -> None:
+        self.scheduler = scheduler
+        self.rng = scheduler.rng
+        self.faults = faults
+        self.files: dict[str, Inode] = {}
+        self._removed: dict[str, Inode] = {}
+        self._words: dict[str, SimulatedWords] = {}
+        self._locks: dict[str, SimulatedLock] = {}
+        self.boots = 0
+
+    def crash(self) -> None:
+        """Power cut: only what is on disk is left, and what happened to get there."""
+        for path, inode in self._removed.items():
+            if self.rng.random() < 0.5:
+                self.files.setdefault(path, inode)
+        survivors = {
+            path: inode.crash(self.rng)
+            for path, inode in sorted(self.files.items())
+            if not (path.startswith("staged/") and inode.dirty and self.rng.random() < 0.3)
+        }
+        self.files, self._removed, self._locks = survivors, {}, {}
+        for words in self._words.values():
+            words.crash(self.rng)
+        self.boots += 1
+
+    def attempt(self, chance: float, code: int, inode: Inode | None = None) -> None:
+        """Pause, then fail with this chance."""
+        self.scheduler.pause()
+        if self.rng.random() < self.faults.garbage:
+            for words in self._words.values():
+                words.scribble(self.rng)
+        if self.rng.random() < chance:
+            if inode is not None:
+                inode.fail(self.rng, drop_pages=self.faults.drop_pages)
+            raise OSError(code, "injected")
+
+    def exists(self, path: str) -> bool:
+        return path in self.files
+
+    def list(self, folder: str) -> list[str]:
+        self.scheduler.pause()
+        inside = (path.rpartition("/") for path in self.files)
+        return sorted(name for parent, _, name in inside if parent == folder)
+
+    def _inode(self, path: str) -> Inode:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.files[path]
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._inode(path).data)
+
+    def map(self, path: str) -> pa.Buffer:
+        return pa.py_buffer(self._inode(path).data)
+
+    def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
+        self.scheduler.pause()
+        if path in self.files:
+            return False
+        self.files[path] = Inode(_joined(buffers), stable=True)
+        return True
+
+    def stage(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> None:
+        self.attempt(self.faults.full, errno.ENOSPC)
+        assert path not in self.files, "ids are unique"
+        inode = self.files[path] = Inode(_joined(buffers), stable=False)
+        if sync:
+            self.attempt(self.faults.sync, errno.EIO, inode)
+            inode.sync()
+
+    def sync_staged(self, paths: Iterable[str]) -> None:
+        for path in sorted(paths):
+            inode = self._inode(path)
+            self.attempt(self.faults.sync, errno.EIO, inode)
+            inode.sync()
+
+    def stage_again(self, path: str) -> None:
+        data = bytes(self._inode(path).data)
+        self.attempt(self.faults.full, errno.ENOSPC)
+        self.files[path] = Inode(data, stable=True)
+
+    def open_log(self, path: str, size: int, *, create: bool) -> SimulatedLogFile:
+        self.scheduler.pause()
+        if create and path not in self.files:
+            self.attempt(self.faults.full, errno.ENOSPC)
+            self.files[path] = Inode(bytes(size), stable=True)
+            self.scheduler.pause()
+        return SimulatedLogFile(self, self._inode(path))
+
+    def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
+        self.attempt(self.faults.full, errno.ENOSPC)
+        self.files[path] = Inode(_joined(buffers).ljust(size, b"\0"), stable=True)
+        self.scheduler.pause()
+
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"
+
+    def open_words(self, path: str, count: int) -> SimulatedWords:
+        return self._words.setdefault(path, SimulatedWords(self.scheduler, count))
+
+    def open_lock(self, path: str) -> SimulatedLock:
+        return self._locks.setdefault(path, SimulatedLock(self.scheduler))
+
+    def remove(self, path: str) -> None:
+        self.scheduler.pause()
+        inode = self.files.pop(path, None)
+        if inode is not None:
+            self._removed[path] = inode
+            self.scheduler.pause()
+            del self._removed[path]
+
+    def close(self) -> None:
+        pass
+
+
+class SimulatedLogFile:
+    """A log file: a write is seen in two parts, and dies between them."""
+
+    def __init__(self, disk: SimulatedDisk, inode: Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+
+    def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
+        data = _joined(buffers)
+        assert len(data) == length
+        middle = self._disk.rng.randrange(len(data) + 1)
+        self._disk.attempt(0.0, 0)
+        self._inode.write(position, data[:middle])
+        self._disk.attempt(self._disk.faults.full, errno.ENOSPC)
+        self._inode.write(position + middle, data[middle:])
+        self._disk.scheduler.pause()
+
+    def clear_from(self, position: int) -> None:
+        self._disk.scheduler.pause()
+        self._inode.write(position, bytes(len(self._inode.data) - position))
+
+    def sync(self) -> None:
+        inode = self._inode
+        self._disk.attempt(self._disk.faults.sync, errno.EIO, inode)
+        inode.sync()
+        self._disk.scheduler.pause()
+
+    def contents(self) -> pa.Buffer:
+        return pa.py_buffer(self._inode.data)
+
+
+class SimulatedWords:
+    """The hint page; a crash brings back any earlier state of it, or zeros."""
+
+    def __init__(self, scheduler: Scheduler, count: int) -> None:
+        self._scheduler = scheduler
+        self._words = [0] * count
+        self._snapshots = [[0] * count]
+
+    def load(self, index: int) -> int:
+        self._scheduler.pause(stay=0.95)
+        return self._words[index]
+
+    def store(self, index: int, value: int) -> None:
+        self._scheduler.pause()
+        self._words[index] = value
+        self._snapshots = [self._snapshots[0], *self._snapshots[-_SNAPSHOTS:], list(self._words)]
+
+    def wake(self, index: int) -> None:
+        pass
+
+    def wait(self, index: int, value: int, timeout: float) -> None:
+        if self._words[index] == value:
+            self._scheduler.pause(min(timeout, 1e-3), stay=0.0)
+
+    def crash(self, rng: random.Random) -> None:
+        self._words = list(rng.choice(self._snapshots[-_SNAPSHOTS:] + self._snapshots[:1]))
+        self._snapshots = [[0] * len(self._words), list(self._words)]
+
+    def scribble(self, rng: random.Random) -> None:
+        kind = rng.randrange(3)
+        fill = (0, 2**64 - 1, rng.getrandbits(64))[kind]
+        self._words = [fill] * len(self._words)
+
+
+class SimulatedLock:
+    """A kernel lock: the death of its holder frees it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._holder: Task | None = None
+
+    def try_acquire(self) -> bool:
+        self._scheduler.pause()
+        if self._holder is not None and not self._holder.dead:
+            return False
+        self._holder = self._scheduler.running or Task("setup", lambda: None)
+        return True
+
+    def release(self) -> None:
+        self._holder = None
+
+    def holder(self) -> str:
+        return self._holder.name if self._holder else "nobody"
+
+
+def _joined(buffers: Sequence[Bytes]) -> bytes:
+    return b"".join(bytes(memoryview(buffer)) for buffer in buffers)

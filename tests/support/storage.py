@@ -1,0 +1,92 @@
+"""A commit log for tests: a store on any disk, units of records, and what is stored in the end."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from kmq_storage.environment import SYSTEM
+from kmq_storage.format.entries import Entry, TopicEntry
+from kmq_storage.format.records import TIMESTAMP_TYPE, stored_schema
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.model import Commit
+from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.local import LocalDisk
+
+TOPIC_ID = bytes(range(16))
+FILE_BYTES = 64 * 1024
+
+
+def open_log(
+    disk: Disk, *, durable: bool = True, create: bool = True, file_bytes: int = FILE_BYTES
+) -> CommitLog:
+    """A handle on the store of this disk, with small log files."""
+    identity = open_identity(disk, SYSTEM, create=create, log_file_bytes=file_bytes)
+    return CommitLog(disk, identity, SYSTEM, durable=durable)
+
+
+def open_folder(folder: Path, *, durable: bool = True, read_only: bool = False) -> CommitLog:
+    """A handle on the store in this folder."""
+    disk = LocalDisk(folder, read_only=read_only)
+    return open_log(disk, durable=durable, create=not read_only)
+
+
+def make_topic(
+    log: CommitLog, name: str = "t", *, topic_id: bytes = TOPIC_ID, partitions: int = 2
+) -> bytes:
+    """A topic in one commit."""
+    log.commit([Unit((TopicEntry(topic_id, name, partitions, {}),))])
+    return topic_id
+
+
+def batch_of(values: Sequence[bytes]) -> SizedBatch:
+    """A stored batch with these values at timestamps 0, 1, 2, ..."""
+    columns = [pa.array(range(len(values)), TIMESTAMP_TYPE), pa.array(values, pa.binary())]
+    batch = pa.RecordBatch.from_arrays(columns, schema=stored_schema(0))
+    return SizedBatch(batch, sum(map(len, values)))
+
+
+def unit_of(
+    disk: Disk,
+    values: Sequence[bytes],
+    *,
+    topic_id: bytes = TOPIC_ID,
+    partition: int = 0,
+    staged: bool = False,
+    sync: bool = True,
+    also: tuple[Entry, ...] = (),
+) -> Unit:
+    """A unit of records, inside the frame or staged."""
+    limit = 0 if staged else 2**30
+    stager = Stager(disk, uuid.uuid4, sync=sync, inline_bytes_max=limit)
+    records = PartitionRecords("t", topic_id, partition, (batch_of(values),))
+    placed = stager.place(records, room=2**30)
+    return Unit(placed.entries + also, placed.bodies, synced=sync)
+
+
+def send(log: CommitLog, *values: bytes, partition: int = 0, staged: bool = False) -> Commit:
+    """Commit values to topic `t`, as durable as the log is."""
+    unit = unit_of(log.disk, values, partition=partition, staged=staged, sync=log.durable)
+    return log.commit([unit])
+
+
+def values_of(log: CommitLog, partition: int = 0, *, name: str = "t") -> list[bytes]:
+    """Every value of a partition that is visible; offsets are dense."""
+    topic = log.refresh().topic(name)
+    reader, values, position = ChunkReader(log.disk), [], 0
+    for chunk in topic.chunks(partition, 0, topic.partition(partition).end):
+        assert chunk.base_offset == position
+        batch = reader.read(
+            chunk, chunk.base_offset, chunk.end_offset, topic=name, partition=partition
+        )
+        values += batch.column("value").to_pylist()
+        position = chunk.end_offset
+    assert position == topic.partition(partition).end
+    return values

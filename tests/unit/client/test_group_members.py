@@ -1,0 +1,202 @@
+"""A consumer as the one member of its group: offsets that survive it, and its successors.
+
+Finds: commits beyond what was handed out, auto-commits after an exception, two members at once,
+and a former member that still commits.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import kmq_spark as kmq
+
+
+@pytest.fixture
+def shop(store: kmq.Store) -> kmq.Store:
+    """Topic `t` with ten records."""
+    store.create_topic("t")
+    with store.producer() as producer:
+        producer.send_batch("t", [b"%d" % number for number in range(10)])
+    return store
+
+
+def _committed(store: kmq.Store) -> int | None:
+    return store.describe_group("g").committed.get("t", {}).get(0)
+
+
+def test_a_group_goes_on_where_it_committed(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"]) as consumer:
+        assert len(consumer.consume(4)) == 4
+        assert consumer.committed() == {}
+        consumer.commit()
+        assert consumer.committed() == {"t": {0: 4}}
+        consumer.consume(3)
+    with shop.consumer("g", topics=["t"]) as consumer:
+        assert consumer.position() == {"t": {0: 4}}
+        assert consumer.poll().value == b"4"  # type: ignore[union-attr]
+
+
+def test_a_commit_is_of_what_was_handed_out_not_of_what_was_fetched(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"]) as consumer:
+        for expected in range(1, 11):
+            consumer.poll()
+            consumer.commit()
+            assert _committed(shop) == expected
+
+
+def test_given_offsets_are_committed_as_they_are(shop: kmq.Store):
+    shop.create_topic("other")
+    with shop.consumer("g", topics=["t"]) as consumer:
+        consumer.commit({"t": {0: 10}})
+        consumer.commit({"t": {0: 2}, "other": {0: 0}})
+        assert consumer.committed() == {"t": {0: 2}}
+        assert consumer.position() == {"t": {0: 0}}
+        for wrong in (11, -1):
+            with pytest.raises(kmq.OffsetOutOfRangeError):
+                consumer.commit({"t": {0: wrong}})
+        assert shop.describe_group("g").committed == {"t": {0: 2}, "other": {0: 0}}
+
+
+def test_a_commit_of_the_same_place_twice_is_no_error(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"]) as consumer:
+        consumer.consume(3)
+        consumer.commit()
+        consumer.commit()
+        assert _committed(shop) == 3
+
+
+def test_a_second_member_gets_a_clear_error_and_the_first_goes_on(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"]) as consumer:
+        with pytest.raises(kmq.IllegalStateError, match="group g has a live member already"):
+            shop.consumer("g", topics=["t"])
+        assert len(consumer.consume(3)) == 3
+        consumer.commit()
+        with shop.consumer("another", topics=["t"]) as other:
+            assert len(other.consume(10)) == 10
+    with shop.consumer("g", topics=["t"]) as consumer:
+        assert consumer.position() == {"t": {0: 3}}
+
+
+def test_each_member_has_a_generation_of_its_own(shop: kmq.Store):
+    for generation in (1, 2, 3):
+        with shop.consumer("g", topics=["t"], name=f"m{generation}") as consumer:
+            info = shop.describe_group("g")
+            assert info.generation == generation
+            assert [member.name for member in info.members] == [f"m{generation}"]
+            assert [dict(member.assignment) for member in info.members] == [{"t": [0]}]
+            assert info.members[0].joined.tzinfo is not None
+            consumer.poll()
+    assert shop.describe_group("g").members == []
+
+
+def test_a_member_of_an_earlier_generation_is_fenced(shop: kmq.Store):
+    from kmq_storage.format.entries import GroupEntry
+    from kmq_storage.log.binding import Unit
+
+    consumer = shop.consumer("g", topics=["t"])
+    consumer.consume(5)
+    shop.log.commit([Unit((GroupEntry("g", 2, "newer", "elsewhere", {}),))])
+    before = shop.log.refresh().lsn
+    with pytest.raises(kmq.FencedError, match="generation"):
+        consumer.commit()
+    with pytest.raises(kmq.FencedError):
+        consumer.commit({"t": {0: 1}})
+    assert shop.log.refresh().lsn == before
+    consumer.close()
+
+
+def test_auto_commit_commits_at_the_next_call_what_was_handed_out(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"], auto_commit=True) as consumer:
+        consumer.poll()
+        assert _committed(shop) in (None, 0)
+        consumer.poll()
+        assert _committed(shop) == 1
+        consumer.consume(5)
+        assert _committed(shop) == 2
+        consumer.consume_arrow(1)
+        assert _committed(shop) == 7
+    assert _committed(shop) == 8
+
+
+def test_auto_commit_commits_at_a_clean_close(shop: kmq.Store):
+    consumer = shop.consumer("g", topics=["t"], auto_commit=True)
+    consumer.consume(6)
+    consumer.close()
+    assert _committed(shop) == 6
+
+
+def test_auto_commit_commits_nothing_after_an_exception(shop: kmq.Store):
+    def process() -> None:
+        with shop.consumer("g", topics=["t"], auto_commit=True) as consumer:
+            consumer.consume(3)
+            consumer.consume(4)
+            raise RuntimeError("processing failed")
+
+    with pytest.raises(RuntimeError, match="processing failed"):
+        process()
+    assert _committed(shop) == 3
+    with shop.consumer("g", topics=["t"]) as consumer:
+        assert consumer.poll().value == b"3"  # type: ignore[union-attr]
+
+
+def test_auto_commit_commits_nothing_when_the_store_is_left_by_an_exception(store_url: str):
+    def process() -> None:
+        with kmq.open(store_url) as store:
+            store.create_topic("t")
+            with store.producer() as producer:
+                producer.send_batch("t", [b"v"] * 5).result(10)
+            consumer = store.consumer("g", topics=["t"], auto_commit=True)
+            consumer.consume(2)
+            consumer.consume(2)
+            raise RuntimeError("processing failed")
+
+    with pytest.raises(RuntimeError, match="processing failed"):
+        process()
+    with kmq.open(store_url) as store:
+        assert _committed(store) == 2
+
+
+def test_auto_commit_in_a_loop_keeps_the_record_that_failed(shop: kmq.Store):
+    def process() -> None:
+        with shop.consumer("g", topics=["t"], auto_commit=True) as consumer:
+            for record in consumer:
+                print(1 // (int(record.value or b"") - 5))
+
+    with pytest.raises(ZeroDivisionError):
+        process()
+    assert _committed(shop) == 5
+
+
+def test_without_auto_commit_a_close_commits_nothing(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"]) as consumer:
+        consumer.consume(5)
+    assert _committed(shop) is None
+
+
+def test_a_seek_moves_what_is_committed_next(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"], auto_commit=True) as consumer:
+        consumer.consume(8)
+        consumer.seek("t", 0, 2)
+        assert consumer.poll().offset == 2  # type: ignore[union-attr]
+    assert _committed(shop) == 3
+
+
+def test_a_close_that_cannot_commit_still_frees_the_place(shop: kmq.Store):
+    from kmq_storage.format.entries import GroupEntry
+    from kmq_storage.log.binding import Unit
+
+    consumer = shop.consumer("g", topics=["t"], auto_commit=True)
+    consumer.consume(5)
+    shop.log.commit([Unit((GroupEntry("g", 2, "newer", "elsewhere", {}),))])
+    with pytest.raises(kmq.FencedError):
+        consumer.close()
+    with shop.consumer("g", topics=["t"]) as successor:
+        assert successor.position() == {"t": {0: 0}}
+
+
+def test_deleting_a_topic_between_poll_and_commit_is_an_error_that_names_it(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"]) as consumer:
+        consumer.consume(5)
+        shop.delete_topic("t")
+        with pytest.raises(kmq.NotFoundError, match=r"Topic\[t\]"):
+            consumer.commit({"t": {0: 5}})

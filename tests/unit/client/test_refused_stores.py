@@ -1,0 +1,121 @@
+"""Folders that are no store of ours: a clear error, and not a byte of them changed.
+
+Finds: a file that is taken for a store, permissions that end in a traceback, and a store of a
+newer version that is read as if it were of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """The folder of a store with a record."""
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send("t", b"v").result(10)
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("below", ["", "/inside", "/deep/inside"])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_that_is_a_file_is_an_invalid_request(tmp_path: Path, below: str, read_only: bool):
+    file = tmp_path / "file"
+    file.write_bytes(b"precious")
+    with pytest.raises(kmq.InvalidRequestError, match="file"):
+        kmq.open(f"{file}{below}", read_only=read_only)
+    assert _contents(tmp_path) == {"file": b"precious"}
+
+
+def test_a_newer_format_is_a_format_version_error_that_names_both_versions(stored: Path):
+    identity = json.loads((stored / "kmq.json").read_text())
+    identity["format"] = 99
+    (stored / "kmq.json").write_text(json.dumps(identity))
+    before = _contents(stored)
+    for options in ({}, {"read_only": True}, {"create": False}):
+        with pytest.raises(kmq.FormatVersionError, match="99") as caught:
+            kmq.open(stored, **options)
+        assert isinstance(caught.value, kmq.CorruptionError)
+        assert not caught.value.retryable
+    assert _contents(stored) == before
+
+
+@pytest.mark.parametrize("foreign", [b"", b"{", b"null", b"[]", b"\x00" * 100, b"{}"], ids=repr)
+def test_a_folder_with_a_foreign_kmq_json_is_no_store(stored: Path, foreign: bytes):
+    (stored / "kmq.json").write_bytes(foreign)
+    before = _contents(stored)
+    with pytest.raises(kmq.InvalidRequestError, match=r"kmq\.json"):
+        kmq.open(stored)
+    assert _contents(stored) == before
+
+
+def test_a_damaged_identity_is_corruption_that_names_the_file(stored: Path):
+    identity = json.loads((stored / "kmq.json").read_text())
+    identity["log_file_bytes"] += 1
+    (stored / "kmq.json").write_text(json.dumps(identity))
+    before = _contents(stored)
+    with pytest.raises(kmq.CorruptionError, match=r"kmq\.json"):
+        kmq.open(stored)
+    assert _contents(stored) == before
+
+
+@pytest.mark.parametrize("case", ["make", "open", "write"])
+def test_without_permission_it_is_unavailable_and_says_so(stored: Path, case: str, tmp_path: Path):
+    if os.getuid() != 0:
+        pytest.skip("needs root, to become somebody without permission")
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == 0 and str(folder).startswith("/tmp/"):
+            folder.chmod(0o755)
+    before = _contents(stored)
+    script = """
+        import os, sys, tempfile
+        import kmq_spark as kmq
+        with tempfile.TemporaryDirectory() as warm_up, kmq.open(warm_up) as store:
+            store.create_topic("t")  # whatever is imported late is imported now
+            with store.producer() as producer:
+                producer.send("t", b"v").result(10)
+        folder, case = sys.argv[1:]
+        store = kmq.open(folder) if case == "write" else None
+        os.seteuid(65534)
+        try:
+            if case == "make":
+                kmq.open(folder + "-new")
+            elif case == "open":
+                kmq.open(folder).topics()
+            else:
+                store.create_topic("new")
+        except kmq.UnavailableError as error:
+            print("refused:", error)
+        except kmq.KmqError as error:
+            print("other:", repr(error))
+        else:
+            print("allowed")
+    """
+    if case == "open":
+        stored.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), stored, case],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout.startswith("refused: store "), done.stderr + done.stdout
+    assert "ermission" in done.stdout
+    assert _contents(stored) == before

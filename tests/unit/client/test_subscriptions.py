@@ -1,0 +1,188 @@
+"""What a consumer reads: topics by name or pattern, partitions by hand, and changes of both.
+
+Finds: topics and partitions that are seen late or never, callbacks with the wrong partitions, and
+a topic that is taken for its namesake.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+
+
+def _send(store: kmq.Store, topic: str, value: bytes, partition: int | None = None) -> None:
+    with store.producer() as producer:
+        producer.send(topic, value, partition=partition).result(10)
+
+
+def _values(consumer: kmq.Consumer) -> list[bytes | None]:
+    return sorted(record.value or b"" for record in consumer.consume(timeout=0))
+
+
+@pytest.fixture
+def shop(store: kmq.Store) -> kmq.Store:
+    """Topics `orders-eu` and `orders-us` of two partitions and `events` of one."""
+    for name, partitions in (("orders-eu", 2), ("orders-us", 2), ("events", 1)):
+        store.create_topic(name, partitions=partitions)
+        _send(store, name, name.encode())
+    return store
+
+
+def test_several_topics_are_read_together(shop: kmq.Store):
+    with shop.consumer(topics=["events", "orders-us", "events"]) as consumer:
+        assert consumer.assignment() == {"events": [0], "orders-us": [0, 1]}
+        assert _values(consumer) == [b"events", b"orders-us"]
+
+
+def test_a_topic_may_be_named_by_itself(shop: kmq.Store):
+    with shop.consumer(topics="events") as consumer:
+        assert consumer.assignment() == {"events": [0]}
+
+
+def test_an_unknown_topic_is_not_found_at_once_and_leaves_no_group(shop: kmq.Store):
+    before = shop.log.refresh().lsn
+    with pytest.raises(kmq.NotFoundError, match=r"Topic\[missing\] doesn't exist."):
+        shop.consumer("g", topics=["events", "missing"])
+    assert shop.log.refresh().lsn == before
+    with shop.consumer("g", topics=["events"]) as consumer:
+        with pytest.raises(kmq.NotFoundError):
+            consumer.subscribe(["missing"])
+        assert consumer.assignment() == {"events": [0]}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("orders", ["orders-eu", "orders-us"]),
+        ("-us", ["orders-us"]),
+        ("^eu", []),
+        ("^orders-eu$", ["orders-eu"]),
+        ("e", ["events", "orders-eu", "orders-us"]),
+        ("orders|ev", ["events", "orders-eu", "orders-us"]),
+    ],
+)
+def test_a_pattern_is_found_anywhere_unless_anchored(
+    shop: kmq.Store, pattern: str, found: list[str]
+):
+    with shop.consumer(pattern=pattern) as consumer:
+        assert sorted(consumer.assignment()) == found
+
+
+def test_a_pattern_sees_later_topics(shop: kmq.Store):
+    with shop.consumer(pattern="^orders") as consumer:
+        assert len(consumer.consume(timeout=0)) == 2
+        shop.create_topic("orders-asia")
+        shop.create_topic("other")
+        _send(shop, "orders-asia", b"asia")
+        _send(shop, "other", b"other")
+        assert _values(consumer) == [b"asia"]
+        assert sorted(consumer.assignment()) == ["orders-asia", "orders-eu", "orders-us"]
+
+
+def test_a_waiting_consumer_with_a_pattern_wakes_for_a_new_topic(shop: kmq.Store):
+    import threading
+
+    def later() -> None:
+        shop.create_topic("orders-late")
+        _send(shop, "orders-late", b"late")
+
+    with shop.consumer(pattern="late") as consumer:
+        sender = threading.Timer(0.2, later)
+        sender.start()
+        record = consumer.poll(timeout=20)
+        sender.join()
+    assert record is not None
+    assert record.value == b"late"
+
+
+def test_a_later_topic_is_read_from_its_first_record_even_by_latest(shop: kmq.Store):
+    with shop.consumer(pattern="orders", auto_offset_reset="earliest") as consumer:
+        consumer.consume(timeout=0)
+        shop.create_topic("orders-new")
+        _send(shop, "orders-new", b"1")
+        _send(shop, "orders-new", b"2")
+        assert _values(consumer) == [b"1", b"2"]
+
+
+def test_added_partitions_are_read_too(shop: kmq.Store):
+    with shop.consumer(topics=["events"]) as consumer:
+        assert _values(consumer) == [b"events"]
+        shop.add_partitions("events", 3)
+        _send(shop, "events", b"new", partition=2)
+        assert _values(consumer) == [b"new"]
+        assert consumer.assignment() == {"events": [0, 1, 2]}
+
+
+def test_an_assignment_by_hand_reads_these_partitions_only(shop: kmq.Store):
+    _send(shop, "orders-eu", b"zero", partition=0)
+    _send(shop, "orders-eu", b"one", partition=1)
+    with shop.consumer() as consumer:
+        consumer.assign({"orders-eu": [1], "events": [0]})
+        assert consumer.assignment() == {"orders-eu": [1], "events": [0]}
+        assert {b"one", b"events"} <= set(_values(consumer))
+        shop.add_partitions("events", 2)
+        assert consumer.assignment() == {"orders-eu": [1], "events": [0]}
+        for wrong in ({"events": [2]}, {"missing": [0]}, {"events": [-1]}):
+            with pytest.raises(kmq.NotFoundError):
+                consumer.assign(wrong)
+        assert consumer.assignment() == {"orders-eu": [1], "events": [0]}
+
+
+def test_callbacks_get_the_partitions_by_topic(shop: kmq.Store):
+    told: list[tuple[str, Any]] = []
+    with shop.consumer() as consumer:
+        consumer.subscribe(
+            pattern="orders-e|events",
+            on_assign=lambda partitions: told.append(("assign", partitions)),
+            on_revoke=lambda partitions: told.append(("revoke", partitions)),
+            on_lost=lambda partitions: told.append(("lost", partitions)),
+        )
+        assert told == [("assign", {"events": [0], "orders-eu": [0, 1]})]
+        told.clear()
+        shop.add_partitions("events", 2)
+        assert len(consumer.consume(timeout=0)) == 2
+        assert told == [("assign", {"events": [1]})]
+        told.clear()
+        shop.delete_topic("orders-eu")
+        assert consumer.poll() is None
+        assert told == [("lost", {"orders-eu": [0, 1]})]
+        told.clear()
+        consumer.subscribe(["orders-us"], on_assign=lambda p: told.append(("other", p)))
+        assert told == [("revoke", {"events": [0, 1]}), ("other", {"orders-us": [0, 1]})]
+
+
+def test_a_close_revokes(shop: kmq.Store):
+    told: list[Any] = []
+    consumer = shop.consumer()
+    consumer.subscribe(["events"], on_revoke=told.append)
+    consumer.close()
+    assert told == [{"events": [0]}]
+
+
+def test_what_was_in_hand_and_not_handed_out_is_not_lost_by_a_new_subscription(shop: kmq.Store):
+    for number in range(5):
+        _send(shop, "events", b"%d" % number)
+    with shop.consumer("g", topics=["events"]) as consumer:
+        assert consumer.poll() is not None
+        consumer.commit()
+        consumer.subscribe(["events", "orders-us"])
+        assert consumer.position()["events"] == {0: 1}
+        assert len(consumer.consume(timeout=0)) == 6
+
+
+def test_a_topic_made_anew_is_another_topic(shop: kmq.Store):
+    with shop.consumer("g", topics=["events"]) as consumer:
+        consumer.consume(timeout=0)
+        consumer.commit()
+        shop.delete_topic("events")
+        assert consumer.poll() is None
+        assert consumer.assignment() == {}
+        shop.create_topic("events")
+        _send(shop, "events", b"new")
+        record = consumer.poll(timeout=5)
+        assert record is not None
+        assert (record.value, record.offset) == (b"new", 0)
+        assert consumer.committed() == {}

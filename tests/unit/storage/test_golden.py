@@ -1,0 +1,126 @@
+"""The golden store of each format version stays readable, and its bytes are what we would write."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kmq_storage.environment import SYSTEM
+from kmq_storage.format.entries import RecordsEntry, decode_entries, encode_entries
+from kmq_storage.format.frame import (
+    HEADER_BYTES,
+    decode_header,
+    encode_frame,
+    is_blank,
+    layout,
+    read_directory,
+)
+from kmq_storage.format.identity import decode_identity, encode_identity
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects.local import LocalDisk
+from tests.data.make_golden import AUDIT, BEGIN_US, ORDERS, make, rows
+from tests.support.storage import send
+
+GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDEN, tmp_path / "store"))
+
+
+def _open(folder: Path, *, read_only: bool) -> CommitLog:
+    disk = LocalDisk(folder, read_only=read_only)
+    return CommitLog(disk, open_identity(disk, SYSTEM, create=False), SYSTEM)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_the_golden_store_says_what_was_written(folder: Path, read_only: bool):
+    log = _open(folder, read_only=read_only)
+    state = log.refresh()
+    assert state.lsn == 11
+    assert sorted(state.topics) == ["audit", "orders"]
+    assert state.topic("orders").offsets() == {0: (0, 44), 1: (0, 2)}
+    assert state.topic("orders").settings.capacity == 1000
+    assert state.group_offsets("group") == {ORDERS: {0: 43, 1: 1}}
+    assert (state.groups["group"].member, state.groups["group"].generation) == ("member", 1)
+    assert state.groups["group"].assignment == {"orders": [0, 1]}
+    assert state.batch_version("query") == 7
+    assert (state.producers["producer"].sequence, state.producers["producer"].lsn) == (1, 11)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_the_golden_records_come_back(folder: Path, read_only: bool):
+    log = _open(folder, read_only=read_only)
+    state, reader = log.refresh(), ChunkReader(log.disk)
+    expected = {
+        ("orders", 0): [(0, 3, 0), (30, 40, 1), (70, 1, 0)],
+        ("orders", 1): [(10, 2, 3)],
+        ("audit", 0): [(20, 2, 7)],
+    }
+    for (name, partition), batches in expected.items():
+        topic = state.topic(name)
+        chunks = topic.chunks(partition, 0, topic.partition(partition).end)
+        found = [reader.read(chunk, chunk.base_offset, chunk.end_offset) for chunk in chunks]
+        assert found == [rows(*batch).batch for batch in batches]
+        assert [chunk.min_timestamp for chunk in chunks] == [BEGIN_US + n for n, _, _ in batches]
+
+
+def test_the_golden_store_can_be_written_to(folder: Path):
+    log = _open(folder, read_only=False)
+    topic = log.refresh().topic("audit")
+    assert topic.id == AUDIT
+    with pytest.raises(LookupError):
+        send(log, b"x")
+    assert log.written_state().lsn == 11
+
+
+def test_its_frames_encode_to_the_same_bytes():
+    identity = decode_identity((GOLDEN / "kmq.json").read_bytes(), "golden")
+    frames = 0
+    for file in sorted((GOLDEN / "log").iterdir()):
+        log, position = pa.py_buffer(file.read_bytes()), 0
+        while not is_blank(log, position):
+            header = decode_header(log, position, identity.seed)
+            directory = read_directory(log, position, header)
+            entries = list(decode_entries(directory))
+            assert encode_entries(entries) == directory
+            assert header.entries == len(entries)
+            bodies = [
+                log.slice(position + entry.position, entry.length)
+                for entry in entries
+                if isinstance(entry, RecordsEntry) and not entry.staged
+            ]
+            placed = layout(len(directory), bodies)
+            assert placed.body_position == header.body_position >= HEADER_BYTES
+            encoded = encode_frame(header, directory, placed, bodies, identity.seed)
+            raw = log.slice(position, header.length).to_pybytes()
+            assert b"".join(bytes(memoryview(part)) for part in encoded) == raw
+            position += header.length
+            frames += 1
+    assert frames == 11
+
+
+def test_its_identity_encodes_to_the_same_bytes():
+    raw = (GOLDEN / "kmq.json").read_bytes()
+    assert encode_identity(decode_identity(raw, "golden")) == raw
+
+
+def test_its_staged_file_is_a_plain_arrow_file():
+    (file,) = (GOLDEN / "staged").iterdir()
+    with pa.ipc.open_file(file) as opened:
+        table = opened.read_all()
+        assert opened.schema.metadata[b"kmq.format"] == b"1"
+    assert table.num_rows == 40
+    assert table.column_names == ["timestamp", "key", "value"]
+
+
+def test_the_script_still_makes_the_same_log(tmp_path: Path):
+    make(tmp_path / "store")
+    for file in sorted((GOLDEN / "log").iterdir()):
+        assert (tmp_path / "store" / "log" / file.name).read_bytes() == file.read_bytes()
