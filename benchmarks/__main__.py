@@ -9,7 +9,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks import machine, report, runner
@@ -40,6 +41,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def obstacle(options: argparse.Namespace) -> str | None:
     """What keeps this machine from running what was asked for, or None."""
+    spark = any(GROUPS[name].spark for name in options.groups or GROUPS)
+    if spark and (find_spec("pyspark") is None or shutil.which("java") is None):
+        return "the spark groups need pyspark and Java 17; install them or name other groups"
     if options.without_kafka:
         return None
     reason = jars.obstacle()
@@ -59,9 +63,11 @@ def measure(options: argparse.Namespace, folder: Path, write: Writer) -> dict[st
         for name in names:
             group = GROUPS[name]
             extra = tuple(jars.spark_jars()) if group.spark and kafka else ()
-            told = {"folder": str(folder), "sizes": sizes(options), "bootstrap": bootstrap}
-            cases = group.kept(jars=kafka)
-            measured = runner.run([Job(case=case, jars=extra, **told) for case in cases], name)
+            first = Job(
+                case="", folder=str(folder), sizes=sizes(options), bootstrap=bootstrap, jars=extra
+            )
+            jobs = [replace(first, case=case) for case in group.kept(jars=kafka)]
+            measured = runner.run(jobs, name)
             made = report.rows(name, group, measured)
             print(report.table(made), flush=True)
             results |= measured

@@ -138,6 +138,7 @@ def kafka_consume_arrow(job: Job) -> Measure:
         messages = consumer.consume(10_000, 1.0)
         keys = pa.array([message.key() for message in messages], pa.binary())
         values = pa.array([message.value() for message in messages], pa.binary())
-        return pa.table({"key": keys, "value": values}).num_rows
+        rows: int = pa.table({"key": keys, "value": values}).num_rows
+        return rows
 
     return _kafka(job, read, TUNED)

@@ -33,7 +33,7 @@ def _rate(url: str, topic: str, processes: int, seconds: float) -> float:
     started = [SPAWN.Process(target=_append, args=arguments) for _ in range(processes)]
     for process in started:
         process.start()
-    counts = [done.get(timeout=120 + seconds) for _ in started]
+    counts: list[int] = [done.get(timeout=120 + seconds) for _ in started]
     for process in started:
         process.join()
     return sum(counts) / seconds

@@ -20,7 +20,7 @@ WARM_UP = 0.1
 def _listen(
     poll: Callable[[float], Any], count: int, sender: AbstractContextManager[None]
 ) -> Sample:
-    delays = []
+    delays: list[float] = []
     poll(0.1)
     with sender:
         while len(delays) < count:

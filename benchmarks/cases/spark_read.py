@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -39,7 +40,7 @@ def kmq(job: Job) -> Measure:
     rows = job.sizes.spark_rows
     paths = [str(fill(job, rows)) for fill in (stores.filled_by_arrow, stores.filled_by_send)]
     reader = spark_session.start(job).read.format("kmq").option("subscribe", stores.TOPIC)
-    arrow, sent = (_reading(lambda path=path: reader.load(path), rows) for path in paths)
+    arrow, sent = (_reading(partial(reader.load, path), rows) for path in paths)
     return lambda: {"rate": arrow(), "sent_rate": sent()}
 
 

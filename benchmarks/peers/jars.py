@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -26,7 +27,9 @@ def spark_jars() -> list[str]:
 
 
 def obstacle() -> str | None:
-    """Why the peers' jars can't be had on this machine, or None."""
+    """Why the peers can't be had on this machine, or None."""
+    if find_spec("confluent_kafka") is None:
+        return "confluent-kafka is not installed (pip install confluent-kafka)"
     if all((cache() / name).is_dir() for name in ("kafka-libs", "spark-jars")):
         return None
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]

@@ -144,6 +144,7 @@ class Consumer:
             raise _concurrent_use()
         try:
             if self._settings.auto_commit:
+                self._check_usable()
                 self._commit_handed_out()
             record = next(self._assignment.hand, None)
             if record is None and self._fill_hand(timeout):
@@ -156,8 +157,6 @@ class Consumer:
         """What is there, at most `max_records`; waits up to `timeout` seconds for the first."""
         checked_count("max_records", max_records)
         with self._alone():
-            if self._settings.auto_commit:
-                self._commit_handed_out()
             records = list(islice(self._assignment.hand, max_records))
             while len(records) < max_records and self._fill_hand(0.0 if records else timeout):
                 records += islice(self._assignment.hand, max_records - len(records))
@@ -168,8 +167,6 @@ class Consumer:
         checked_count("max_rows", max_rows)
         timeout = checked_timeout(timeout)
         with self._alone():
-            if self._settings.auto_commit:
-                self._commit_handed_out()
             self._assignment.put_back()
             batches: list[pa.RecordBatch] = []
             rows = 0
@@ -207,8 +204,7 @@ class Consumer:
     def position(self) -> dict[str, dict[int, int]]:
         """The next offset that each partition hands out."""
         with self._alone():
-            self._assignment.refresh()
-            return self._assignment.positions()
+            return self._current_positions()
 
     def commit(self, offsets: Offsets | None = None) -> None:
         """Commit the positions of everything handed out, or the given offsets, for the group.
@@ -216,8 +212,10 @@ class Consumer:
         OffsetOutOfRangeError outside the log, FencedError when the group moved on.
         """
         with self._alone():
-            wanted = self._assignment.positions() if offsets is None else checked_offsets(offsets)
-            self._commit(wanted, durable=True)
+            if offsets is None:
+                self._commit(self._current_positions(), durable=True)
+            else:
+                self._commit(checked_offsets(offsets), durable=True)
 
     def _commit(self, offsets: Offsets, *, durable: bool) -> None:
         group, membership = self._settings.group, self._membership
@@ -230,11 +228,15 @@ class Consumer:
 
     def _commit_handed_out(self) -> None:
         """For auto_commit: not synced, since nobody is told; the next sync takes it along."""
-        self._check_usable()
-        positions = self._assignment.positions()
-        if positions != self._auto_committed:
+        if self._assignment.positions() != self._auto_committed:
+            positions = self._current_positions()
             self._commit(positions, durable=False)
             self._auto_committed = positions
+
+    def _current_positions(self) -> dict[str, dict[int, int]]:
+        """The positions without partitions that are gone meanwhile."""
+        self._assignment.refresh()
+        return self._assignment.positions()
 
     def committed(self) -> dict[str, dict[int, int]]:
         """What the group committed, for the partitions that are read now."""
@@ -310,6 +312,8 @@ class Consumer:
             raise _concurrent_use()
         try:
             self._check_usable()
+            if self._settings.auto_commit:
+                self._commit_handed_out()
             yield
         finally:
             self._busy.release()
@@ -330,7 +334,7 @@ class Consumer:
         try:
             if commit and self._busy.acquire(blocking=False):
                 try:
-                    self._commit(self._assignment.positions(), durable=True)
+                    self._commit(self._current_positions(), durable=True)
                 finally:
                     self._busy.release()
         finally:

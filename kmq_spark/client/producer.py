@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kmq_spark.client.acknowledger import Acknowledger
-from kmq_spark.client.arguments import checked_count
+from kmq_spark.client.arguments import checked_count, checked_timeout
 from kmq_spark.client.arrow_input import batches_of
 from kmq_spark.client.committer import Committer
 from kmq_spark.client.delivery import Delivery
@@ -30,6 +30,7 @@ from kmq_spark.errors import (
     IllegalStateError,
     InvalidRequestError,
     KmqError,
+    KmqTimeoutError,
     NotFoundError,
 )
 from kmq_storage.format.entries import ProducerEntry
@@ -232,20 +233,27 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> int:
         """Wait until everything sent is durable; the number of records that still are not."""
-        return self._pending.flush(timeout)
+        return self._pending.flush(checked_timeout(timeout))
 
     def __len__(self) -> int:
         """How many records are not durable yet."""
         return len(self._pending)
 
     def close(self, timeout: float | None = None) -> None:
-        """Commit what was sent, at most `timeout` seconds, and end; again is no error."""
-        if self._closed:
-            return
+        """Accept nothing more and return when all is committed; again is no error.
+
+        KmqTimeoutError when that takes longer than `timeout` seconds: committing goes on.
+        """
+        timeout = checked_timeout(timeout)
         self._closed = True
         self._pending.close()
-        if threading.current_thread() not in self._pending.workers:
-            self._worker.join(timeout)
+        if threading.current_thread() in self._pending.workers:
+            return  # a callback must not wait for itself
+        self._worker.join(timeout)
+        if self._worker.is_alive():
+            raise KmqTimeoutError(
+                f"{len(self)} records are not durable after {timeout:g} s", timeout=timeout
+            )
         atexit.unregister(self.close)
 
     def __enter__(self) -> Self:

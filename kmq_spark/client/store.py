@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -296,8 +297,8 @@ class Store:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
+        with ExitStack() as closing:  # one that fails leaves none open
+            closing.callback(self.log.close)
             for handle in list(self._handles):
-                handle.__exit__(kind, error, trace)  # a consumer commits only after no exception
-        finally:
-            self.log.close()
+                # Told of the exception: a consumer commits only after none.
+                closing.callback(handle.__exit__, kind, error, trace)

@@ -6,7 +6,6 @@ winners of one name, a file seen in part, a lock that two hold, a wake-up that n
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from collections.abc import Callable
@@ -195,11 +194,6 @@ class DiskContract:
         for thread in threads:
             thread.join()
         assert counter == [800]
-
-    def test_an_error_of_the_disk_is_an_os_error_with_its_number(self, disk: Disk):
-        with pytest.raises(OSError) as caught:
-            disk.read("missing")
-        assert caught.value.errno in (errno.ENOENT, None)
 
 
 def _start_waiting(words: SharedWords) -> threading.Thread:

@@ -63,9 +63,7 @@ def rows(first: int, count: int, columns: int) -> SizedBatch:
 def make(folder: Path) -> None:
     """Write the store: every kind of entry, two log files, and one staged file."""
     env, disk = environment(), LocalDisk(folder)
-    log = CommitLog(
-        disk, open_identity(disk, env, create=True, log_file_bytes=FILE_BYTES), env
-    )
+    log = CommitLog(disk, open_identity(disk, env, create=True, log_file_bytes=FILE_BYTES), env)
     _commit(log, TopicEntry(ORDERS, "orders", 2, {"capacity": 1000}))
     _commit(log, TopicEntry(AUDIT, "audit", 1, {}))
     _commit(log, TopicEntry(GONE, "gone", 1, {}))
@@ -87,7 +85,11 @@ def _commit(log: CommitLog, *entries: Entry) -> None:
 
 
 def _records(
-    log: CommitLog, topic: bytes, partition: int, batch: SizedBatch, *also: Entry,
+    log: CommitLog,
+    topic: bytes,
+    partition: int,
+    batch: SizedBatch,
+    *also: Entry,
     staged: bool = False,
 ) -> None:
     stager = Stager(

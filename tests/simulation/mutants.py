@@ -65,11 +65,12 @@ def publishes_the_mark_one_too_far(patch: pytest.MonkeyPatch) -> None:
 def syncs_again_after_a_failure(patch: pytest.MonkeyPatch) -> None:
     """The second fdatasync says that all is well, and is believed."""
 
-    def write_again(journal: Journal, hint: Hint, synced: int) -> None:
+    def write_again(journal: Journal, hint: Hint, synced: int) -> int:
         last = hint.written or 0
         journal.sync(synced + 1, last)
         hint.publish_synced(last)
         hint.note_sync_failed(False)
+        return last
 
     for module in (commit_log, group_sync, recovery):
         patch.setattr(module, "write_again", write_again)
@@ -122,8 +123,8 @@ def reads_back_nothing(patch: pytest.MonkeyPatch) -> None:
     """After a failed sync the frames are not written again, but forgotten."""
     original = rewriting._read_unsynced
 
-    def read(journal: Journal, hint: Hint, synced: int) -> Any:
-        return original(journal, hint, synced)[0], []
+    def read(journal: Journal, synced: int) -> Any:
+        return original(journal, synced)[0], []
 
     patch.setattr(rewriting, "_read_unsynced", read)
 

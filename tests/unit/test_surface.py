@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import kmq_spark
 import kmq_spark.errors
 import kmq_storage
+from kmq_spark import aio
 from kmq_spark.cli.table import COMMANDS
 
 ERRORS = {
@@ -120,6 +122,16 @@ def test_names_of_kmq_spark():
 def test_every_name_of_kmq_spark_is_there():
     pytest.importorskip("pyspark")
     assert [name for name in kmq_spark.__all__ if getattr(kmq_spark, name, None) is None] == []
+
+
+def test_names_of_the_asyncio_twins():
+    public = {
+        name
+        for name, value in vars(aio).items()
+        if isinstance(value, type | FunctionType) and value.__module__ == aio.__name__
+        if not name.startswith("_")
+    }
+    assert public == {"Consumer", "Opening", "Producer", "Store", "open"}
 
 
 def test_kmq_storage_offers_modules_only():

@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass
 
 from kmq_storage import limits
-from kmq_storage.errors import CorruptionError, FormatVersionError, InvalidRequestError
+from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.checksum import checksum
 
 
@@ -40,7 +40,9 @@ def decode_identity(raw: bytes, url: str) -> Identity:
         body = json.loads(raw)
         version = body["format"]
     except (ValueError, TypeError, KeyError) as error:
-        raise InvalidRequestError(f"kmq.json in {url} is not of a kmq store", url=url) from error
+        raise CorruptionError(
+            f"kmq.json in {url} is damaged, or not of a kmq store", file=url
+        ) from error
     if not isinstance(version, int) or version > limits.FORMAT_VERSION:
         raise FormatVersionError(
             f"store {url} has format {version}; this kmq reads up to {limits.FORMAT_VERSION}: "

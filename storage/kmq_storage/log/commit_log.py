@@ -213,7 +213,7 @@ class CommitLog:
             )
 
     def _is_passing(self, replica: Replica) -> bool:
-        """Whether what looks like damage is a failed sync whose frames are about to be rewritten."""
+        """Whether what looks like damage is a failed sync that is about to be repaired."""
         state, synced = replica.state, self._hint.synced or 0
         found = [*state.damage[-1:], *filter(None, [state.broken])]
         return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()

@@ -87,7 +87,7 @@ class Journal:
         self._open_files: dict[int, LogFile] = {}
         self._contents: dict[int, pa.Buffer] = {}
         self._first_lsns: list[int] = []
-        self._rolls: int | None = None
+        self._rolls: int | None = -1
 
     @property
     def file_bytes(self) -> int:
@@ -166,11 +166,15 @@ class Journal:
 
     def _file_of(self, lsn: int) -> int | None:
         """The file that the frame with this LSN stands in, or will."""
-        rolls = self._hint.rolls
-        if rolls is None or rolls != self._rolls:
+        if self._hint.rolls != self._rolls:
             self.look_again()
         index = bisect_right(self._first_lsns, lsn) - 1
         return self._first_lsns[index] if index >= 0 else None
+
+    @property
+    def blind(self) -> bool:
+        """Whether no hint page tells of new log files."""
+        return self._hint.rolls is None
 
     def look_again(self) -> None:
         """Forget files that were replaced, and list those that are there now."""

@@ -24,11 +24,14 @@ def recover(journal: Journal, hint: Hint) -> None:
     """
     journal.look_again()
     end, durable, staged = _find_end(journal)
-    known = max(durable, hint.synced or 0)
-    mark = max(known, hint.mark)
-    if end.lsn >= mark:
+    durable_beyond, last_beyond = _look_beyond(journal, end)
+    known = max(durable, durable_beyond, hint.synced or 0)
+    last = max(known, hint.mark)
+    if end.lsn >= last:
         journal.cut(end)
-    last = max(end.lsn, mark)
+        last = end.lsn
+    else:  # damage: what stands behind it counts, too
+        last = max(last, last_beyond)
     if _try_sync(journal, hint, staged, last):
         hint.rebuild(last)
     elif end.lsn < known:
@@ -60,27 +63,36 @@ def _find_end(journal: Journal) -> tuple[Cursor, int, set[str]]:
         while unproven and unproven[0][1].header.lsn <= durable:
             unproven.popleft()
         cursor = frame.end
-    durable = max(durable, _durable_beyond(journal, cursor))
     staged: set[str] = set()
     for before, frame in unproven:
-        try:
-            journal.verify_batches(frame)
-        except InvalidFrameError:
+        if not _is_whole(journal, frame):
             return before, durable, staged
         staged |= frame.staged_files()
     return cursor, durable, staged
 
 
-def _durable_beyond(journal: Journal, end: Cursor) -> int:
-    """What frames behind a bad place knew to be durable: writeback may keep n+2 and lose n+1."""
-    durable, cursor = 0, end
+def _look_beyond(journal: Journal, end: Cursor) -> tuple[int, int]:
+    """Behind a bad place: the highest LSN known there to be durable, and the last whole frame.
+
+    Writeback may keep frame n+2 and lose n+1.
+    """
+    durable, last, cursor = 0, 0, end
     while (found := journal.try_resync(cursor)) is not None:
         frame: StoredFrame | None = found[1]
         while frame is not None:
             durable = max(durable, frame.header.durable_lsn)
+            last = frame.header.lsn if _is_whole(journal, frame) else last
             cursor = frame.end
             frame = _try_next(journal, cursor)
-    return durable
+    return durable, last
+
+
+def _is_whole(journal: Journal, frame: StoredFrame) -> bool:
+    try:
+        journal.verify_batches(frame)
+    except InvalidFrameError:
+        return False
+    return True
 
 
 def _try_next(journal: Journal, cursor: Cursor) -> StoredFrame | None:

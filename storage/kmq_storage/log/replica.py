@@ -45,7 +45,7 @@ class Replica:
             frame, reason = self._try_next(whole=not acknowledged)
             if frame is not None:
                 self._apply(frame)
-            elif acknowledged and not looked_again:
+            elif not looked_again and (acknowledged or self.journal.blind):
                 looked_again = True  # before calling it damage: the hint of a new file may be lost
                 self.journal.look_again()
             elif not (acknowledged and self._pass_over(reason)):

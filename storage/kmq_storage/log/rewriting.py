@@ -17,7 +17,7 @@ def write_again(journal: Journal, hint: Hint, synced: int) -> int:
     Only under the append lock. The log ends before the first frame that can't be read back
     whole; whoever wrote it, or one after it, is told by `Hint.losses`.
     """
-    cursor, frames = _read_unsynced(journal, hint, synced)
+    cursor, frames = _read_unsynced(journal, synced)
     end = cursor.lsn + len(frames)
     lost = hint.written is None or end < hint.written
     if lost:  # before, for the next writer should this one die here; and after, for everybody
@@ -32,7 +32,7 @@ def write_again(journal: Journal, hint: Hint, synced: int) -> int:
     return end
 
 
-def _read_unsynced(journal: Journal, hint: Hint, synced: int) -> tuple[Cursor, list[bytes]]:
+def _read_unsynced(journal: Journal, synced: int) -> tuple[Cursor, list[bytes]]:
     """The place after the last synced frame, and the whole frames behind it."""
     cursor = journal.start_of(synced + 1)
     frames: list[bytes] = []
@@ -41,8 +41,7 @@ def _read_unsynced(journal: Journal, hint: Hint, synced: int) -> tuple[Cursor, l
             cursor = frame.end
         start = cursor
         while (frame := journal.next_frame(cursor)) is not None:
-            if hint.staged_unsynced > synced:
-                _stage_again(journal, frame)
+            _stage_again(journal, frame)
             journal.verify_batches(frame)
             frames.append(journal.raw(frame).to_pybytes())
             cursor = frame.end

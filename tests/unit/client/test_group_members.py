@@ -200,3 +200,50 @@ def test_deleting_a_topic_between_poll_and_commit_is_an_error_that_names_it(shop
         shop.delete_topic("t")
         with pytest.raises(kmq.NotFoundError, match=r"Topic\[t\]"):
             consumer.commit({"t": {0: 5}})
+
+
+def test_auto_commit_commits_before_another_subscription_forgets_the_position(shop: kmq.Store):
+    shop.create_topic("other")
+    with shop.consumer("g", topics=["t"], auto_commit=True) as consumer:
+        consumer.consume(4)
+        consumer.subscribe(["other"])
+        assert _committed(shop) == 4
+        consumer.subscribe(["other", "t"])
+        assert consumer.position() == {"other": {0: 0}, "t": {0: 4}}
+
+
+@pytest.mark.parametrize("auto_commit", [False, True])
+def test_a_topic_that_is_gone_is_left_out_of_a_commit(shop: kmq.Store, auto_commit: bool):
+    shop.create_topic("gone")
+    consumer = shop.consumer("g", topics=["t", "gone"], auto_commit=auto_commit)
+    assert len(consumer.consume(3)) == 3
+    shop.delete_topic("gone")
+    consumer.commit()
+    assert shop.describe_group("g").committed == {"t": {0: 3}}
+    assert len(consumer.consume(2)) == 2
+    shop.delete_topic("t")
+    consumer.close()
+    assert shop.describe_group("g").committed == {}
+
+
+def test_a_store_closes_all_its_handles_even_when_one_fails(store_url: str):
+    from kmq_storage.format.entries import GroupEntry
+    from kmq_storage.log.binding import Unit
+
+    store = kmq.open(store_url)
+    store.create_topic("t")
+    producer = store.producer(linger=30.0)
+    sent = producer.send("t", b"v")
+    sent.result(10)
+    members = [store.consumer(name, topics=["t"], auto_commit=True) for name in ("a", "b", "c")]
+    for member in members:
+        member.poll()
+    store.log.commit([Unit((GroupEntry("b", 2, "newer", "elsewhere", {}),))])
+    waiting = producer.send("t", b"w")
+    with pytest.raises(kmq.FencedError):
+        store.close()
+    assert waiting.result(0).offset == 1
+    with kmq.open(store_url) as again:
+        for name in ("a", "b", "c"):
+            again.consumer(name, topics=["t"]).close()
+        assert again.describe_group("a").committed == {"t": {0: 1}}

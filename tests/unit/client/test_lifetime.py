@@ -136,7 +136,7 @@ def test_close_may_be_called_from_any_thread_while_others_send(store: kmq.Store)
     assert len(records(store, "t")) == len(sent)
 
 
-def test_flush_waits_until_all_is_durable_or_says_how_many_are_not(store: kmq.Store):
+def test_flush_and_close_wait_until_all_is_durable_or_say_how_many_are_not(store: kmq.Store):
     store.create_topic("t")
     go_on = threading.Event()
 
@@ -150,6 +150,8 @@ def test_flush_waits_until_all_is_durable_or_says_how_many_are_not(store: kmq.St
         assert len(producer) == 5
         assert producer.flush(0) == 5
         assert producer.flush(timeout=0.05) == 5
+        with pytest.raises(kmq.KmqTimeoutError, match="5 records"):
+            producer.close(timeout=0.05)
         go_on.set()
         assert producer.flush() == 0
         assert len(producer) == 0

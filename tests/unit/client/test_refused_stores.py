@@ -60,10 +60,10 @@ def test_a_newer_format_is_a_format_version_error_that_names_both_versions(store
 
 
 @pytest.mark.parametrize("foreign", [b"", b"{", b"null", b"[]", b"\x00" * 100, b"{}"], ids=repr)
-def test_a_folder_with_a_foreign_kmq_json_is_no_store(stored: Path, foreign: bytes):
+def test_an_identity_that_cannot_be_read_is_corruption(stored: Path, foreign: bytes):
     (stored / "kmq.json").write_bytes(foreign)
     before = _contents(stored)
-    with pytest.raises(kmq.InvalidRequestError, match=r"kmq\.json"):
+    with pytest.raises(kmq.CorruptionError, match=r"kmq\.json"):
         kmq.open(stored)
     assert _contents(stored) == before
 

@@ -1,0 +1,233 @@
+"""The asyncio twins of store, producer and consumer: the same names, to be awaited.
+
+Each handle has one thread of its own, so that its calls keep their order and the event loop
+never waits for a disk. A wait that is cancelled loses nothing: what it had taken is put back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import pyarrow as pa
+
+from kmq_spark.client import consumer, producer, store
+from kmq_spark.client.arguments import checked_timeout
+from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.record import Record
+from kmq_spark.errors import ClosedError
+
+T = TypeVar("T")
+H = TypeVar("H", bound="_Handle")
+
+#: A thread that waits looks this often whether its task was cancelled (seconds).
+_SLICE = 0.2
+_PLACE = ("topic", "partition", "offset")
+
+
+class _Handle:
+    """A handle whose calls run one after another in a thread of its own."""
+
+    def __init__(self, handle: store.Store | producer.Producer | consumer.Consumer) -> None:
+        self._handle = handle
+        self._thread = ThreadPoolExecutor(1, "kmq-aio")
+
+    async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        return await asyncio.wrap_future(self._submit(call, *arguments, **options))
+
+    def _submit(self, call: Callable[..., T], *arguments: Any, **options: Any) -> Future[T]:
+        try:
+            return self._thread.submit(call, *arguments, **options)
+        except RuntimeError:
+            raise ClosedError("the handle is closed") from None
+
+    async def close(self) -> None:
+        """Close it, as the twin does; again is no error."""
+        await self.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # From another thread: a call that waits in ours is ended by it.
+        await asyncio.to_thread(self._handle.__exit__, kind, error, trace)
+        self._thread.shutdown(wait=False)
+
+
+class Opening(Generic[H]):
+    """A handle on its way: await it, or enter it with `async with`."""
+
+    def __init__(self, opened: Callable[[], Awaitable[H]]) -> None:
+        self._open = opened
+        self._opened: H | None = None
+
+    def __await__(self) -> Generator[Any, None, H]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> H:
+        self._opened = await self._open()
+        return self._opened
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, trace)
+
+
+def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa: A001 - its name
+    """The twin of `kmq_spark.open`."""
+
+    async def opened() -> Store:
+        return Store(await asyncio.to_thread(partial(store.open_store, url, **options)))
+
+    return Opening(opened)
+
+
+class Store(_Handle):
+    """The twin of `kmq_spark.Store`: every other method of it is here too, to be awaited."""
+
+    def __init__(self, handle: store.Store) -> None:
+        super().__init__(handle)
+        self._store = handle
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return partial(self._run, found) if callable(found) else found
+
+    def producer(self, **options: Any) -> Opening[Producer]:
+        """The twin of `kmq_spark.Store.producer`."""
+
+        async def opened() -> Producer:
+            return Producer(await self._run(self._store.producer, **options))
+
+        return Opening(opened)
+
+    def consumer(self, group: str | None = None, **options: Any) -> Opening[Consumer]:
+        """The twin of `kmq_spark.Store.consumer`."""
+
+        async def opened() -> Consumer:
+            return Consumer(await self._run(self._store.consumer, group, **options))
+
+        return Opening(opened)
+
+
+class Producer(_Handle):
+    """The twin of `kmq_spark.Producer`: an awaited send gives the metadata."""
+
+    def __init__(self, handle: producer.Producer) -> None:
+        super().__init__(handle)
+        self._producer = handle
+
+    async def send(self, *arguments: Any, **options: Any) -> RecordMetadata:
+        """Send a record; return its place when it is acknowledged."""
+        return await self._acknowledged(self._producer.send, *arguments, **options)
+
+    async def send_batch(self, *arguments: Any, **options: Any) -> list[RecordMetadata]:
+        """Send records as one unit; return their places when they are acknowledged."""
+        return await self._acknowledged(self._producer.send_batch, *arguments, **options)
+
+    async def send_arrow(self, *arguments: Any, **options: Any) -> BatchMetadata:
+        """Send Arrow data as one unit; return where it is when it is acknowledged."""
+        return await self._acknowledged(self._producer.send_arrow, *arguments, **options)
+
+    async def send_to_queue(self, *arguments: Any, **options: Any) -> RecordMetadata:
+        """Send a record to one queue; return its place when it is acknowledged."""
+        return await self._acknowledged(self._producer.send_to_queue, *arguments, **options)
+
+    async def _acknowledged(
+        self, send: Callable[..., Future[T]], *arguments: Any, **options: Any
+    ) -> T:
+        return await asyncio.wrap_future(await self._run(send, *arguments, **options))
+
+    async def flush(self, timeout: float | None = None) -> int:
+        """Wait until everything sent is durable; the number of records that still are not."""
+        return await asyncio.to_thread(self._producer.flush, timeout)
+
+    def __len__(self) -> int:
+        """How many records are not durable yet."""
+        return len(self._producer)
+
+
+class Consumer(_Handle):
+    """The twin of `kmq_spark.Consumer`: every other method of it is here too, to be awaited."""
+
+    def __init__(self, handle: consumer.Consumer) -> None:
+        super().__init__(handle)
+        self._consumer = handle
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._run, getattr(self._consumer, name))
+
+    async def poll(self, timeout: float | None = 0.0) -> Record | None:
+        """The next record, or None when there is none within `timeout` seconds."""
+        return await self._wait(timeout, self._consumer.poll)
+
+    async def consume(self, max_records: int = 500, timeout: float | None = 1.0) -> list[Record]:
+        """What is there, at most `max_records`; waits up to `timeout` seconds for the first."""
+        return await self._wait(timeout, partial(self._consumer.consume, max_records))
+
+    async def consume_arrow(
+        self, max_rows: int = 65_536, timeout: float | None = 1.0
+    ) -> pa.Table | None:
+        """The same as one table, or None when nothing came."""
+        return await self._wait(timeout, partial(self._consumer.consume_arrow, max_rows))
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Records as they come, until the consumer is closed."""
+        while True:
+            try:
+                record = await self.poll(timeout=None)
+            except ClosedError:
+                return
+            if record is not None:
+                yield record
+
+    async def _wait(self, timeout: float | None, take: Callable[..., T]) -> T:
+        """Take in slices of the time, so that a cancelled wait soon frees the thread."""
+        limit = checked_timeout(timeout)
+        now = asyncio.get_running_loop().time
+        deadline = None if limit is None else now() + limit
+        while True:
+            left = _SLICE if deadline is None else min(_SLICE, max(0.0, deadline - now()))
+            found = await self._take(partial(take, timeout=left))
+            nothing = found is None or (isinstance(found, list) and not found)
+            if not nothing or (deadline is not None and now() >= deadline):
+                return found
+
+    async def _take(self, take: Callable[[], T]) -> T:
+        taking = self._submit(take)
+        try:
+            return await asyncio.wrap_future(taking)
+        except asyncio.CancelledError:
+            if not taking.cancel():
+                self._submit(self._put_back, taking)
+            raise
+
+    def _put_back(self, taken: Future[Any]) -> None:
+        """Seek to the first of what a cancelled call had taken."""
+        found = taken.result()
+        places: Iterable[tuple[Any, ...]]
+        if isinstance(found, pa.Table):
+            places = zip(*(found[name].to_pylist() for name in _PLACE), strict=True)
+        else:
+            records = [found] if isinstance(found, Record) else found or []
+            places = ((each.topic, each.partition, each.offset) for each in records)
+        first: dict[tuple[str, int], int] = {}
+        for topic, partition, offset in places:
+            first.setdefault((topic, partition), offset)
+        for (topic, partition), offset in first.items():
+            self._consumer.seek(topic, partition, offset)

@@ -1,0 +1,71 @@
+"""A local disk that fails on demand, and says what was asked of it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from kmq_storage.objects.disk import Bytes, LogFile
+from kmq_storage.objects.local import LocalDisk
+
+
+class FailingDisk(LocalDisk):
+    """Calls in `failing` raise the OSError of that number; `calls` has the names of all."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.failing: dict[str, int] = {}
+        self.calls: list[str] = []
+        #: Called when a sync fails, before the error is raised: what the kernel may do then.
+        self.after_failed_sync: Callable[[], None] = lambda: None
+
+    def check(self, call: str) -> None:
+        """Note the call, and fail if it should."""
+        self.calls.append(call)
+        if call in self.failing:
+            if call == "sync":
+                self.after_failed_sync()
+            raise OSError(self.failing[call], errno.errorcode[self.failing[call]])
+
+    def open_log(self, path: str, size: int, *, create: bool) -> LogFile:  # type: ignore[override]
+        if create:
+            self.check("create")
+        return _FailingLogFile(self, super().open_log(path, size, create=create))
+
+    def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
+        self.check("replace")
+        super().replace_log(path, size, buffers)
+
+    def stage(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> None:
+        self.check("stage synced" if sync else "stage")
+        super().stage(path, buffers, sync=sync)
+
+    def sync_staged(self, paths: Iterable[str]) -> None:
+        self.check("sync staged")
+        super().sync_staged(paths)
+
+
+class _FailingLogFile:
+    def __init__(self, disk: FailingDisk, file: LogFile) -> None:
+        self._disk = disk
+        self._file = file
+
+    def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
+        if "write" in self._disk.failing:  # a full disk takes a part first
+            whole = b"".join(bytes(memoryview(buffer)) for buffer in buffers)
+            self._file.write_at(position, [whole[: length // 2]], length // 2)
+        self._disk.check("write")
+        self._file.write_at(position, buffers, length)
+
+    def clear_from(self, position: int) -> None:
+        self._file.clear_from(position)
+
+    def sync(self) -> None:
+        self._disk.check("sync")
+        self._file.sync()
+
+    def contents(self) -> pa.Buffer:
+        return self._file.contents()

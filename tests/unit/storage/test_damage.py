@@ -1,0 +1,201 @@
+"""Damage to what was acknowledged is found, named and confined; neighbours stay readable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kmq_storage.errors import CorruptionError, KmqError, NotFoundError
+from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.log.journal import StoredFrame
+from tests.support.storage import make_topic, open_folder, send, values_of
+
+LOG = "log/00000000000000000001.log"
+
+
+def _store(folder: Path) -> list[StoredFrame]:
+    """Commits: 1 topic, then per partition 0, 1 in turn; the third of partition 0 is staged."""
+    log = open_folder(folder)
+    make_topic(log)
+    for number in range(3):
+        send(log, b"a%d" % number, b"b%d" % number, partition=0, staged=number == 2)
+        send(log, b"c%d" % number, partition=1)
+    return list(log._frames(1, 7))
+
+
+def _change(
+    path: Path, position: int, change: Callable[[int], int] = lambda byte: byte ^ 4
+) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] = change(content[position])
+    path.write_bytes(bytes(content))
+
+
+def _records(frame: StoredFrame) -> RecordsEntry:
+    (entry,) = frame.entries()
+    assert isinstance(entry, RecordsEntry)
+    return entry
+
+
+def test_a_damaged_batch_names_its_place_and_leaves_the_others_readable(tmp_path: Path):
+    frames = _store(tmp_path)
+    entry = _records(frames[3])  # partition 0, offsets 2 and 3
+    for at in range(0, entry.length, 7):
+        position = frames[3].position + entry.position + at
+        _change(tmp_path / LOG, position)
+        log = open_folder(tmp_path)
+        with pytest.raises(CorruptionError) as caught:
+            values_of(log)
+        assert {k: caught.value.context[k] for k in ("file", "topic", "partition")} == {
+            "file": LOG,
+            "topic": "t",
+            "partition": 0,
+        }
+        assert (caught.value.context["start"], caught.value.context["end"]) == (2, 4)
+        assert values_of(log, 1) == [b"c0", b"c1", b"c2"]
+        _change(tmp_path / LOG, position)
+    assert len(values_of(open_folder(tmp_path))) == 6
+
+
+def _sampled(frame: StoredFrame) -> range:
+    return range(frame.position, frame.position + 128 + frame.header.directory_length, 5)
+
+
+@pytest.mark.parametrize("drop_hint", [False, True])
+def test_a_damaged_header_or_directory_is_a_hole_with_known_offsets(
+    tmp_path: Path, drop_hint: bool
+):
+    frames = _store(tmp_path)
+    for position in _sampled(frames[3]):
+        _change(tmp_path / LOG, position)
+        if drop_hint:
+            (tmp_path / "log" / "hint").unlink()
+        log = open_folder(tmp_path)
+        topic = log.refresh().topic("t")
+        assert values_of(log, 1) == [b"c0", b"c1", b"c2"]
+        assert [chunk.base_offset for chunk in topic.chunks(0, 0, 2)] == [0]
+        assert [chunk.base_offset for chunk in topic.chunks(0, 4, 6)] == [4]
+        with pytest.raises(CorruptionError, match="t-0: offsets 2 to 3 can't be read") as caught:
+            topic.chunks(0, 0, 6)
+        assert caught.value.context["file"] == LOG
+        _change(tmp_path / LOG, position)
+        log.close()
+    assert len(values_of(open_folder(tmp_path))) == 6
+
+
+def test_after_the_last_record_of_a_partition_a_damaged_commit_leaves_its_end_in_doubt(
+    tmp_path: Path,
+):
+    frames = _store(tmp_path)
+    _change(tmp_path / LOG, frames[5].position + 10)  # the last one of partition 0
+    log = open_folder(tmp_path)
+    state = log.refresh()
+    state.check_end("t", 1)
+    with pytest.raises(CorruptionError, match="t-0: what follows offset 4 can't be read"):
+        state.check_end("t", 0)
+    with pytest.raises(CorruptionError):  # offset 4 was given out before
+        send(log, b"x", partition=0)
+    send(log, b"c3", partition=1)
+    assert values_of(log, 1) == [b"c0", b"c1", b"c2", b"c3"]
+
+
+def test_a_commit_that_is_missing_in_the_middle_is_damage(tmp_path: Path):
+    frames = _store(tmp_path)
+    content = bytearray((tmp_path / LOG).read_bytes())
+    begin, end = frames[3].position, frames[3].position + frames[3].header.length
+    content[begin:end] = bytes(end - begin)
+    (tmp_path / LOG).write_bytes(bytes(content))
+    log = open_folder(tmp_path)
+    with pytest.raises(CorruptionError, match="frames are missing"):
+        values_of(log)
+    assert values_of(log, 1) == [b"c0", b"c1", b"c2"]
+
+
+def test_a_damaged_last_commit_stops_readers_at_its_place_and_writers_at_all(tmp_path: Path):
+    frames = _store(tmp_path)
+    for position in _sampled(frames[6]):
+        _change(tmp_path / LOG, position)
+        log = open_folder(tmp_path)
+        assert values_of(log, 1) == [b"c0", b"c1"]
+        for partition in (0, 1):
+            with pytest.raises(CorruptionError, match="commits 7 to 7 in log/"):
+                log.refresh().check_end("t", partition)
+        with pytest.raises(CorruptionError, match="nothing is written behind it"):
+            send(log, b"x")
+        _change(tmp_path / LOG, position)
+
+
+def test_a_topic_whose_making_is_damaged_is_not_said_to_be_missing(tmp_path: Path):
+    frames = _store(tmp_path)
+    _change(tmp_path / LOG, frames[0].position + 130)
+    state = open_folder(tmp_path).refresh()
+    with pytest.raises(CorruptionError, match="may have made it"):
+        state.topic("t")
+
+
+def test_a_missing_first_log_file_is_damage(tmp_path: Path):
+    _store(tmp_path)
+    (tmp_path / LOG).unlink()
+    log = open_folder(tmp_path)
+    assert log.refresh().broken is not None
+    with pytest.raises(CorruptionError):
+        send(log, b"x")
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "empty"])
+def test_a_damaged_staged_file_is_named_and_the_rest_stays_readable(tmp_path: Path, harm: str):
+    frames = _store(tmp_path)
+    entry = _records(frames[5])
+    (file,) = (tmp_path / "staged").iterdir()
+    if harm == "flip":
+        _change(file, entry.position + entry.length // 2)
+    elif harm == "remove":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[: entry.position + 10] if harm == "cut" else b"")
+    log = open_folder(tmp_path)
+    with pytest.raises(CorruptionError) as caught:
+        values_of(log)
+    context = caught.value.context
+    assert context["file"] == f"staged/{file.name}"
+    assert (context["topic"], context["partition"]) == ("t", 0)
+    assert (context["start"], context["end"]) == (4, 6)
+    assert values_of(log, 1) == [b"c0", b"c1", b"c2"]
+
+
+def test_no_flip_of_any_byte_of_the_log_gives_wrong_data_or_a_crash(tmp_path: Path):
+    frames = _store(tmp_path)
+    end = frames[-1].position + frames[-1].header.length
+    right = {0: [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"], 1: [b"c0", b"c1", b"c2"]}
+    for position in range(0, end, 11):
+        _change(tmp_path / LOG, position)
+        log = open_folder(tmp_path)
+        for partition, expected in right.items():
+            try:
+                found = values_of(log, partition)
+                log.refresh().check_end("t", partition)
+                assert found == expected, position
+            except CorruptionError:
+                pass
+        _change(tmp_path / LOG, position)
+
+
+@pytest.mark.parametrize("position", range(0, 100, 9))
+def test_a_flip_in_kmq_json_opens_no_other_store(tmp_path: Path, position: int):
+    _store(tmp_path)
+    _change(tmp_path / "kmq.json", position, lambda byte: byte ^ 1)
+    with pytest.raises(KmqError) as caught:
+        values_of(open_folder(tmp_path))
+    assert isinstance(caught.value, CorruptionError)
+
+
+def test_a_reader_sees_a_file_that_was_replaced_after_a_failed_sync(tmp_path: Path):
+    _store(tmp_path)
+    log = open_folder(tmp_path)
+    assert len(values_of(log)) == 6
+    with pytest.raises(NotFoundError):
+        log.refresh().topic("other")
+    assert isinstance(log.disk.map(LOG), pa.Buffer)

@@ -1,0 +1,244 @@
+"""A disk that fails: nothing unacknowledged is claimed, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kmq_storage.errors import CommitOutcomeUnknownError, InvalidRequestError, UnavailableError
+from kmq_storage.format.entries import ProducerEntry
+from kmq_storage.log.binding import DuplicateCommitError, Unit
+from kmq_storage.log.commit_log import CommitLog
+from tests.support.failing_disk import FailingDisk
+from tests.support.storage import (
+    FILE_BYTES,
+    make_topic,
+    open_folder,
+    open_log,
+    send,
+    unit_of,
+    values_of,
+)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> FailingDisk:
+    return FailingDisk(tmp_path / "store")
+
+
+@pytest.fixture
+def log(disk: FailingDisk) -> CommitLog:
+    log = open_log(disk)
+    make_topic(log)
+    send(log, b"first")
+    return log
+
+
+def _others(disk: FailingDisk) -> list[bytes]:
+    return values_of(open_folder(disk.root))
+
+
+def test_a_failed_sync_is_not_tried_again_but_written_into_a_fresh_file(
+    log: CommitLog, disk: FailingDisk
+):
+    commit = log.append([unit_of(disk, [b"second"])])
+    disk.failing["sync"] = errno.EIO
+    disk.calls.clear()
+    log.sync(commit.lsn)
+    assert disk.calls.count("sync") == 1
+    assert disk.calls.count("replace") == 1
+    assert disk.list("log") == [f"{1:020d}.log", f"{3:020d}.log", "hint"]
+    del disk.failing["sync"]
+    send(log, b"third")
+    assert values_of(log) == _others(disk) == [b"first", b"second", b"third"]
+
+
+def test_a_handle_that_had_the_old_file_open_goes_on_in_the_fresh_one(
+    log: CommitLog, disk: FailingDisk
+):
+    other = open_folder(disk.root)
+    commit = log.append([unit_of(disk, [b"second"])])
+    assert other.written_state().lsn == commit.lsn
+    disk.failing["sync"] = errno.EIO
+    log.sync(commit.lsn)
+    del disk.failing["sync"]
+    send(other, b"third")
+    send(log, b"fourth")
+    assert values_of(other) == values_of(log) == [b"first", b"second", b"third", b"fourth"]
+
+
+def test_frames_that_the_kernel_dropped_are_reported_lost_and_their_numbers_used_again(
+    log: CommitLog, disk: FailingDisk
+):
+    end = log._writer.cursor.position
+    commit = log.append([unit_of(disk, [b"second"])])
+
+    def drop() -> None:
+        with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
+            file.seek(end)
+            file.write(bytes(4096))
+
+    disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop
+    with pytest.raises(UnavailableError, match=f"lost commit {commit.lsn}") as caught:
+        log.sync(commit.lsn)
+    assert not isinstance(caught.value, CommitOutcomeUnknownError)
+    disk.failing.clear()
+    assert send(log, b"again").lsn == commit.lsn
+    assert values_of(log) == _others(disk) == [b"first", b"again"]
+
+
+def test_a_lost_commit_is_lost_for_its_writer_though_its_number_is_durable_by_now(
+    log: CommitLog, disk: FailingDisk
+):
+    end = log._writer.cursor.position
+    commit = log.append([unit_of(disk, [b"second"])])
+    other = open_folder(disk.root)
+    with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
+        file.seek(end)
+        file.write(bytes(4096))
+    other._hint.note_sync_failed(True)  # another process met the failure, and repairs it
+    assert send(other, b"instead").lsn == commit.lsn
+    with pytest.raises(UnavailableError, match=f"lost commit {commit.lsn}"):
+        log.sync(commit.lsn)
+    assert values_of(log) == [b"first", b"instead"]
+
+
+def test_when_writing_again_fails_too_the_outcome_is_unknown_and_a_retry_lands_once(
+    log: CommitLog, disk: FailingDisk
+):
+    unit = unit_of(disk, [b"second"], also=(ProducerEntry("p", 1, 0),))
+    commit = log.append([unit])
+    disk.failing = {"sync": errno.EIO, "replace": errno.ENOSPC}
+    for _ in range(2):
+        with pytest.raises(CommitOutcomeUnknownError, match="are not on disk"):
+            log.sync(commit.lsn)
+    assert disk.calls.count("sync") == disk.calls[: disk.calls.index("replace")].count("sync")
+    disk.failing.clear()
+    with pytest.raises(DuplicateCommitError):
+        log.append([unit])
+    log.sync(commit.lsn)
+    assert disk.calls.count("replace") >= 3  # never by another sync of the same file
+    assert values_of(log) == _others(disk) == [b"first", b"second"]
+
+
+def test_more_unsynced_frames_than_a_file_holds_are_written_again_into_several(
+    disk: FailingDisk,
+):
+    log = open_log(disk, durable=False)
+    make_topic(log)
+    values = [bytes([65 + n]) * 20_000 for n in range(10)]
+    for value in values:
+        last = log.append([unit_of(disk, [value])])
+    disk.failing["sync"] = errno.EIO
+    log.sync(last.lsn)
+    del disk.failing["sync"]
+    assert send(log, b"more").lsn == last.lsn + 1
+    assert values_of(log) == _others(disk) == [*values, b"more"]
+
+
+@pytest.mark.parametrize("call", ["write", "create"])
+def test_a_full_disk_refuses_the_commit_and_goes_on_when_there_is_space(
+    log: CommitLog, disk: FailingDisk, call: str
+):
+    big = b"x" * (FILE_BYTES - 1_000)  # needs a file of its own
+    disk.failing[call] = errno.ENOSPC
+    for _ in range(3):
+        with pytest.raises(UnavailableError, match="is full; nothing of this commit is stored"):
+            send(log, big)
+    assert values_of(log) == [b"first"]
+    disk.failing.clear()
+    send(log, big)
+    assert values_of(log) == _others(disk) == [b"first", big]
+
+
+def test_a_full_disk_while_staging_leaves_no_file(log: CommitLog, disk: FailingDisk):
+    disk.failing["stage synced"] = errno.ENOSPC
+    with pytest.raises(UnavailableError, match="is full"):
+        send(log, b"x", staged=True)
+    assert disk.list("staged") == []
+
+
+def test_a_commit_larger_than_a_log_file_is_refused_before_anything_is_written(
+    log: CommitLog, disk: FailingDisk
+):
+    with pytest.raises(InvalidRequestError, match="doesn't fit into a log file"):
+        send(log, b"x" * FILE_BYTES)
+    send(log, b"second")
+    assert _others(disk) == [b"first", b"second"]
+
+
+def test_staged_files_of_os_durability_come_to_disk_before_the_frame_counts_as_durable(
+    disk: FailingDisk,
+):
+    log = open_log(disk, durable=False)
+    make_topic(log)
+    send(log, b"big", staged=True)
+    assert "sync staged" not in disk.calls
+    synced = log._hint.synced or 0
+    disk.failing["sync staged"] = errno.EIO
+    disk.calls.clear()
+    reader = open_log(disk)
+    assert values_of(reader) == [b"big"]  # written again, in fresh blocks
+    assert disk.calls[:2] == ["sync staged", "replace"]
+    assert (log._hint.synced or 0) > synced
+
+
+def test_a_power_cut_after_an_unsynced_staged_commit_is_a_torn_tail(disk: FailingDisk):
+    log = open_log(disk, durable=False)
+    make_topic(log)
+    log.sync(1)
+    send(log, b"big", staged=True)
+    (staged,) = (disk.root / "staged").iterdir()
+    staged.write_bytes(b"")
+    (disk.root / "log" / "hint").unlink()
+    again = open_folder(disk.root)
+    assert values_of(again) == []
+    send(again, b"next")
+    assert values_of(again) == [b"next"]
+
+
+@pytest.fixture
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"mount is not allowed here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def test_a_really_full_file_system_loses_nothing_and_goes_on(small_file_system: Path):
+    log = open_folder(small_file_system / "store")
+    make_topic(log)
+    stored: list[bytes] = []
+    with pytest.raises(UnavailableError, match="is full"):
+        for number in range(200):
+            value = bytes([number % 256]) * 20_000
+            send(log, value)
+            stored.append(value)
+    assert stored
+    assert values_of(log) == stored
+    (small_file_system / "ballast").touch()
+    for path in (small_file_system / "store" / "log").glob("*.tmp"):
+        path.unlink()
+    subprocess.run(
+        ["mount", "-o", "remount,size=4m", str(small_file_system)], check=True, capture_output=True
+    )
+    send(log, b"goes on")
+    assert values_of(open_folder(small_file_system / "store")) == [*stored, b"goes on"]
+
+
+def test_a_unit_of_nothing_but_a_producer_is_a_commit(log: CommitLog):
+    assert log.commit([Unit((ProducerEntry("p", 1, -1),))]).lsn == 3

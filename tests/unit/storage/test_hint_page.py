@@ -1,0 +1,77 @@
+"""The hint page speeds up and is never trusted: garbage in it loses and invents nothing."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from kmq_storage.errors import CorruptionError
+from tests.support.storage import make_topic, open_folder, send, values_of
+
+PAGES = {
+    "zeros": bytes(64),
+    "ones": b"\xff" * 64,
+    **{f"random {n}": random.Random(n).randbytes(64) for n in range(6)},
+}
+
+
+def _scribble(folder: Path, page: bytes) -> None:
+    with open(folder / "log" / "hint", "r+b") as file:
+        file.write(page)
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("durable", [True, False])
+def test_garbage_while_handles_are_open_changes_nothing(tmp_path: Path, page: str, durable: bool):
+    writer, reader = (open_folder(tmp_path, durable=durable) for _ in range(2))
+    make_topic(writer)
+    expected = []
+    for number in range(12):
+        value = b"%d" % number * 3_000  # several log files
+        send(writer if number % 3 else reader, value)
+        expected.append(value)
+        _scribble(tmp_path, PAGES[page])
+        if number % 2:
+            assert values_of(reader) == expected
+    assert values_of(writer) == values_of(open_folder(tmp_path)) == expected
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_garbage_between_runs_changes_nothing(tmp_path: Path, page: str):
+    expected = []
+    for number in range(4):
+        log = open_folder(tmp_path)
+        if number == 0:
+            make_topic(log)
+        send(log, b"%d" % number)
+        expected.append(b"%d" % number)
+        log.close()
+        _scribble(tmp_path, PAGES[page])
+        assert values_of(open_folder(tmp_path)) == expected
+        _scribble(tmp_path, PAGES[page])
+        assert values_of(open_folder(tmp_path, read_only=True)) == expected
+
+
+def test_a_page_of_an_earlier_moment_takes_nothing_back(tmp_path: Path):
+    log = open_folder(tmp_path)
+    make_topic(log)
+    page = (tmp_path / "log" / "hint").read_bytes()
+    for number in range(5):
+        send(log, b"%d" % number * 20_000)
+    _scribble(tmp_path, page)
+    other = open_folder(tmp_path)
+    send(other, b"next")
+    assert len(values_of(other)) == len(values_of(log)) == 6
+
+
+def test_a_page_that_promises_more_than_there_is_raises_an_alarm(tmp_path: Path):
+    log = open_folder(tmp_path)
+    make_topic(log)
+    send(log, b"one")
+    log._hint.publish_written(9)
+    log._hint.publish_synced(9)
+    with pytest.raises(CorruptionError, match="frames are missing"):
+        send(log, b"two")
+    assert values_of(open_folder(tmp_path)) == [b"one"]
