@@ -11,6 +11,7 @@ Sample = dict[str, float]
 Measure = Callable[[], Sample]
 
 PARTITIONS = 4
+CORES = 2
 VALUE_BYTES = 100
 KEY_BYTES = 12
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from benchmarks import dataset
-from benchmarks.job import KEY_BYTES, PARTITIONS, VALUE_BYTES, Job
+from benchmarks.job import CORES, KEY_BYTES, PARTITIONS, VALUE_BYTES, Job
 
 # The columns of Spark's Kafka source, which are those of kmq's.
 COLUMNS = (
@@ -80,21 +79,24 @@ def whole(pair: pa.RecordBatch, partition: int, first: int) -> pa.RecordBatch:
 
 
 class Slice(InputPartition):
-    """A run of batches of one file."""
+    """A run of batches, the same of each file."""
 
-    def __init__(self, path: str, start: int, end: int) -> None:
-        self.path, self.start, self.end = path, start, end
+    def __init__(self, paths: Sequence[str], start: int, end: int) -> None:
+        self.paths, self.start, self.end = paths, start, end
 
 
 def _slices(folder: str, start: int, end: int) -> list[Slice]:
-    return [Slice(f"{folder}/{number}.arrow", start, end) for number in range(PARTITIONS)]
+    """A task per core: more would only cost."""
+    paths = [f"{folder}/{number}.arrow" for number in range(PARTITIONS)]
+    return [Slice(paths[core::CORES], start, end) for core in range(CORES)]
 
 
 def _mapped(part: Slice) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(part.path) as file:
-        batches = pa.ipc.open_file(file)
-        for number in range(part.start, part.end):
-            yield batches.get_batch(number)
+    for path in part.paths:
+        with pa.memory_map(path) as file:
+            batches = pa.ipc.open_file(file)
+            for number in range(part.start, part.end):
+                yield batches.get_batch(number)
 
 
 class Batches(DataSourceReader):
@@ -104,7 +106,7 @@ class Batches(DataSourceReader):
         self.folder = folder
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A task per file."""
+        """A task per core."""
         return _slices(self.folder, 0, BATCHES)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -136,7 +138,7 @@ class StreamOfBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"batch": min(BATCHES, start["batch"] + step)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """A task per file."""
+        """A task per core."""
         if start == end:
             return []
         return _slices(self.folder, start["batch"], end["batch"])
@@ -148,7 +150,7 @@ class StreamOfBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamOfBytes(DataSourceStreamReader):
-    """A growing file of values of one width, dealt out to the tasks; an offset counts values."""
+    """A growing file of values of one width; an offset counts values."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -163,17 +165,14 @@ class StreamOfBytes(DataSourceStreamReader):
         return {"row": os.path.getsize(self.path) // VALUE_BYTES}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """As many tasks as a topic has partitions."""
-        first, rows = start["row"], end["row"] - start["row"]
-        cuts = [first + rows * number // PARTITIONS for number in range(PARTITIONS + 1)]
-        bounds = pairwise(cuts)
-        return [Slice(self.path, low, high) for low, high in bounds if low < high]
+        """One task: there is never much."""
+        return [] if start == end else [Slice([self.path], start["row"], end["row"])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One batch, made over the bytes as they were read."""
         assert isinstance(partition, Slice)
         rows = partition.end - partition.start
-        with open(partition.path, "rb") as file:
+        with open(partition.paths[0], "rb") as file:
             file.seek(partition.start * VALUE_BYTES)
             values = pa.py_buffer(file.read(rows * VALUE_BYTES))
         keys = pa.py_buffer(bytes(rows * KEY_BYTES))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from benchmarks.job import Job
-
-CORES = 2
+from benchmarks.job import CORES, Job
 
 
 def start(job: Job) -> SparkSession:

@@ -207,7 +207,7 @@ class Producer:
         """Encode in this thread, beside the worker's; errors come up again where it commits."""
         work = ArrowWork(send)
         with suppress(KmqError):
-            topic = self._log.written_state().topic(send.topic)
+            topic = self._log.known_state.topic(send.topic)
             work.prepare(topic, self._router, self._log.environment.now_us())
             send.work = work
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from kmq_storage.objects import file_io
 from kmq_storage.objects.local import LocalDisk
 from tests.contract.disk_contract import SIZE, DiskContract
 
@@ -114,6 +115,15 @@ class TestLocalDisk(DiskContract):
         disk.stage("staged/a.ipc", [b"x"], sync=False)
         for found in (disk.root, *disk.root.rglob("*")):
             assert found.stat().st_mode & 0o077 == 0, found
+
+    def test_the_name_of_every_new_folder_comes_to_disk_with_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        synced: list[str] = []
+        monkeypatch.setattr(file_io, "sync_folder", synced.append)
+        disk = LocalDisk(tmp_path / "a" / "store")
+        disk.stage("staged/a.ipc", [b"x"], sync=True)
+        assert synced == [str(tmp_path), str(tmp_path / "a"), str(disk.root)]
 
     def test_a_folder_whose_parent_is_a_file_cannot_be_made(self, tmp_path: Path):
         (tmp_path / "store").write_text("not a folder")

@@ -85,9 +85,9 @@ class World:
         for _ in range(self.rng.randrange(5, 15)):
             try:
                 follower.follow(log.refresh())
+                log.wait(follower.lsn, 0.01)
             except UnavailableError:
                 continue
-            log.wait(follower.lsn, 0.01)
 
     def next_incarnation(self) -> int:
         """An epoch above all that were given out before."""

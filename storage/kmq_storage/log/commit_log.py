@@ -24,11 +24,17 @@ from kmq_storage.errors import (
 )
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry, encode_entries
-from kmq_storage.format.frame import FrameHeader, chain_of, encode_frame, layout
+from kmq_storage.format.frame import (
+    FrameHeader,
+    InvalidFrameError,
+    chain_of,
+    encode_frame,
+    layout,
+)
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.disk_errors import translated, unavailable
-from kmq_storage.log.group_sync import GroupSync
+from kmq_storage.log.group_sync import GroupSync, damaged_commit
 from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
 from kmq_storage.log.locking import held
@@ -140,14 +146,23 @@ class CommitLog:
                     pass
             return self._writer.state
 
+    @property
+    def known_state(self) -> StoreState:
+        """The state that the next commit would follow as far as this handle knows, at no cost."""
+        return self._writer.state
+
+    def check_open(self) -> None:
+        """ClosedError once the handle is closed."""
+        if self._closed:
+            raise ClosedError("the store is closed")
+
     def written_commits(self, start: int) -> Iterator[Commit]:
         """The written commits from an LSN on, whether they are on disk or not."""
         for frame in self._frames(start, self._hint.written or 0):
             yield _commit_of(frame)
 
     def _check_writable(self) -> None:
-        if self._closed:
-            raise ClosedError("the store is closed")
+        self.check_open()
         if self.disk.read_only:
             raise IllegalStateError("the store was opened read-only", url=self.disk.url)
 
@@ -254,8 +269,8 @@ class CommitLog:
 
         UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
         """
+        self._sync.wait_durable(lsn)
         with translated(self.disk.url):
-            self._sync.wait_durable(lsn)
             chain, losses = self._unsynced.pop((threading.get_ident(), lsn), (None, 0))
             if chain is not None and self._hint.losses != losses:
                 self._check_survived(lsn, chain)
@@ -272,8 +287,7 @@ class CommitLog:
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
-        if self._closed:
-            raise ClosedError("the store is closed")
+        self.check_open()
         with self._reading, translated(self.disk.url):
             self._make_visible()
             if self._is_passing(self._reader):
@@ -345,10 +359,13 @@ class CommitLog:
     def _frames(self, first: int, last: int) -> Iterator[StoredFrame]:
         journal = self._new_journal()
         cursor = journal.start_of(first)
-        while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
-            cursor = frame.end
-            if cursor.lsn >= first:
-                yield frame
+        try:
+            while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
+                cursor = frame.end
+                if cursor.lsn >= first:
+                    yield frame
+        except InvalidFrameError as error:
+            raise damaged_commit(cursor, str(error)) from error
 
     def close(self) -> None:
         """Give back files and locks; waiting threads end with ClosedError."""

@@ -8,9 +8,17 @@ report success the second time).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import CommitOutcomeUnknownError, CorruptionError, UnavailableError
+from kmq_storage.errors import (
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    KmqError,
+    UnavailableError,
+)
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
@@ -66,6 +74,12 @@ class GroupSync:
             if self._sync_lock.try_acquire():
                 try:
                     self._sync_written(lsn)
+                except OSError as error:
+                    if isinstance(error, KmqError):
+                        raise
+                    raise CommitOutcomeUnknownError(
+                        f"commit {lsn} is written, but may not be on disk: {error}", lsn=lsn
+                    ) from error
                 finally:
                     self._sync_lock.release()
                 continue
@@ -104,7 +118,7 @@ class GroupSync:
 
     def _look_for(self, lsn: int) -> None:
         """The hint page knows no such commit: find the log's end, and bring all of it to disk."""
-        with held(self._append_lock, "append", self._environment):
+        with self._appending():
             if not self._hint.valid or (self._hint.written or 0) < lsn:
                 recover(self._journal, self._hint)
         if (self._hint.written or 0) < lsn:
@@ -114,6 +128,18 @@ class GroupSync:
                 url=self._disk.url,
                 lsn=lsn,
             )
+
+    @contextmanager
+    def _appending(self) -> Iterator[None]:
+        """Hold the append lock; who can't have it does not know whether its commit is stored."""
+        try:
+            with held(self._append_lock, "append", self._environment):
+                yield
+        except CommitOutcomeUnknownError:
+            raise
+        except UnavailableError as error:
+            message = f"{error.message}; what was written may not be on disk"
+            raise CommitOutcomeUnknownError(message, **error.context) from error
 
     def _staged_between(self, synced: int, target: int) -> set[str]:
         """Files that `durability="os"` staged: they come to disk before the frames naming them."""
@@ -129,17 +155,13 @@ class GroupSync:
                 if cursor.lsn > synced:
                     files |= frame.staged_files()
         except InvalidFrameError as error:
-            raise CorruptionError(
-                f"commit {cursor.lsn + 1} is damaged ({error}) before it was on disk",
-                lsn=cursor.lsn + 1,
-                file=paths.log_file(cursor.file),
-            ) from error
+            raise damaged_commit(cursor, str(error)) from error
         self._staged_cursor = cursor
         return files
 
     def _write_again(self, synced: int, cause: str) -> None:
         self._staged_cursor = Cursor()
-        with held(self._append_lock, "append", self._environment):
+        with self._appending():
             if self._hint.valid and not self._hint.sync_failed:
                 return  # a recovery did it meanwhile
             try:
@@ -150,3 +172,11 @@ class GroupSync:
                     f"commits after {synced} are not on disk",
                     synced=synced,
                 ) from error
+
+
+def damaged_commit(before: Cursor, reason: str) -> CorruptionError:
+    """The error for a commit that can't be read where the next one should stand."""
+    file = paths.log_file(before.file)
+    return CorruptionError(
+        f"commit {before.lsn + 1} in {file} is damaged ({reason})", file=file, lsn=before.lsn + 1
+    )

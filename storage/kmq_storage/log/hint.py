@@ -70,7 +70,8 @@ class Hint:
         """Start afresh after recovery: everything up to the LSN is written and synced."""
         self.publish_synced(lsn)
         self._words.store(WRITTEN, self._sealed(lsn))
-        self.count_roll(lsn)
+        self.count_roll(lsn)  # whatever was told through the page may be lost with it
+        self.count_loss(lsn)
         self._words.store(BOOT, self._boot)
         self._words.wake(WRITTEN)
 

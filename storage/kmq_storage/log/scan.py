@@ -50,7 +50,9 @@ def scan(
         chunks = topic.chunks(partition, start, end, _CHUNKS_AT_ONCE)
         if not chunks:
             return
-        yield from scan_chunks(reader, chunks, topic.name, partition, (start, end), batch_rows)
+        yield from scan_chunks(
+            reader, chunks, topic.name, partition, (start, end), batch_rows=batch_rows
+        )
         start = chunks[-1].end_offset
 
 
@@ -60,6 +62,7 @@ def scan_chunks(
     topic: str,
     partition: int,
     span: tuple[int, int],
+    *,
     batch_rows: int,
 ) -> Iterator[Slice]:
     """The records of these chunks with offsets in [start, end), as `scan` gives them."""

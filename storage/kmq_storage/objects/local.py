@@ -39,7 +39,11 @@ class LocalDisk:
 
     def exists(self, path: str) -> bool:
         """Whether the file is there."""
-        return os.path.exists(self._path(path))
+        try:
+            os.stat(self._path(path))
+        except FileNotFoundError:
+            return False
+        return True
 
     def list(self, folder: str) -> list[str]:
         """The bare names in a folder, sorted; none when the folder is missing."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from kmq_storage.errors import CorruptionError, KmqError, NotFoundError
+from kmq_storage.errors import CorruptionError, KmqError
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.log.journal import StoredFrame
 from tests.support.storage import make_topic, open_folder, send, values_of
@@ -192,10 +191,11 @@ def test_a_flip_in_kmq_json_opens_no_other_store(tmp_path: Path, position: int):
     assert isinstance(caught.value, CorruptionError)
 
 
-def test_a_reader_sees_a_file_that_was_replaced_after_a_failed_sync(tmp_path: Path):
-    _store(tmp_path)
-    log = open_folder(tmp_path)
-    assert len(values_of(log)) == 6
-    with pytest.raises(NotFoundError):
-        log.refresh().topic("other")
-    assert isinstance(log.disk.map(LOG), pa.Buffer)
+def test_the_commits_of_a_damaged_log_end_with_an_error_that_names_the_place(tmp_path: Path):
+    frames = _store(tmp_path)
+    _change(tmp_path / LOG, frames[3].position + 20)
+    commits = open_folder(tmp_path).commits(1)
+    assert [next(commits).lsn for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(CorruptionError, match="commit 4 in log/") as caught:
+        next(commits)
+    assert caught.value.context == {"file": LOG, "lsn": 4}

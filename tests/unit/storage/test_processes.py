@@ -17,8 +17,10 @@ from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import (
     ClosedError,
+    CommitOutcomeUnknownError,
     FormatVersionError,
     IllegalStateError,
+    InvalidRequestError,
     NotFoundError,
     UnavailableError,
 )
@@ -87,7 +89,8 @@ def test_a_stopped_holder_of_the_sync_lock_leaves_the_outcome_unknown(
 ):
     monkeypatch.setattr(limits, "LOCK_TIMEOUT", 0.3)
     log = open_folder(tmp_path)
-    with pytest.raises(UnavailableError, match=f"process {stopped_holder.pid} holds the sync"):
+    named = f"process {stopped_holder.pid} holds the sync"
+    with pytest.raises(CommitOutcomeUnknownError, match=named):
         send(log, b"x")
     stopped_holder.kill()
     stopped_holder.wait()
@@ -210,6 +213,15 @@ def test_a_read_only_handle_makes_no_store(tmp_path: Path):
     with pytest.raises(NotFoundError):
         open_log(memory_disk("never made", read_only=True))
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("below", ["", "inside"])
+def test_a_store_that_is_a_file_is_refused(tmp_path: Path, read_only: bool, below: str):
+    (tmp_path / "file").write_text("text")
+    disk = LocalDisk(tmp_path / "file" / below, read_only=read_only)
+    with pytest.raises(InvalidRequestError, match="is a file, not a folder"):
+        open_identity(disk, SYSTEM, create=True)
 
 
 def test_a_closed_handle_says_so(tmp_path: Path):
