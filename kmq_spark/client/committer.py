@@ -18,7 +18,7 @@ from kmq_spark.errors import KmqError, UnavailableError
 from kmq_storage import limits
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
-from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.staging import Placed, Stager
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit
@@ -36,7 +36,7 @@ class Written:
     units: dict[Work, Unit]
     sequence: int
     #: None when nothing was left to store.
-    commit: Commit | None = None
+    commit: WrittenCommit | None = None
 
     def fail(self, error: KmqError) -> None:
         """None of the sends is stored."""
@@ -122,13 +122,13 @@ class Committer:
             synced=self._durable,
         )
 
-    def _append(self, units: dict[Work, Unit], sequence: int) -> Commit:
+    def _append(self, units: dict[Work, Unit], sequence: int) -> WrittenCommit:
         """Write a commit under its sequence, or find it when it is stored already."""
         identity = Unit((ProducerEntry(self._name, self._epoch, sequence),))
         try:
             return self._log.append([*units.values(), identity])
         except DuplicateCommitError as duplicate:
-            return next(self._log.written_commits(duplicate.lsn))
+            return self._log.written_commit(duplicate.lsn)
         except RefusedError as refused:
             if refused.unit == len(units):
                 raise refused.cause from None  # the producer itself is refused: it is fenced
@@ -139,7 +139,7 @@ class Committer:
         for attempt in range(_ATTEMPTS):
             try:
                 if written.commit is not None:
-                    self._log.sync(written.commit.lsn)
+                    self._log.sync(written.commit)
                 return
             except UnavailableError as error:
                 if attempt == _ATTEMPTS - 1 or not self._write_again(written):

@@ -162,6 +162,20 @@ class DiskContract:
         woken.join(2.0)
         assert not woken.is_alive()
 
+    def test_a_wake_up_without_a_change_ends_a_wait(self, disk: Disk):
+        words, ended = disk.open_words("log/hint", 8), threading.Event()
+
+        def wait() -> None:
+            words.wait(1, 0, 20.0)
+            ended.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+        for _ in range(500):
+            words.wake(1)
+            if ended.wait(0.01):
+                break
+        assert ended.is_set()
+
     def test_a_lock_has_one_holder(self, disk: Disk):
         lock, same_name = disk.open_lock("locks/a.lock"), disk.open_lock("locks/a.lock")
         other = disk.open_lock("locks/b.lock")

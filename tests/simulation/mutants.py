@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kmq_storage.log import binding, commit_log, group_sync, recovery, rewriting
+from kmq_storage.log import binding, recovery, rewriting
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import SYNCED, WRITTEN, Hint
@@ -72,8 +72,7 @@ def syncs_again_after_a_failure(patch: pytest.MonkeyPatch) -> None:
         hint.note_sync_failed(False)
         return last
 
-    for module in (commit_log, group_sync, recovery):
-        patch.setattr(module, "write_again", write_again)
+    patch.setattr(recovery, "write_again", write_again)
 
 
 def proves_no_batches(patch: pytest.MonkeyPatch) -> None:

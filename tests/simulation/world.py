@@ -18,7 +18,7 @@ from kmq_storage.errors import UnavailableError
 from kmq_storage.format.entries import GroupOffsetsEntry, ProducerEntry, TopicEntry
 from kmq_storage.format.records import TIMESTAMP_TYPE, stored_schema
 from kmq_storage.log.binding import DuplicateCommitError, Unit
-from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
 from kmq_storage.log.store_files import open_identity
 from tests.simulation.disk import Faults, SimulatedDisk
@@ -135,21 +135,21 @@ class Writer:
             try:
                 units = [self._unit(log, *part) for part in plan]
                 units.append(Unit((ProducerEntry(self._name, self._epoch, sequence),)))
-                lsn = self._append(log, units)
+                commit = self._append(log, units)
                 if log.durable or self._rng.random() < 0.3:
-                    log.sync(lsn)
-                    self._world.oracle.acknowledge(values, lsn)
+                    log.sync(commit)
+                    self._world.oracle.acknowledge(values, commit.lsn)
                 if self._rng.random() < 0.9:
                     return  # else the answer is lost, and the writer tries again
             except UnavailableError:
                 if attempt == _ATTEMPTS - 1:
                     raise
 
-    def _append(self, log: CommitLog, units: list[Unit]) -> int:
+    def _append(self, log: CommitLog, units: list[Unit]) -> WrittenCommit:
         try:
-            return log.append(units).lsn
+            return log.append(units)
         except DuplicateCommitError as duplicate:
-            return duplicate.lsn
+            return log.written_commit(duplicate.lsn)
 
     def _plan(self, topic: str, partitions: int, tag: str) -> tuple[str, int, list[bytes]]:
         values = [

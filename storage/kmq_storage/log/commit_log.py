@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -38,18 +38,25 @@ from kmq_storage.log.group_sync import GroupSync, damaged_commit
 from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
 from kmq_storage.log.locking import held
-from kmq_storage.log.recovery import recover
+from kmq_storage.log.recovery import recover, repair
 from kmq_storage.log.replica import Replica
-from kmq_storage.log.rewriting import write_again
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.fork import reopen_in_child
 
-#: Commits of this handle that a sync may still ask about: one per waiting thread is enough.
-_REMEMBERED_COMMITS = 4_096
 #: How often a reader looks for commits that no hint page tells of (seconds).
 _BLIND_PAUSE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenCommit(Commit):
+    """A commit that is written, and how to recognise it after a failed sync lost some."""
+
+    #: Its frame's chain.
+    chain: int
+    #: `Hint.losses` when it was written.
+    losses: int
 
 
 class CommitLog:
@@ -79,9 +86,6 @@ class CommitLog:
         self._sync = GroupSync(disk, self._new_journal(), self._hint, locks, self.environment)
         self._start_writer()
         self._start_reader()
-        #: Chain, and `Hint.losses` before it, of commits that were not seen on disk yet. By thread
-        #: too: after a loss another thread may get the same LSN.
-        self._unsynced: dict[tuple[int, int], tuple[int, int]] = {}
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._closed = False
@@ -102,7 +106,7 @@ class CommitLog:
     def _new_journal(self) -> Journal:
         return Journal(self.disk, self.identity, self._hint)
 
-    def append(self, units: Sequence[Unit]) -> Commit:
+    def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write one commit of all units; it is visible to others, but not yet synced.
 
         RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
@@ -116,13 +120,10 @@ class CommitLog:
                 self._hint.note_staged_unsynced(self._writer.cursor.lsn + 1)
             end = self._write(self._writer.cursor, entries, bodies)
             self._hint.publish_written(end.lsn)
-            self._remember(end)
-        return Commit(end.lsn, to_datetime(end.time), tuple(entries))
-
-    def _remember(self, end: Cursor) -> None:
-        self._unsynced[threading.get_ident(), end.lsn] = (end.chain or 0, self._writer_losses)
-        if len(self._unsynced) > _REMEMBERED_COMMITS:  # nobody waits for all of these
-            del self._unsynced[next(iter(self._unsynced))]
+            losses = self._writer_losses
+        return WrittenCommit(
+            end.lsn, to_datetime(end.time), tuple(entries), chain=end.chain or 0, losses=losses
+        )
 
     def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
         """Append one commit and wait until it is durable, as this store was opened for or as asked.
@@ -134,7 +135,7 @@ class CommitLog:
         except RefusedError as refused:
             raise refused.cause from None
         if self.durable if durable is None else durable:
-            self.sync(commit.lsn)
+            self.sync(commit)
         return commit
 
     def written_state(self) -> StoreState:
@@ -156,10 +157,14 @@ class CommitLog:
         if self._closed:
             raise ClosedError("the store is closed")
 
-    def written_commits(self, start: int) -> Iterator[Commit]:
-        """The written commits from an LSN on, whether they are on disk or not."""
-        for frame in self._frames(start, self._hint.written or 0):
-            yield _commit_of(frame)
+    def written_commit(self, lsn: int) -> WrittenCommit:
+        """The written commit with this LSN, whether it is on disk or not."""
+        losses = self._hint.losses
+        frame = next(self._frames(lsn, lsn))
+        commit = _commit_of(frame)
+        return WrittenCommit(
+            commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
+        )
 
     def _check_writable(self) -> None:
         self.check_open()
@@ -195,7 +200,7 @@ class CommitLog:
             recover(self._new_journal(), self._hint)
             self._start_writer()
         elif self._hint.sync_failed:  # whoever should write again may have died
-            write_again(self._new_journal(), self._hint, self._hint.synced or 0)
+            repair(self._new_journal(), self._hint)
             self._start_writer()
         elif self._hint.losses != self._writer_losses:
             self._start_writer()
@@ -264,16 +269,18 @@ class CommitLog:
             raise
         return end
 
-    def sync(self, lsn: int) -> None:
-        """Return when the commit with this LSN is on disk, called by the thread that wrote it.
+    def sync(self, commit: WrittenCommit | int) -> None:
+        """Return when a commit is on disk; an LSN is enough where somebody else wrote it.
 
         UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
         """
-        self._sync.wait_durable(lsn)
-        with translated(self.disk.url):
-            chain, losses = self._unsynced.pop((threading.get_ident(), lsn), (None, 0))
-            if chain is not None and self._hint.losses != losses:
-                self._check_survived(lsn, chain)
+        if isinstance(commit, int):
+            self._sync.wait_durable(commit)
+            return
+        self._sync.wait_durable(commit.lsn)
+        if self._hint.losses != commit.losses:
+            with translated(self.disk.url):
+                self._check_survived(commit.lsn, commit.chain)
 
     def _check_survived(self, lsn: int, chain: int) -> None:
         """After a failed sync that lost frames: is the commit of this LSN still the one written?"""

@@ -23,8 +23,7 @@ from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import held
-from kmq_storage.log.recovery import recover
-from kmq_storage.log.rewriting import write_again
+from kmq_storage.log.recovery import recover, repair
 from kmq_storage.objects.disk import Disk, Lock
 
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
@@ -121,7 +120,7 @@ class GroupSync:
         with self._appending():
             if not self._hint.valid or (self._hint.written or 0) < lsn:
                 recover(self._journal, self._hint)
-        if (self._hint.written or 0) < lsn:
+        if (self._hint.written or lsn) < lsn:
             raise UnavailableError(
                 f"the disk of store {self._disk.url} lost commit {lsn} when a sync failed; it is "
                 "not stored, send again",
@@ -165,7 +164,7 @@ class GroupSync:
             if self._hint.valid and not self._hint.sync_failed:
                 return  # a recovery did it meanwhile
             try:
-                write_again(self._journal, self._hint, self._hint.synced or 0)
+                repair(self._journal, self._hint)
             except OSError as error:
                 raise CommitOutcomeUnknownError(
                     f"sync of the log failed ({cause}) and so did writing it again ({error}); "

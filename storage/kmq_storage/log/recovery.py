@@ -40,6 +40,15 @@ def recover(journal: Journal, hint: Hint) -> None:
         hint.rebuild(write_again(journal, hint, known))
 
 
+def repair(journal: Journal, hint: Hint) -> None:
+    """After a failed sync, under the append lock: bring what it left out to disk."""
+    synced = hint.synced
+    if synced is not None and hint.valid:
+        write_again(journal, hint, synced)
+    else:  # nobody knows any more how far it was
+        recover(journal, hint)
+
+
 def _try_sync(journal: Journal, hint: Hint, staged: set[str], last: int) -> bool:
     if not hint.sync_failed:
         try:

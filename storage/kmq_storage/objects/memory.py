@@ -173,7 +173,8 @@ class MemoryWords:
     def wait(self, index: int, value: int, timeout: float) -> None:
         """Sleep until the word differs from the value or the timeout (seconds) ends."""
         with self._changed:
-            self._changed.wait_for(lambda: self._words[index] != value, timeout)
+            if self._words[index] == value:  # a wake-up without a change ends the wait as well
+                self._changed.wait(timeout)
 
 
 class MemoryLock:

@@ -49,7 +49,7 @@ def test_a_failed_sync_is_not_tried_again_but_written_into_a_fresh_file(
     commit = log.append([unit_of(disk, [b"second"])])
     disk.failing["sync"] = errno.EIO
     disk.calls.clear()
-    log.sync(commit.lsn)
+    log.sync(commit)
     assert disk.calls.count("sync") == 1
     assert disk.calls.count("replace") == 1
     assert disk.list("log") == [f"{1:020d}.log", f"{3:020d}.log", "hint"]
@@ -65,7 +65,7 @@ def test_a_handle_that_had_the_old_file_open_goes_on_in_the_fresh_one(
     commit = log.append([unit_of(disk, [b"second"])])
     assert other.written_state().lsn == commit.lsn
     disk.failing["sync"] = errno.EIO
-    log.sync(commit.lsn)
+    log.sync(commit)
     del disk.failing["sync"]
     send(other, b"third")
     send(log, b"fourth")
@@ -85,7 +85,7 @@ def test_frames_that_the_kernel_dropped_are_reported_lost_and_their_numbers_used
 
     disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop
     with pytest.raises(UnavailableError, match=f"lost commit {commit.lsn}") as caught:
-        log.sync(commit.lsn)
+        log.sync(commit)
     assert not isinstance(caught.value, CommitOutcomeUnknownError)
     disk.failing.clear()
     assert send(log, b"again").lsn == commit.lsn
@@ -104,7 +104,7 @@ def test_a_lost_commit_is_lost_for_its_writer_though_its_number_is_durable_by_no
     other._hint.note_sync_failed(True)  # another process met the failure, and repairs it
     assert send(other, b"instead").lsn == commit.lsn
     with pytest.raises(UnavailableError, match=f"lost commit {commit.lsn}"):
-        log.sync(commit.lsn)
+        log.sync(commit)
     assert values_of(log) == [b"first", b"instead"]
 
 
@@ -116,12 +116,12 @@ def test_when_writing_again_fails_too_the_outcome_is_unknown_and_a_retry_lands_o
     disk.failing = {"sync": errno.EIO, "replace": errno.ENOSPC}
     for _ in range(2):
         with pytest.raises(CommitOutcomeUnknownError, match="are not on disk"):
-            log.sync(commit.lsn)
+            log.sync(commit)
     assert disk.calls.count("sync") == disk.calls[: disk.calls.index("replace")].count("sync")
     disk.failing.clear()
     with pytest.raises(DuplicateCommitError):
         log.append([unit])
-    log.sync(commit.lsn)
+    log.sync(commit)
     assert disk.calls.count("replace") >= 3  # never by another sync of the same file
     assert values_of(log) == _others(disk) == [b"first", b"second"]
 
@@ -135,7 +135,7 @@ def test_more_unsynced_frames_than_a_file_holds_are_written_again_into_several(
     for value in values:
         last = log.append([unit_of(disk, [value])])
     disk.failing["sync"] = errno.EIO
-    log.sync(last.lsn)
+    log.sync(last)
     del disk.failing["sync"]
     assert send(log, b"more").lsn == last.lsn + 1
     assert values_of(log) == _others(disk) == [*values, b"more"]
