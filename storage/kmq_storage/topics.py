@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -114,7 +115,7 @@ def _checked(name: str, value: Any) -> Any:
         return None
     if name in ("retention", "uniq_window"):
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(_expect(name, value, number and value > 0, "seconds above 0"))
+        return float(_expect(name, value, number and 0 < value < math.inf, "seconds above 0"))
     highest = limits.RECORD_BYTES_MAX if name == "max_record_bytes" else 2**62
     inside = type(value) is int and 1 <= value <= highest
     return _expect(name, value, inside, f"a whole number from 1 to {highest}")

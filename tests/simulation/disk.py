@@ -85,6 +85,8 @@ class SimulatedDisk:
         self._words: dict[str, SimulatedWords] = {}
         self._locks: dict[str, SimulatedLock] = {}
         self.boots = 0
+        #: How many calls failed on purpose.
+        self.failed = 0
 
     def crash(self) -> None:
         """Power cut: only what is on disk is left, and what happened to get there."""
@@ -110,6 +112,7 @@ class SimulatedDisk:
         if self.rng.random() < chance:
             if inode is not None:
                 inode.fail(self.rng, drop_pages=self.faults.drop_pages)
+            self.failed += 1
             raise OSError(code, "injected")
 
     def exists(self, path: str) -> bool:

@@ -40,4 +40,4 @@ def test_the_runs_are_not_empty():
         world.finish()
     assert sum(len(world.oracle.acknowledged) for world in worlds) > 1_000
     assert sum(world.disk.boots for world in worlds) > 30
-    assert any("unavailable" in line for world in worlds for line in world.oracle.history)
+    assert sum(world.disk.failed for world in worlds) > 30

@@ -33,7 +33,7 @@ from kmq_storage.format.frame import (
 )
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
-from kmq_storage.log.disk_errors import translated, unavailable
+from kmq_storage.log.disk_errors import repair_goes_on, translated, unavailable
 from kmq_storage.log.group_sync import GroupSync, damaged_commit
 from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
@@ -219,7 +219,7 @@ class CommitLog:
         writer.advance(written)
         if self._is_passing(writer):
             self._start_writer()
-            raise _repair_goes_on(self.disk.url)
+            raise repair_goes_on(self.disk.url)
         if writer.cursor.lsn > written:
             # Whole frames of a writer that died before it could show them.
             self._hint.publish_written(writer.cursor.lsn)
@@ -299,7 +299,7 @@ class CommitLog:
             self._make_visible()
             if self._is_passing(self._reader):
                 self._start_reader()
-                raise _repair_goes_on(self.disk.url)
+                raise repair_goes_on(self.disk.url)
             while self._hint.losses != self._reader_losses:  # what was read may be gone
                 self._make_visible()
             return self._reader.state
@@ -378,14 +378,6 @@ class CommitLog:
         """Give back files and locks; waiting threads end with ClosedError."""
         self._closed = True
         self.wake_waiters()
-
-
-def _repair_goes_on(url: str) -> UnavailableError:
-    return UnavailableError(
-        f"a sync of store {url} failed, and commits that were not on disk are written again; "
-        "nothing was written, try again",
-        url=url,
-    )
 
 
 def _commit_of(frame: StoredFrame) -> Commit:

@@ -23,6 +23,15 @@ def unavailable(error: OSError, url: str) -> UnavailableError:
     )
 
 
+def repair_goes_on(url: str) -> UnavailableError:
+    """What looks like damage is being repaired."""
+    return UnavailableError(
+        f"a sync of store {url} failed, and commits that were not on disk are written again; "
+        "nothing was written, try again",
+        url=url,
+    )
+
+
 @contextmanager
 def translated(url: str) -> Iterator[None]:
     """Raise UnavailableError for an OSError of the block."""
