@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -222,11 +222,25 @@ class Producer:
         return future
 
     def send_to_queue(
-        self, queue: str, value: bytes | str, key: bytes | str | None = None, **options: Any
+        self,
+        queue: str,
+        value: bytes | str,
+        key: bytes | str | None = None,
+        *,
+        headers: Headers | None = None,
+        properties: Properties | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        expires_at: datetime | None = None,
+        priority: int | None = None,
+        uniq: str | None = None,
     ) -> Future[RecordMetadata]:
-        """Send a record to one queue; NotFoundError through the future when there is none."""
+        """Send a record to one queue; NotFoundError through the future, as there are none yet."""
+        if self._closed:
+            raise ClosedError("the producer is closed")
         check_name("queue", queue)
         to_bytes("value", value)
+        checked_extras(headers, properties, None, None)
         future: Future[RecordMetadata] = Future()
         future.set_exception(NotFoundError(f"Queue[{queue}] doesn't exist.", queue=queue))
         return future
