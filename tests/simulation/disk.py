@@ -165,12 +165,14 @@ class SimulatedDisk:
         if create and path not in self.files:
             self.attempt(self.faults.full, errno.ENOSPC)
             self.files[path] = Inode(bytes(size), stable=True)
+            self._removed.clear()
             self.scheduler.pause()
         return SimulatedLogFile(self, self._inode(path))
 
     def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
         self.attempt(self.faults.full, errno.ENOSPC)
         self.files[path] = Inode(_joined(buffers).ljust(size, b"\0"), stable=True)
+        self._removed.clear()
         self.scheduler.pause()
 
     def boot_id(self) -> str:
@@ -188,7 +190,11 @@ class SimulatedDisk:
         if inode is not None:
             self._removed[path] = inode
             self.scheduler.pause()
-            del self._removed[path]
+            self._removed.clear()
+
+    def sync_names(self, folder: str) -> None:
+        self.scheduler.pause()
+        self._removed.clear()
 
     def close(self) -> None:
         pass

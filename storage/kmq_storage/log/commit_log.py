@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import (
     ClosedError,
+    CommitOutcomeUnknownError,
     CorruptionError,
     IllegalStateError,
     KmqError,
@@ -33,7 +34,7 @@ from kmq_storage.format.frame import (
 )
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
-from kmq_storage.log.disk_errors import repair_goes_on, translated, unavailable
+from kmq_storage.log.disk_errors import lost_commit, repair_goes_on, translated, unavailable
 from kmq_storage.log.group_sync import GroupSync, damaged_commit
 from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
@@ -159,8 +160,15 @@ class CommitLog:
 
     def written_commit(self, lsn: int) -> WrittenCommit:
         """The written commit with this LSN, whether it is on disk or not."""
-        losses = self._hint.losses
-        frame = next(self._frames(lsn, lsn))
+        losses = self._writer_losses
+        frame = None
+        with suppress(UnavailableError):
+            frame = next(self._frames(lsn, lsn), None)
+        if frame is None or self._hint.losses != losses:
+            raise CommitOutcomeUnknownError(
+                f"a failed sync changed the log of store {self.disk.url}; commit {lsn} may be lost",
+                lsn=lsn,
+            )
         commit = _commit_of(frame)
         return WrittenCommit(
             commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
@@ -285,12 +293,7 @@ class CommitLog:
     def _check_survived(self, lsn: int, chain: int) -> None:
         """After a failed sync that lost frames: is the commit of this LSN still the one written?"""
         if not any(frame.header.chain == chain for frame in self._frames(lsn, lsn)):
-            raise UnavailableError(
-                f"the disk of store {self.disk.url} lost commit {lsn} when a sync failed; it is "
-                "not stored, send again",
-                url=self.disk.url,
-                lsn=lsn,
-            )
+            raise lost_commit(self.disk.url, lsn)
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
@@ -372,6 +375,8 @@ class CommitLog:
                 if cursor.lsn >= first:
                     yield frame
         except InvalidFrameError as error:
+            if self._sync.repairing():
+                raise repair_goes_on(self.disk.url) from error
             raise damaged_commit(cursor, str(error)) from error
 
     def close(self) -> None:

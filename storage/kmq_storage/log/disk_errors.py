@@ -23,6 +23,16 @@ def unavailable(error: OSError, url: str) -> UnavailableError:
     )
 
 
+def lost_commit(url: str, lsn: int) -> UnavailableError:
+    """A written commit is gone for certain."""
+    return UnavailableError(
+        f"the disk of store {url} lost commit {lsn} when a sync failed; it is not stored, send "
+        "again",
+        url=url,
+        lsn=lsn,
+    )
+
+
 def repair_goes_on(url: str) -> UnavailableError:
     """What looks like damage is being repaired."""
     return UnavailableError(

@@ -20,6 +20,7 @@ from kmq_storage.errors import (
     UnavailableError,
 )
 from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.log.disk_errors import lost_commit
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import held
@@ -121,12 +122,7 @@ class GroupSync:
             if not self._hint.valid or (self._hint.written or 0) < lsn:
                 recover(self._journal, self._hint)
         if (self._hint.written or lsn) < lsn:
-            raise UnavailableError(
-                f"the disk of store {self._disk.url} lost commit {lsn} when a sync failed; it is "
-                "not stored, send again",
-                url=self._disk.url,
-                lsn=lsn,
-            )
+            raise lost_commit(self._disk.url, lsn)
 
     @contextmanager
     def _appending(self) -> Iterator[None]:

@@ -243,6 +243,8 @@ class Journal:
             self._disk.remove(paths.log_file(first))
         if later:
             self._hint.count_roll(cursor.lsn)
+        # Also what a process removed that died before its removal was on disk.
+        self._disk.sync_names(paths.LOG_FOLDER)
 
     def sync(self, first: int, last: int) -> None:
         """Bring the frames with these LSNs to disk (both included)."""

@@ -110,5 +110,8 @@ class Disk(Protocol):
     def remove(self, path: str) -> None:
         """Delete a file, so that no crash brings it back; nothing happens when it is missing."""
 
+    def sync_names(self, folder: str) -> None:
+        """Bring to disk which files were made and removed in a folder, whoever did it."""
+
     def close(self) -> None:
         """Give back what the system lent: files, maps, locks."""

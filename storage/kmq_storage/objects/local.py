@@ -173,6 +173,11 @@ class LocalDisk:
             os.unlink(target)
             sync_folder(os.path.dirname(target))
 
+    def sync_names(self, folder: str) -> None:
+        """Bring to disk which files were made and removed in a folder, whoever did it."""
+        with suppress(FileNotFoundError):
+            sync_folder(self._path(folder))
+
     def close(self) -> None:
         """Maps and files are given back by their own handles."""
 

@@ -120,6 +120,9 @@ class MemoryDisk:
             self.files.pop(path, None)
             self.logs.pop(path, None)
 
+    def sync_names(self, folder: str) -> None:
+        """Bring the names in a folder to disk; memory needs none."""
+
     def close(self) -> None:
         """The store stays until the process ends: other handles may use it."""
 
