@@ -25,6 +25,7 @@ from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.model import Commit, GroupInfo, TopicInfo
+from kmq_storage.names import check_name
 from kmq_storage.objects.open import open_disk
 
 _DURABILITIES = ("fsync", "os")
@@ -170,6 +171,7 @@ class Store:
         Words and instants apply to `topics`, or to those that the group has. IllegalStateError
         with live members, OffsetOutOfRangeError outside the log.
         """
+        groups.check_idle(self.log, check_name("group", name))
         resolved = resolve_group_offsets(self.log, name, offsets, topics)
         groups.set_group_offsets(self.log, name, resolved)
 

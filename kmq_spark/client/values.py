@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from kmq_spark.errors import InvalidRequestError
@@ -73,7 +73,12 @@ def to_timestamp(when: object, what: str = "timestamp") -> int:
         raise InvalidRequestError(
             f"{what} must be a datetime with a time zone, not {when!r}", field=what
         )
-    return to_microseconds(when)
+    try:
+        return to_microseconds(when.astimezone(UTC))
+    except OverflowError:
+        raise InvalidRequestError(
+            f"{what} {when.isoformat()} lies outside the years 1 to 9999 of UTC", field=what
+        ) from None
 
 
 def _partition(partition: object) -> int | None:

@@ -248,8 +248,9 @@ def why_unstorable(topic: Topic, rows: Rows, routes: Routes, row: int) -> Invali
             limit=limit,
         )
     partition = routes if isinstance(routes, int) else int(routes[row])
+    named = f"not {partition}" if partition >= 0 else "and the partitioner named none of them"
     return InvalidRequestError(
-        f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, not {partition}",
+        f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, {named}",
         topic=topic.name,
         partition=partition,
     )

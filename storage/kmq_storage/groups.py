@@ -81,7 +81,8 @@ def has_live_member(log: CommitLog, group: str) -> bool:
     return True
 
 
-def _check_idle(log: CommitLog, group: str) -> None:
+def check_idle(log: CommitLog, group: str) -> None:
+    """IllegalStateError while some process is a member of the group."""
     if has_live_member(log, group):
         raise IllegalStateError(
             f"group {group} has a live member; close it before changing the group", group=group
@@ -94,7 +95,7 @@ def set_group_offsets(log: CommitLog, group: str, offsets: Offsets) -> None:
     IllegalStateError with a live member, OffsetOutOfRangeError outside the log.
     """
     check_name("group", group)
-    _check_idle(log, group)
+    check_idle(log, group)
     entries = offset_entries(log.refresh(), group, offsets)
     if entries:
         log.commit([Unit(entries)])
@@ -109,7 +110,7 @@ def copy_group(log: CommitLog, source: str, target: str) -> None:
 
 def delete_group(log: CommitLog, group: str) -> None:
     """Forget a group and its offsets."""
-    _check_idle(log, group)
+    check_idle(log, group)
     log.commit([Unit((GroupEntry(group, 0, "", "", {}),))])
 
 

@@ -98,6 +98,10 @@ def checked_settings(current: TopicSettings, changes: Mapping[str, Any]) -> Topi
     """The settings with these changes; InvalidRequestError names the setting that is wrong."""
     checked = {}
     for name, value in changes.items():
+        if name == "partitions":
+            raise InvalidRequestError(
+                "partitions is no setting to alter: use add_partitions", setting=name
+            )
         if name not in _SETTINGS:
             raise InvalidRequestError(
                 f"topic setting {name!r} is unknown{nearest(name, _SETTINGS)}", setting=name

@@ -70,6 +70,7 @@ class Hint:
         """Start afresh after recovery: everything up to the LSN is written and synced."""
         self.publish_synced(lsn)
         self._words.store(WRITTEN, self._sealed(lsn))
+        self.note_staged_unsynced(0)
         self.count_roll(lsn)  # whatever was told through the page may be lost with it
         self.count_loss(lsn)
         self._words.store(BOOT, self._boot)
@@ -87,7 +88,8 @@ class Hint:
     @property
     def staged_unsynced(self) -> int:
         """The last LSN that names files which were staged without sync."""
-        return self._load(STAGED) or 0
+        known = self._load(STAGED)
+        return _VALUE_MASK if known is None else known  # unknown: whoever syncs must look
 
     def note_staged_unsynced(self, lsn: int) -> None:
         """Have the next sync bring staged files to disk too; called under the append lock."""
