@@ -113,7 +113,8 @@ def _commit(sink: Sink, written: Sequence[Written], batch: BatchIdEntry | None =
         log.commit([Unit(tuple(entries), tuple(bodies))])
     except DuplicateCommitError as stored:
         _log.info("batch %s is stored already, in commit %s", batch, stored.lsn)
-        log.sync(stored.lsn)  # whoever wrote it may have died before it was on disk
+        # Whoever wrote it may have died before it was on disk.
+        log.sync(log.written_commit(stored.lsn))
 
 
 def _small_by_partition(written: Iterable[Written]) -> list[PartitionRecords]:

@@ -45,7 +45,8 @@ def repair(journal: Journal, hint: Hint) -> None:
     synced = hint.synced
     if synced is not None and hint.valid:
         write_again(journal, hint, synced)
-    else:  # nobody knows any more how far it was
+    else:  # nobody knows any more how far it was, nor, but for us, that a sync failed
+        hint.note_sync_failed(True)
         recover(journal, hint)
 
 
