@@ -128,7 +128,8 @@ class Producer:
         Waits while `max_pending_bytes` are pending. InvalidRequestError for wrong types and
         ClosedError come at once; NotFoundError, InvalidRequestError (too large, no such
         partition), QueueFullError, FencedError and UnavailableError come through the future
-        and `on_delivery(error, metadata)`, which runs in the producer's thread.
+        and `on_delivery(error, metadata)`, which runs in the producer's thread and must not
+        wait for another send.
         """
         if type(value) is not bytes and value is not None:
             value = to_bytes("value", value)

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 
 from kmq_storage import paths
-from kmq_storage.errors import IllegalStateError, NotFoundError
+from kmq_storage.errors import CorruptionError, IllegalStateError, NotFoundError
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -116,6 +116,13 @@ def delete_group(log: CommitLog, group: str) -> None:
 
 def _known(state: StoreState, group: str) -> Group:
     found = state.groups.get(group)
+    if found is None and state.broken is not None:
+        raise CorruptionError(
+            f"Group[{group}] is not known, but the log can't be read after commit {state.lsn} in "
+            f"{state.broken.file} ({state.broken.reason}), though more was acknowledged",
+            file=state.broken.file,
+            group=group,
+        )
     if found is None:
         raise NotFoundError(f"Group[{group}] doesn't exist.", group=group)
     return found

@@ -235,7 +235,7 @@ class CommitLog:
         if broken is not None:
             raise CorruptionError(
                 f"commit {broken.first_lsn} in {broken.file} is damaged ({broken.reason}); nothing "
-                "is written behind it, `repair` cuts the damage out",
+                "is written behind it: put the file back from a copy",
                 file=broken.file,
                 lsn=broken.first_lsn,
             )

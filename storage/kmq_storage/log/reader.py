@@ -46,7 +46,8 @@ class ChunkReader:
         try:
             batch = self._decode(chunk, where)
         except CorruptionError as error:
-            raise CorruptionError(error.message, **facts) from error
+            message = error.message if where in error.message else f"{error.message}: {where}"
+            raise CorruptionError(message, **facts) from error
         except FileNotFoundError as error:
             raise CorruptionError(f"file is missing: {where}", **facts) from error
         except OSError as error:
@@ -73,5 +74,5 @@ class ChunkReader:
             if len(self._mapped) > _MAPPED_FILES:
                 self._mapped.popitem(last=False)
         if location.position + location.length > contents.size:
-            raise CorruptionError(f"{location.file} is shorter than its commit says")
+            raise CorruptionError("file is shorter than its commit says")
         return contents.slice(location.position, location.length)

@@ -194,6 +194,13 @@ class StoreState:
     def topic(self, name: str) -> Topic:
         """The topic of this name; NotFoundError when there is none."""
         found = self.topics.get(name) if isinstance(name, str) else None
+        if found is None and self.broken is not None:
+            raise CorruptionError(
+                f"Topic[{name}] is not known, but the log can't be read after commit {self.lsn} in "
+                f"{self.broken.file} ({self.broken.reason}), though more was acknowledged",
+                file=self.broken.file,
+                topic=name,
+            )
         if found is None and self.damage:
             raise CorruptionError(
                 f"Topic[{name}] is not known, but commits in {self.damage[-1].file} are damaged "
@@ -227,7 +234,7 @@ class StoreState:
             raise CorruptionError(
                 f"{topic}-{partition}: what follows offset {part.end} can't be read, commits "
                 f"{damage.first_lsn} to {damage.last_lsn} in {damage.file} are damaged "
-                f"({damage.reason}); records before are readable, `repair` cuts the damage out",
+                f"({damage.reason}); those before are readable; put the file back from a copy",
                 file=damage.file,
                 topic=topic,
                 partition=partition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import InvalidRequestError, NotFoundError, UnavailableError
+from kmq_storage.errors import CorruptionError, InvalidRequestError, NotFoundError, UnavailableError
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
 from kmq_storage.objects.disk import Disk
 
@@ -23,6 +23,7 @@ def open_identity(
     """
     try:
         if not disk.exists(paths.STORE_FILE):
+            _check_no_log(disk)
             if not create or disk.read_only:
                 raise NotFoundError(f"Store[{disk.url}] doesn't exist.", url=disk.url)
             identity = Identity(environment.new_uuid(), log_file_bytes)
@@ -40,3 +41,14 @@ def open_identity(
         raise UnavailableError(
             f"store {disk.url} can't be opened: {error}", url=disk.url
         ) from error
+
+
+def _check_no_log(disk: Disk) -> None:
+    """A store that lost its kmq.json must not be taken for a new one and written over."""
+    logs = [name for name in disk.list(paths.LOG_FOLDER) if paths.try_first_lsn(name)]
+    if logs:
+        raise CorruptionError(
+            f"kmq.json of store {disk.url} is missing, but there are log files ({logs[0]}); put it "
+            "back from a copy of the store",
+            file=paths.STORE_FILE,
+        )

@@ -1,0 +1,58 @@
+"""Parts of a store that somebody removed: an error that says so, never a store that is shorter."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+
+LOG = "log/00000000000000000001.log"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "store"
+    with kmq.open(folder) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send("t", b"small").result()
+            producer.send_batch("t", [bytes(1000)] * 3000).result()
+        with store.consumer("g", topics=["t"]) as consumer:
+            consumer.consume()
+            consumer.commit()
+    return folder
+
+
+def test_a_store_without_its_identity_is_not_taken_for_a_new_one(folder: Path):
+    (folder / "kmq.json").unlink()
+    before = (folder / LOG).read_bytes()
+    with pytest.raises(kmq.CorruptionError, match=r"kmq\.json .* is missing"):
+        kmq.open(folder)
+    assert not (folder / "kmq.json").exists()
+    assert (folder / LOG).read_bytes() == before
+
+
+@pytest.mark.parametrize("call", ["offsets", "read", "describe_topic"])
+def test_a_topic_whose_log_file_is_empty_is_damaged_and_not_unknown(folder: Path, call: str):
+    os.truncate(folder / LOG, 0)
+    with kmq.open(folder) as store, pytest.raises(kmq.CorruptionError, match=LOG):
+        getattr(store, call)("t")
+
+
+def test_a_group_whose_log_file_is_gone_is_damaged_and_not_unknown(folder: Path):
+    (folder / LOG).unlink()
+    with kmq.open(folder) as store, pytest.raises(kmq.CorruptionError, match="acknowledged"):
+        store.describe_group("g")
+
+
+def test_a_staged_file_that_was_cut_names_its_partition_and_offsets(folder: Path):
+    (staged,) = (folder / "staged").iterdir()
+    os.truncate(staged, 1000)
+    with kmq.open(folder) as store:
+        with pytest.raises(kmq.CorruptionError, match=r"shorter .* t-0, offsets 1 to") as caught:
+            store.read("t", start={0: 1}).read_all()
+        assert caught.value.context["start"] == 1
+        assert store.read("t", end={0: 1}).read_all().num_rows == 1
