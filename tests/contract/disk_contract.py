@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -130,7 +131,8 @@ class DiskContract:
         disk.replace_log("log/1.log", SIZE, [b"ne", b"w"])
         fresh = disk.open_log("log/1.log", SIZE, create=False)
         assert fresh.contents().to_pybytes() == b"new" + bytes(SIZE - 3)
-        old.write_at(4_000, [b"lost"], 4)
+        with suppress(OSError):  # refused, or written where nobody looks any more
+            old.write_at(4_000, [b"lost"], 4)
         assert contents.slice(0, 3).to_pybytes() == b"old"
         assert fresh.contents().slice(4_000, 4).to_pybytes() == bytes(4)
 

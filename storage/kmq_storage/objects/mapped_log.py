@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ class MappedLogFile:
     """A log file of fixed size; it is never truncated, so its map never faults."""
 
     def __init__(self, path: str, size: int, *, read_only: bool) -> None:
+        self._path = path
         flags = os.O_RDONLY if read_only else os.O_RDWR
         self._fd = os.open(path, flags | os.O_CLOEXEC)
         if not read_only and os.fstat(self._fd).st_size < size:
@@ -31,6 +33,8 @@ class MappedLogFile:
 
     def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
         """Write the buffers (`length` bytes) one after another; all of it or an OSError."""
+        if os.fstat(self._fd).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "the log file was removed", self._path)
         end = position + length
         if end > self._allocated:
             step = limits.PREALLOCATE_BYTES

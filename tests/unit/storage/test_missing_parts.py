@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,14 @@ def test_a_group_whose_log_file_is_gone_is_damaged_and_not_unknown(folder: Path)
     (folder / LOG).unlink()
     with kmq.open(folder) as store, pytest.raises(kmq.CorruptionError, match="acknowledged"):
         store.describe_group("g")
+
+
+def test_nothing_is_acknowledged_into_a_folder_that_was_removed(folder: Path):
+    with kmq.open(folder) as store, store.producer() as producer:
+        producer.send("t", b"before").result()
+        shutil.rmtree(folder)
+        with pytest.raises(kmq.UnavailableError, match="was removed"):
+            producer.send("t", b"after").result(10)
 
 
 def test_a_staged_file_that_was_cut_names_its_partition_and_offsets(folder: Path):
