@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures.thread  # noqa: F401 - pyarrow's first array needs it: too late at exit
-import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -38,8 +37,6 @@ from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import reopen_in_child
-
-_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

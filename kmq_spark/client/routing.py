@@ -39,13 +39,15 @@ class Rows:
 class Router:
     """Chooses partitions for the rows of one producer."""
 
-    def __init__(self, partitioner: str | Partitioner) -> None:
+    def __init__(self, partitioner: str | Partitioner, *, first_turn: int = 0) -> None:
         if partitioner != "murmur2" and not callable(partitioner):
             raise InvalidRequestError(
                 f"partitioner must be 'murmur2' or a callable, not {partitioner!r}",
                 option="partitioner",
             )
         self._partitioner = None if isinstance(partitioner, str) else partitioner
+        #: Spark's tasks begin at different partitions.
+        self._first_turn = first_turn
         self._next_sticky: dict[bytes, int] = {}
 
     def routes(self, topic: Topic, rows: Rows) -> Routes:
@@ -71,7 +73,7 @@ class Router:
 
     def _sticky(self, topic: Topic) -> int:
         """Keyless records stick to one partition for a batch; the next batch takes the next."""
-        turn = self._next_sticky.get(topic.id, 0)
+        turn = self._next_sticky.get(topic.id, self._first_turn)
         self._next_sticky[topic.id] = turn + 1
         return turn % topic.partitions
 

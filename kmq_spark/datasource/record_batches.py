@@ -13,9 +13,9 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from kmq_spark.datasource.joining import columns_of_all, joined
 from kmq_spark.datasource.schema import CREATE_TIME, arrow_schema
 from kmq_spark.datasource.tasks import Slice, Task
+from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.model import Chunk
 from kmq_storage.objects.open import open_disk

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.encoding import rows_of_arrow
-from kmq_spark.client.partitioner import partitions_of
-from kmq_spark.client.routing import Routes, Rows, split
+from kmq_spark.client.routing import Router, split
 from kmq_spark.client.work import unstorable, why_unstorable
 from kmq_spark.datasource.sink import Sink, Written
 from kmq_spark.datasource.staged_output import StagedOutput
@@ -30,10 +29,11 @@ def write_task(
     """Store the rows of one task where no reader sees them before the driver's commit."""
     topics = sink.topics()
     output = StagedOutput(sink.url)
-    for turn, batch in enumerate(batches, start=task):
+    router = Router("murmur2", first_turn=task)
+    for batch in batches:
         for topic, records in _by_topic(batch, sink.topic, topics):
             rows = rows_of_arrow(records, SYSTEM.now_us())
-            routes = _routes(topic, rows, turn)
+            routes = router.routes(topic, rows)
             refused = unstorable(topic, rows, routes)
             if refused is not None:
                 raise why_unstorable(topic, rows, routes, int(refused.argmax()))
@@ -79,18 +79,3 @@ def _check_headers(records: pa.RecordBatch) -> None:
         raise InvalidRequestError(
             "column 'headers' holds a header without a name", column="headers"
         )
-
-
-def _routes(topic: Topic, rows: Rows, turn: int) -> Routes:
-    """The row's partition if it names one, else by key; keyless rows of a batch stay together."""
-    sticky = turn % topic.partitions
-    decided: Routes = sticky
-    if "key" in rows.batch.schema.names:
-        keys = rows.batch.column("key")
-        decided = partitions_of(keys, topic.partitions)
-        if keys.null_count:
-            keyed = keys.is_valid().to_numpy(zero_copy_only=False)
-            decided = np.where(keyed, decided, sticky).astype(np.int32)
-    if rows.chosen is None:
-        return decided
-    return np.where(rows.chosen >= 0, rows.chosen, decided).astype(np.int32)

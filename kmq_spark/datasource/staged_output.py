@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kmq_spark.datasource.joining import columns_of_all, joined
 from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
 from kmq_storage.objects.open import open_disk
 

@@ -89,11 +89,6 @@ class Journal:
         self._first_lsns: list[int] = []
         self._rolls: int | None = -1
 
-    @property
-    def file_bytes(self) -> int:
-        """The size of every log file in bytes."""
-        return self._file_bytes
-
     def next_frame(self, cursor: Cursor, *, whole: bool = False) -> StoredFrame | None:
         """The frame after the cursor, or None where the log ends.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kmq_storage.format.records import columns_of, stored_schema
+from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import Topic
 from kmq_storage.model import Chunk
@@ -72,7 +72,7 @@ def scan_chunks(
     for chunk in chunks:
         batch = reader.read(chunk, *span, topic=topic, partition=partition)
         if gathered and gathered_rows + batch.num_rows > batch_rows:
-            yield Slice(topic, partition, start, _together(gathered))
+            yield Slice(topic, partition, start, joined(gathered, columns_of_all(gathered)))
             start += gathered_rows
             gathered, gathered_rows = [], 0
         if not gathered and batch.num_rows * _SMALL_SHARE > batch_rows:
@@ -83,32 +83,9 @@ def scan_chunks(
             gathered.append(batch)
             gathered_rows += batch.num_rows
     if gathered:
-        yield Slice(topic, partition, start, _together(gathered))
+        yield Slice(topic, partition, start, joined(gathered, columns_of_all(gathered)))
 
 
 def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
     for position in range(0, batch.num_rows, rows):
         yield batch.slice(position, rows)
-
-
-def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of several; columns that some of them lack are null there."""
-    if len(batches) == 1:
-        return batches[0]
-    wanted = 0
-    for batch in batches:
-        wanted |= columns_of(batch.schema)
-    schema = stored_schema(wanted)
-    return pa.concat_batches([_widened(batch, schema) for batch in batches])
-
-
-def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    if len(batch.schema) == len(schema):
-        return batch
-    columns = [
-        batch.column(field.name)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
