@@ -7,6 +7,6 @@ From `Producer.send` to the disk, and who turns into whom on the way:
     pending        Sends wait, bounded in bytes, until the producer's thread takes them
     committer      Sends become Work (rows of one topic together), Work becomes a Unit of entries
                    and Arrow messages (`encoding`, `routing`), Units become one commit
-    kmq_storage    `log.commit_log` binds, writes and syncs it
+    kmq_storage    `log.local_log` binds, writes and syncs it
     acknowledger   the commit says where the rows went; Sends are finished, Deliveries done
 """

@@ -23,6 +23,7 @@ from kmq_spark.errors import InvalidRequestError
 from kmq_storage import groups, topics
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.model import Commit, GroupInfo, TopicInfo
 from kmq_storage.names import check_name
@@ -60,7 +61,7 @@ def open_store(
         )
     disk = open_disk(url, read_only=read_only)
     identity = open_identity(disk, environment, create=create)
-    return Store(CommitLog(disk, identity, environment, durable=durability == "fsync"))
+    return Store(LocalLog(disk, identity, environment, durable=durability == "fsync"))
 
 
 def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
 """kmq's storage layer: one commit log per store, Arrow record batches in and out.
 
-Read in this order: `model`, `format.frame`, `log.commit_log`, `log.journal`, `objects.disk`.
+Read in this order: `model`, `format.frame`, `log.local_log`, `log.journal`, `objects.disk`.
 """

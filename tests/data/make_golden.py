@@ -26,6 +26,7 @@ from kmq_storage.format.entries import (
 from kmq_storage.format.records import HEADERS, KEY, PROPERTIES, stored_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
@@ -63,7 +64,7 @@ def rows(first: int, count: int, columns: int) -> SizedBatch:
 def make(folder: Path) -> None:
     """Write the store: every kind of entry, two log files, and one staged file."""
     env, disk = environment(), LocalDisk(folder)
-    log = CommitLog(disk, open_identity(disk, env, create=True, log_file_bytes=FILE_BYTES), env)
+    log = LocalLog(disk, open_identity(disk, env, create=True, log_file_bytes=FILE_BYTES), env)
     _commit(log, TopicEntry(ORDERS, "orders", 2, {"capacity": 1000}))
     _commit(log, TopicEntry(AUDIT, "audit", 1, {}))
     _commit(log, TopicEntry(GONE, "gone", 1, {}))

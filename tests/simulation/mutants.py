@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kmq_storage.log import binding, recovery, rewriting
-from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import SYNCED, WRITTEN, Hint
 from kmq_storage.log.journal import Journal
+from kmq_storage.log.local_log import LocalLog
 from tests.simulation.disk import SimulatedDisk
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -28,14 +28,14 @@ def acknowledges_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 def does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
     """A writer binds to what it knew when it looked first."""
-    original = CommitLog._catch_up
+    original = LocalLog._catch_up
 
-    def once(log: CommitLog) -> None:
+    def once(log: LocalLog) -> None:
         if log._writer.cursor.lsn == 0:
             original(log)
 
-    patch.setattr(CommitLog, "_catch_up", once)
-    patch.setattr(CommitLog, "_follow", _nothing)
+    patch.setattr(LocalLog, "_catch_up", once)
+    patch.setattr(LocalLog, "_follow", _nothing)
 
 
 def trusts_the_hint_after_a_crash(patch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def replaces_files_without_a_word(patch: pytest.MonkeyPatch) -> None:
 
 def takes_damage_for_a_tail(patch: pytest.MonkeyPatch) -> None:
     """A failed sync drops pages of another process, and the writer cuts instead of asking."""
-    patch.setattr(CommitLog, "_is_passing", lambda *_: False)
+    patch.setattr(LocalLog, "_is_passing", lambda *_: False)
     patch.setattr(Hint, "sync_failed", property(lambda _: False))
 
 

@@ -19,6 +19,7 @@ from kmq_storage.format.entries import GroupOffsetsEntry, ProducerEntry, TopicEn
 from kmq_storage.format.records import TIMESTAMP_TYPE, stored_schema
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
+from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
 from kmq_storage.log.store_files import open_identity
 from tests.simulation.disk import Faults, SimulatedDisk
@@ -60,7 +61,7 @@ class World:
 
     def open(self, number: int, *, durable: bool = True) -> CommitLog:
         """A handle of its own, as another process has it."""
-        return CommitLog(self.disk, self.identity, self.environment(number), durable=durable)
+        return LocalLog(self.disk, self.identity, self.environment(number), durable=durable)
 
     def boot(self) -> None:
         """Writers and readers until they are done, a process is killed or the machine crashes."""

@@ -13,6 +13,7 @@ from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.records import TIMESTAMP_TYPE, stored_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
 from kmq_storage.log.store_files import open_identity
@@ -29,7 +30,7 @@ def open_log(
 ) -> CommitLog:
     """A handle on the store of this disk, with small log files."""
     identity = open_identity(disk, SYSTEM, create=create, log_file_bytes=file_bytes)
-    return CommitLog(disk, identity, SYSTEM, durable=durable)
+    return LocalLog(disk, identity, SYSTEM, durable=durable)
 
 
 def open_folder(folder: Path, *, durable: bool = True, read_only: bool = False) -> CommitLog:

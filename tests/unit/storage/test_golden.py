@@ -20,6 +20,7 @@ from kmq_storage.format.frame import (
 )
 from kmq_storage.format.identity import decode_identity, encode_identity
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
@@ -36,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _open(folder: Path, *, read_only: bool) -> CommitLog:
     disk = LocalDisk(folder, read_only=read_only)
-    return CommitLog(disk, open_identity(disk, SYSTEM, create=False), SYSTEM)
+    return LocalLog(disk, open_identity(disk, SYSTEM, create=False), SYSTEM)
 
 
 @pytest.mark.parametrize("read_only", [False, True])

@@ -1,0 +1,391 @@
+"""The commit log on a disk: append a commit, bring it to disk, see what others committed.
+
+Read `append` first. Expensive work (encoding, checksums of batches) happened before; under
+the append lock a commit is bound to its LSN and offsets, and written with one call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import pyarrow as pa
+
+from kmq_storage import limits, paths
+from kmq_storage.environment import Environment
+from kmq_storage.errors import (
+    ClosedError,
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    IllegalStateError,
+    KmqError,
+    UnavailableError,
+)
+from kmq_storage.format.checksum import checksum
+from kmq_storage.format.entries import Entry, RecordsEntry, encode_entries
+from kmq_storage.format.frame import (
+    FrameHeader,
+    InvalidFrameError,
+    chain_of,
+    encode_frame,
+    layout,
+)
+from kmq_storage.format.identity import Identity
+from kmq_storage.log.binding import RefusedError, Unit, bind
+from kmq_storage.log.commit_log import WrittenCommit
+from kmq_storage.log.disk_errors import lost_commit, repair_goes_on, translated, unavailable
+from kmq_storage.log.group_sync import GroupSync, damaged_commit
+from kmq_storage.log.hint import WORDS, Hint
+from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.locking import held
+from kmq_storage.log.recovery import recover, repair
+from kmq_storage.log.replica import Replica
+from kmq_storage.log.state import StoreState
+from kmq_storage.model import Commit, to_datetime
+from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.fork import reopen_in_child
+
+#: How often a reader looks for commits that no hint page tells of (seconds).
+_BLIND_PAUSE = 0.05
+
+
+class LocalLog:
+    """One handle on the commit log of a store on a disk; safe for any number of threads.
+
+    It keeps two replicas: the writer's follows every written commit (it binds the next one),
+    the reader's stops at the last visible one and knows where records are.
+    """
+
+    def __init__(
+        self, disk: Disk, identity: Identity, environment: Environment, *, durable: bool = True
+    ) -> None:
+        self.disk = disk
+        self.identity = identity
+        self.environment = environment
+        self.durable = durable
+        self._open()
+        reopen_in_child(self)
+
+    def _open(self) -> None:
+        disk, identity = self.disk, self.identity
+        with translated(disk.url):
+            words = disk.open_words(paths.HINT, WORDS)
+        self._hint = Hint(words, identity.seed, disk.boot_id())
+        self._append_lock = disk.open_lock(paths.APPEND_LOCK)
+        locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
+        self._sync = GroupSync(disk, self._new_journal(), self._hint, locks, self.environment)
+        self._start_writer()
+        self._start_reader()
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._closed = False
+
+    def after_fork_in_child(self) -> None:
+        """Start over with own descriptors, locks and replicas."""
+        if not self._closed:
+            self._open()
+
+    def _start_writer(self) -> None:
+        self._writer_losses = self._hint.losses
+        self._writer = Replica(self._new_journal(), indexed=False)
+
+    def _start_reader(self) -> None:
+        self._reader_losses = self._hint.losses
+        self._reader = Replica(self._new_journal(), indexed=True)
+
+    def _new_journal(self) -> Journal:
+        return Journal(self.disk, self.identity, self._hint)
+
+    def append(self, units: Sequence[Unit]) -> WrittenCommit:
+        """Write one commit of all units; it is visible to others, but not yet synced.
+
+        RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
+        is stored already; nothing is written then. UnavailableError: disk full or lock held.
+        """
+        self._check_writable()
+        bodies = [body for unit in units for body in unit.bodies]
+        with self._writing, self._at_the_end():
+            entries = bind(self._writer.state, units)
+            if not all(unit.synced for unit in units):  # before, should this process die in between
+                self._hint.note_staged_unsynced(self._writer.cursor.lsn + 1)
+            end = self._write(self._writer.cursor, entries, bodies)
+            self._hint.publish_written(end.lsn)
+            losses = self._writer_losses
+        return WrittenCommit(
+            end.lsn, to_datetime(end.time), tuple(entries), chain=end.chain or 0, losses=losses
+        )
+
+    def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
+        """Append one commit and wait until it is durable, as this store was opened for or as asked.
+
+        Raises what was wrong with a unit itself, instead of RefusedError.
+        """
+        try:
+            commit = self.append(units)
+        except RefusedError as refused:
+            raise refused.cause from None
+        if self.durable if durable is None else durable:
+            self.sync(commit)
+        return commit
+
+    def written_state(self) -> StoreState:
+        """The state with every written commit, to prepare the next one with; it knows no chunks."""
+        self._check_writable()
+        with self._writing:
+            if not self._follow():
+                with self._at_the_end():
+                    pass
+            return self._writer.state
+
+    @property
+    def known_state(self) -> StoreState:
+        """The state that the next commit would follow as far as this handle knows, at no cost."""
+        return self._writer.state
+
+    def check_open(self) -> None:
+        """ClosedError once the handle is closed."""
+        if self._closed:
+            raise ClosedError("the store is closed")
+
+    def written_commit(self, lsn: int) -> WrittenCommit:
+        """The written commit with this LSN, whether it is on disk or not."""
+        losses = self._writer_losses
+        frame = None
+        with suppress(UnavailableError):
+            frame = next(self._frames(lsn, lsn), None)
+        if frame is None or self._hint.losses != losses:
+            raise CommitOutcomeUnknownError(
+                f"a failed sync changed the log of store {self.disk.url}; commit {lsn} may be lost",
+                lsn=lsn,
+            )
+        commit = _commit_of(frame)
+        return WrittenCommit(
+            commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
+        )
+
+    def _check_writable(self) -> None:
+        self.check_open()
+        if self.disk.read_only:
+            raise IllegalStateError("the store was opened read-only", url=self.disk.url)
+
+    @contextmanager
+    def _at_the_end(self) -> Iterator[None]:
+        """Hold the append lock with the writer's replica at the end of the log.
+
+        Most of the way is gone before the lock is taken, so that it is held for microseconds.
+        """
+        try:
+            self._follow()
+            with held(self._append_lock, "append", self.environment):
+                self._catch_up()
+                yield
+        except OSError as error:
+            if isinstance(error, KmqError):
+                raise
+            raise unavailable(error, self.disk.url) from error
+
+    def _follow(self) -> bool:
+        """Read finished frames of others, without a lock; False when the end can't be known so."""
+        written = self._hint.written
+        if written is None or self._hint.losses != self._writer_losses:
+            return False
+        return self._writer.follow(written)
+
+    def _catch_up(self) -> None:
+        """Bring the writer's replica to the end of the log, and make that end clean."""
+        if not self._hint.valid:
+            recover(self._new_journal(), self._hint)
+            self._start_writer()
+        elif self._hint.sync_failed:  # whoever should write again may have died
+            repair(self._new_journal(), self._hint)
+            self._start_writer()
+        elif self._hint.losses != self._writer_losses:
+            self._start_writer()
+        self._advance_writer()
+        if self._writer.journal.has_bytes_at(self._writer.cursor):
+            # What is cut is decided by a look at the whole log, never by a remembered place.
+            self._start_writer()
+            self._advance_writer()
+            if self._writer.journal.has_bytes_at(self._writer.cursor):
+                self._writer.journal.cut(self._writer.cursor)
+        if not self._hint.valid:  # the page was damaged just now
+            self._catch_up()
+
+    def _advance_writer(self) -> None:
+        writer, written = self._writer, self._hint.written or 0
+        writer.advance(written)
+        if self._is_passing(writer):
+            self._start_writer()
+            raise repair_goes_on(self.disk.url)
+        if writer.cursor.lsn > written:
+            # Whole frames of a writer that died before it could show them.
+            self._hint.publish_written(writer.cursor.lsn)
+        broken = writer.state.broken
+        if broken is not None:
+            raise CorruptionError(
+                f"commit {broken.first_lsn} in {broken.file} is damaged ({broken.reason}); nothing "
+                "is written behind it: put the file back from a copy",
+                file=broken.file,
+                lsn=broken.first_lsn,
+            )
+
+    def _is_passing(self, replica: Replica) -> bool:
+        """Whether what looks like damage is a failed sync that is about to be repaired."""
+        state, synced = replica.state, self._hint.synced or 0
+        found = [*state.damage[-1:], *filter(None, [state.broken])]
+        return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
+
+    def _write(self, cursor: Cursor, entries: list[Entry], bodies: Sequence[pa.Buffer]) -> Cursor:
+        directory_length = len(encode_entries(entries))
+        placed = layout(directory_length, bodies)
+        entries = _placed(entries, placed.positions)
+        directory = encode_entries(entries)
+        nonce = self.environment.new_uuid().bytes
+        header = FrameHeader(
+            cursor.lsn + 1,
+            placed.length,
+            max(self.environment.now_us(), cursor.time + 1),
+            nonce,
+            cursor.chain or 0,
+            min(self._hint.synced or 0, cursor.lsn),
+            len(entries),
+            directory_length,
+            checksum(directory),
+            placed.body_position,
+        )
+        seed = self.identity.seed
+        buffers = encode_frame(header, directory, placed, bodies, seed)
+        here = self._writer.journal.append(cursor, list(buffers), placed.length)
+        end = Cursor(
+            header.lsn, chain_of(nonce), header.time, here.file, here.position + placed.length
+        )
+        try:
+            self._writer.applied(end, entries, here.position)
+        except BaseException:  # interrupted: what is half applied must not be used
+            self._start_writer()
+            raise
+        return end
+
+    def sync(self, commit: WrittenCommit | int) -> None:
+        """Return when a commit is on disk; an LSN is enough where somebody else wrote it.
+
+        UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
+        """
+        if isinstance(commit, int):
+            self._sync.wait_durable(commit)
+            return
+        self._sync.wait_durable(commit.lsn)
+        if self._hint.losses != commit.losses:
+            with translated(self.disk.url):
+                self._check_survived(commit.lsn, commit.chain)
+
+    def _check_survived(self, lsn: int, chain: int) -> None:
+        """After a failed sync that lost frames: is the commit of this LSN still the one written?"""
+        if not any(frame.header.chain == chain for frame in self._frames(lsn, lsn)):
+            raise lost_commit(self.disk.url, lsn)
+
+    def refresh(self) -> StoreState:
+        """The state with every visible commit: what is on disk, or written for `durable=False`."""
+        self.check_open()
+        with self._reading, translated(self.disk.url):
+            self._make_visible()
+            if self._is_passing(self._reader):
+                self._start_reader()
+                raise repair_goes_on(self.disk.url)
+            while self._hint.losses != self._reader_losses:  # what was read may be gone
+                self._make_visible()
+            return self._reader.state
+
+    @property
+    def state(self) -> StoreState:
+        """The state as of the last refresh."""
+        return self._reader.state
+
+    def _make_visible(self) -> None:
+        while not self._hint.valid and not self.disk.read_only:
+            with held(self._append_lock, "append", self.environment):
+                if not self._hint.valid:
+                    recover(self._new_journal(), self._hint)
+        if self._hint.losses != self._reader_losses:
+            self._start_reader()
+        written = self._hint.written
+        if written is None and not self.disk.read_only:
+            self._make_visible()  # the page was damaged just now
+        elif written is None:  # read-only after a start of the machine: frames prove themselves
+            self._reader.advance(self._hint.mark)
+            if self.durable:
+                self._sync.sync_read_only(self._reader.cursor.lsn)
+        elif written > self._reader.cursor.lsn:
+            if self.durable and self.disk.read_only:
+                self._sync.sync_read_only(written)
+            elif self.durable:
+                self._sync.wait_durable(written)
+            self._reader.advance(written, written)
+
+    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Sleep until a commit after this LSN is written, at most `timeout` seconds.
+
+        Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
+        `stopped` says so.
+        """
+        deadline = self.environment.monotonic() + timeout
+        while not self._closed:
+            written = self._hint.written
+            if written is None:
+                self.refresh()
+                written = self._hint.written or self._reader.cursor.lsn
+            if written > lsn:
+                return True
+            left = deadline - self.environment.monotonic()
+            if left <= 0 or stopped():
+                return False
+            if self._hint.written is None:
+                self.environment.sleep(min(left, _BLIND_PAUSE))
+            else:
+                self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
+        raise ClosedError("the store is closed")
+
+    def wake_waiters(self) -> None:
+        """Have every waiting thread look again, for a close from another thread."""
+        self._hint.wake()
+
+    def commits(self, start: int) -> Iterator[Commit]:
+        """The visible commits from an LSN on."""
+        last = self.refresh().lsn
+        for frame in self._frames(max(start, 1), last):
+            yield _commit_of(frame)
+
+    def _frames(self, first: int, last: int) -> Iterator[StoredFrame]:
+        journal = self._new_journal()
+        cursor = journal.start_of(first)
+        try:
+            while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
+                cursor = frame.end
+                if cursor.lsn >= first:
+                    yield frame
+        except InvalidFrameError as error:
+            if self._sync.repairing():
+                raise repair_goes_on(self.disk.url) from error
+            raise damaged_commit(cursor, str(error)) from error
+
+    def close(self) -> None:
+        """Give back files and locks; waiting threads end with ClosedError."""
+        self._closed = True
+        self.wake_waiters()
+
+
+def _commit_of(frame: StoredFrame) -> Commit:
+    return Commit(frame.header.lsn, to_datetime(frame.header.time), tuple(frame.entries()))
+
+
+def _placed(entries: list[Entry], positions: Sequence[int]) -> list[Entry]:
+    """The entries, with the batches inside the frame at their positions."""
+    remaining = iter(positions)
+    return [
+        replace(entry, position=next(remaining))
+        if isinstance(entry, RecordsEntry) and not entry.staged
+        else entry
+        for entry in entries
+    ]
