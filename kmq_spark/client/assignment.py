@@ -123,7 +123,7 @@ class Assignment:
                 self._fetcher.seek(partition, position)
 
     def _position_in_hand(self, part: Slice) -> int:
-        return part.end - operator.length_hint(self.hand)
+        return part.offset_of(part.batch.num_rows - operator.length_hint(self.hand))
 
     def positions(self) -> dict[str, dict[int, int]]:
         """The next offset that each partition hands out."""

@@ -38,7 +38,8 @@ from kmq_storage.groups import Membership, check_inside, committed_offsets, offs
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import Partition, StoreState
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Partition
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import reopen_in_child
 from kmq_storage.topics import first_offset_since

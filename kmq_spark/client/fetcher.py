@@ -10,7 +10,8 @@ from kmq_spark.errors import OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
-from kmq_storage.log.state import StoreState, Topic, out_of_range
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic, out_of_range
 
 _LOGGER = logging.getLogger(__name__)
 _SCAN_ROWS = 65_536
@@ -79,9 +80,19 @@ class Fetcher:
             scan_on = self._scans.get(partition)
             if scan_on is None:
                 span = (position, end)
-                scan_on = scan(self._reader, topic, partition.partition, span, _SCAN_ROWS)
+                scan_on = scan(
+                    self._log,
+                    self._reader,
+                    topic,
+                    partition.partition,
+                    span,
+                    batch_rows=_SCAN_ROWS,
+                )
                 self._scans[partition] = scan_on
             found = next(scan_on, None)
+            while found is not None and found.batch.num_rows == 0:  # compaction left none
+                self.positions[partition] = found.end
+                found = next(scan_on, None)
             if found is not None:
                 return found
             del self._scans[partition]

@@ -21,7 +21,7 @@ from kmq_storage.groups import committed_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import scan
-from kmq_storage.log.state import Topic, out_of_range
+from kmq_storage.log.topic_state import Topic, out_of_range
 from kmq_storage.names import nearest
 from kmq_storage.topics import first_offset_since
 
@@ -48,8 +48,9 @@ def topic_reader(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number, span in spans.items():
-            for part in scan(reader, topic, number, span, batch_rows):
-                yield public_batch(part, schema)
+            for part in scan(log, reader, topic, number, span, batch_rows=batch_rows):
+                if part.batch.num_rows:
+                    yield public_batch(part, schema)
             if bounds[1] is None:
                 state.check_end(name, number)
 

@@ -7,7 +7,6 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.record import Record
@@ -43,7 +42,7 @@ def _column(part: Slice, name: str, kind: pa.DataType) -> pa.Array:
         position = batch.schema.get_field_index(name)
         return batch.column(position) if position >= 0 else pa.nulls(rows, kind)
     if name == "offset":
-        return pa.array(np.arange(part.offset, part.offset + rows))
+        return pa.array(part.offsets())
     constant = part.topic if name == "topic" else part.partition
     return pa.repeat(pa.scalar(constant, kind), rows)
 
@@ -64,7 +63,7 @@ def records_of(part: Slice) -> list[Record]:
             zip(
                 repeat(part.topic),
                 repeat(part.partition),
-                range(part.offset, part.offset + batch.num_rows),
+                part.offsets().tolist(),
                 batch.column("key").to_pylist() if "key" in names else repeat(None),
                 batch.column("value").to_pylist(),
                 headers,

@@ -13,7 +13,7 @@ from kmq_spark.client.partitioner import partitions_of
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
 from kmq_storage.log.staging import PartitionRecords, SizedBatch
-from kmq_storage.log.state import Topic
+from kmq_storage.log.topic_state import Topic
 
 Partitioner = Callable[[str, bytes | None, int], int]
 #: The partition of every row, or the one of them all.

@@ -209,7 +209,7 @@ class Store:
 
     def commits(self, start: int | None = None) -> Iterator[Commit]:
         """The commit log itself, from an LSN on: `lsn, time, entries`."""
-        return self.log.commits(1 if start is None else checked_count("start", start, lowest=0))
+        return self.log.commits(None if start is None else checked_count("start", start, lowest=0))
 
     def producer(
         self,

@@ -19,7 +19,7 @@ from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import InvalidRequestError, KmqError, NotFoundError, QueueFullError
 from kmq_storage.log.staging import PartitionRecords
-from kmq_storage.log.state import Topic
+from kmq_storage.log.topic_state import Topic
 
 #: Memory of this size is still warm when the next work uses it again.
 _WORK_BYTES = 4 * 1024 * 1024

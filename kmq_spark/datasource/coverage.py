@@ -20,7 +20,8 @@ from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.tasks import TopicRange
 from kmq_storage.errors import InvalidRequestError, NotFoundError
-from kmq_storage.log.state import StoreState, Topic, out_of_range
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic, out_of_range
 
 
 @dataclass(frozen=True)

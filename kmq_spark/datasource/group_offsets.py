@@ -8,7 +8,8 @@ from kmq_spark.datasource.offsets import StreamOffset
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState, Topic
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
 
 #: Commits from outside a group's members, as an administrator's, are of no generation.
 _NO_MEMBER = -1

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
 
 #: Starting a task costs as much as reading some MiB, so smaller partitions share one.
 TASK_BYTES_MIN = 4 << 20
@@ -71,19 +74,16 @@ def task_count(total_bytes: int, cores: int) -> int:
     return max(by_cores, math.ceil(total_bytes / TASK_BYTES_MAX), 1)
 
 
-def cut(sizes: Sequence[int], tasks: int) -> list[tuple[int, int]]:
+def cut(sizes: npt.ArrayLike, tasks: int) -> list[tuple[int, int]]:
     """Cut a sequence of sizes into at most `tasks` runs of about equal sum, as index pairs.
 
     An item goes to the task in whose share its middle lies: no run is off by more than one item.
     """
-    total = sum(sizes)
-    runs: list[tuple[int, int]] = []
-    begin = passed = 0
-    for index, size in enumerate(sizes):
-        middle = passed + size / 2
-        task = min(int(middle * tasks / total), tasks - 1) if total else 0
-        if task > len(runs) and index > begin:
-            runs.append((begin, index))
-            begin = index
-        passed += size
-    return [*runs, (begin, len(sizes))] if sizes else []
+    weights = np.asarray(sizes, dtype=np.float64)
+    if not len(weights):
+        return []
+    middles = np.cumsum(weights) - weights / 2
+    owners = (middles * tasks / max(float(weights.sum()), 1.0)).astype(np.int64)
+    owners = np.minimum(owners, tasks - 1)
+    begins = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(weights)]
+    return list(itertools.pairwise(begins))

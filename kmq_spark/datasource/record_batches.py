@@ -13,15 +13,18 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.schema import CREATE_TIME, arrow_schema
 from kmq_spark.datasource.tasks import Slice, Task
-from kmq_storage.format.joining import columns_of_all, joined
+from kmq_spark.errors import CorruptionError
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.model import Chunk
+from kmq_storage.log.scan import Slice as StoredSlice
+from kmq_storage.log.scan import moved, scan, scan_places
+from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.open import open_disk
 
-#: Batches below this are put together; Spark is fastest with tens of thousands of rows.
-_BATCH_ROWS = 32_768
+#: Small batches are put together up to this; Spark is fastest with tens of thousands of rows.
+_BATCH_ROWS = 65_536
 
 #: Unless their bytes are many already.
 _BATCH_BYTES = 8 << 20
@@ -33,9 +36,10 @@ def read_task(url: str, task: Task, *, include_headers: bool) -> Iterator[pa.Rec
     try:
         reader = ChunkReader(disk)
         pieces = (
-            (_spark_batch(batch, part, offset, include_headers), batch.nbytes)
+            _spark_batch(piece, include_headers)
             for part in task.slices
-            for batch, offset in _runs(reader, part)
+            for piece in _records(url, disk, reader, part)
+            if piece.batch.num_rows
         )
         for run in _gathered(pieces):
             yield run[0] if len(run) == 1 else pa.concat_batches(run)
@@ -43,44 +47,46 @@ def read_task(url: str, task: Task, *, include_headers: bool) -> Iterator[pa.Rec
         disk.close()
 
 
-def _runs(reader: ChunkReader, part: Slice) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Stored batches of a partition, small ones joined, each with the offset of its first row."""
-    stored = ((_stored(reader, part, chunk), chunk.location.length) for chunk in part.chunks)
-    offset = part.start
-    for run in _gathered(stored):
-        batch = joined(run, columns_of_all(run))
-        yield batch, offset
-        offset += batch.num_rows
+def _records(url: str, disk: Disk, reader: ChunkReader, part: Slice) -> Iterator[StoredSlice]:
+    """The stored records of a slice, small batches joined; files that moved are looked up again."""
+    position = part.start
+    places = part.index.places(disk, part.start, part.end)
+    span = (part.start, part.end)
+    try:
+        for piece in scan_places(
+            reader, places, part.topic, part.partition, span, batch_rows=_BATCH_ROWS
+        ):
+            yield piece
+            position = piece.end
+    except CorruptionError as error:
+        log = open_log(url, read_only=True)
+        topic = moved(log, part.index.key[0], error)
+        span = (position, part.end)
+        yield from scan(log, reader, topic, part.partition, span, batch_rows=_BATCH_ROWS)
 
 
-def _stored(reader: ChunkReader, part: Slice, chunk: Chunk) -> pa.RecordBatch:
-    return reader.read(chunk, part.start, part.end, topic=part.topic, partition=part.partition)
-
-
-def _gathered(pieces: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[list[pa.RecordBatch]]:
-    """Consecutive batches, given with their bytes, that make one of good size together."""
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Consecutive batches that make one of good size together."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch, length in pieces:
+    for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        size += length
-        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+        size += batch.nbytes
+        if rows >= _BATCH_ROWS // 2 or size >= _BATCH_BYTES:
             yield waiting
             waiting, rows, size = [], 0, 0
     if waiting:
         yield waiting
 
 
-def _spark_batch(
-    batch: pa.RecordBatch, part: Slice, offset: int, include_headers: bool
-) -> pa.RecordBatch:
+def _spark_batch(part: StoredSlice, include_headers: bool) -> pa.RecordBatch:
     schema = arrow_schema(include_headers=include_headers)
-    rows = batch.num_rows
+    batch, rows = part.batch, part.batch.num_rows
     made: dict[str, Callable[[], pa.Array]] = {
         "topic": lambda: _texts(part.topic, rows),
         "partition": lambda: _numbers(part.partition, rows),
-        "offset": lambda: pa.array(np.arange(offset, offset + rows, dtype=np.int64)),
+        "offset": lambda: pa.array(part.offsets()),
         "timestampType": lambda: _numbers(CREATE_TIME, rows),
     }
     stored = batch.schema.names

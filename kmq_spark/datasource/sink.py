@@ -24,7 +24,7 @@ class Sink:
 
     def topics(self) -> StoreState:
         """A state that knows these topics and nothing else: executors replay no log for it."""
-        state = StoreState(indexed=False)
+        state = StoreState()
         state.apply(0, 0, list(self.definitions.values()))
         return state
 

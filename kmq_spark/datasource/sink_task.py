@@ -18,7 +18,8 @@ from kmq_spark.datasource.sink import Sink, Written
 from kmq_spark.datasource.staged_output import StagedOutput
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.log.state import StoreState, Topic
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
 
 _RECORD_COLUMNS = ("value", "key", "partition", "timestamp", "headers")
 

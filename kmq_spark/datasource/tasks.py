@@ -1,22 +1,24 @@
-"""From offset ranges to Spark's tasks: which stored record batches each of them reads.
+"""From offset ranges to Spark's tasks: which stored records each of them reads.
 
-A task gets references to record batches with everything needed to find and prove them, so an
-executor opens the files by itself and never replays the log.
+A task gets everything needed to find and prove its record batches, so an executor opens the
+files by itself and never replays the log.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
 
+import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.ranges import OffsetRange, cut, divide, task_count
-from kmq_storage.log.state import Topic
-from kmq_storage.model import Chunk, Location
+from kmq_storage.log.offset_index import Excerpt, Spread
+from kmq_storage.log.topic_state import Topic, check_inside
+
+#: Segments are divided by offsets when they are larger than this share of a task.
+_TASK_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -27,37 +29,7 @@ class Slice:
     partition: int
     start: int
     end: int
-    chunks: tuple[Chunk, ...]
-
-    def __reduce__(self) -> tuple[Callable[..., Slice], tuple[Any, ...]]:
-        """Column by column: a task may have very many small chunks."""
-        files: dict[str, str] = {}
-        rows = [
-            (
-                chunk.base_offset,
-                chunk.rows,
-                # Equal names as one object, which is pickled once.
-                files.setdefault(chunk.location.file, chunk.location.file),
-                chunk.location.position,
-                chunk.location.length,
-                chunk.checksum,
-                chunk.columns,
-                chunk.min_timestamp,
-                chunk.max_timestamp,
-                chunk.size,
-            )
-            for chunk in self.chunks
-        ]
-        place = (self.topic, self.partition, self.start, self.end)
-        return _unpacked, (place, list(zip(*rows, strict=True)))
-
-
-def _unpacked(place: tuple[str, int, int, int], columns: list[tuple[Any, ...]]) -> Slice:
-    chunks = tuple(
-        Chunk(base, rows, Location(file, position, length), *facts)
-        for base, rows, file, position, length, *facts in zip(*columns, strict=True)
-    )
-    return Slice(*place, chunks)
+    index: Excerpt
 
 
 @dataclass(frozen=True)
@@ -77,31 +49,63 @@ class TopicRange:
 
 def plan_tasks(ranges: Sequence[TopicRange], min_partitions: int | None) -> list[Task]:
     """The tasks for these ranges: as Kafka's source divides them, or balanced by bytes."""
-    if min_partitions is not None:
-        topics = {each.offsets.topic: each.topic for each in ranges}
-        pieces = divide([each.offsets for each in ranges], min_partitions)
-        return [Task((_slice(topics[piece.topic], piece),)) for piece in pieces]
-    return _balanced([_slice(each.topic, each.offsets) for each in ranges if each.offsets.size])
+    for each in ranges:
+        check_inside(each.topic, each.offsets.partition, each.offsets.start, each.offsets.end)
+    if min_partitions is None:
+        return _balanced([each for each in ranges if each.offsets.size])
+    topics = {each.offsets.topic: each.topic for each in ranges}
+    pieces = divide([each.offsets for each in ranges], min_partitions)
+    return [Task((_slice(topics[piece.topic], piece),)) for piece in pieces]
 
 
 def _slice(topic: Topic, offsets: OffsetRange) -> Slice:
-    chunks = topic.chunks(offsets.partition, offsets.start, offsets.end)
-    return Slice(topic.name, offsets.partition, offsets.start, offsets.end, tuple(chunks))
+    start, end = offsets.start, offsets.end
+    excerpt = topic.index(offsets.partition).excerpt(start, end)
+    return Slice(topic.name, offsets.partition, start, end, excerpt)
 
 
-def _balanced(slices: Sequence[Slice]) -> list[Task]:
-    pieces = [(whole, chunk) for whole in slices for chunk in whole.chunks]
-    sizes = [chunk.location.length for _, chunk in pieces]
-    tasks = task_count(sum(sizes), os.cpu_count() or 1)
-    return [_task(pieces[begin:end]) for begin, end in cut(sizes, tasks)]
+def _balanced(ranges: Sequence[TopicRange]) -> list[Task]:
+    spreads = [
+        each.topic.index(each.offsets.partition).spread(each.offsets.start, each.offsets.end)
+        for each in ranges
+    ]
+    total = sum(int(spread.bytes.sum()) for spread in spreads)
+    tasks = task_count(total, os.cpu_count() or 1)
+    finer = [_finer(spread, total // (tasks * _TASK_SHARE)) for spread in spreads]
+    borders = np.cumsum([0, *(len(spread.bytes) for spread in finer)]).tolist()
+    runs = cut(np.concatenate([spread.bytes for spread in finer]) if finer else (), tasks)
+    return [
+        Task(
+            tuple(
+                _part(each, spread, max(begin - first, 0), min(end, behind) - first)
+                for each, spread, first, behind in zip(
+                    ranges, finer, borders, borders[1:], strict=False
+                )
+                if begin < behind and first < end
+            )
+        )
+        for begin, end in runs
+    ]
 
 
-def _task(pieces: Sequence[tuple[Slice, Chunk]]) -> Task:
-    runs = [list(run) for _, run in groupby(pieces, key=lambda piece: id(piece[0]))]
-    return Task(tuple(_narrowed(run[0][0], tuple(chunk for _, chunk in run)) for run in runs))
+def _finer(spread: Spread, largest: int) -> Spread:
+    """The same bytes over pieces of at most about this size: what a large file has is divided."""
+    parts = np.maximum(spread.bytes // max(largest, 1), 1)
+    parts = np.minimum(parts, np.maximum(spread.ends - spread.bases, 1))
+    if (parts == 1).all():
+        return spread
+    bases, widths = np.repeat(spread.bases, parts), np.repeat(spread.ends - spread.bases, parts)
+    counts = np.repeat(parts, parts)
+    number = np.arange(len(counts)) - np.repeat(np.cumsum(parts) - parts, parts)
+    return Spread(
+        bases + widths * number // counts,
+        bases + widths * (number + 1) // counts,
+        np.repeat(spread.bytes, parts) // counts,
+    )
 
 
-def _narrowed(whole: Slice, chunks: tuple[Chunk, ...]) -> Slice:
-    start = max(whole.start, chunks[0].base_offset)
-    end = min(whole.end, chunks[-1].end_offset)
-    return Slice(whole.topic, whole.partition, start, end, chunks)
+def _part(whole: TopicRange, spread: Spread, begin: int, end: int) -> Slice:
+    offsets = whole.offsets
+    start = max(offsets.start, int(spread.bases[begin]))
+    stop = min(offsets.end, int(spread.ends[end - 1]))
+    return _slice(whole.topic, OffsetRange(offsets.topic, offsets.partition, start, stop))

@@ -11,7 +11,8 @@ from kmq_storage.errors import CorruptionError, IllegalStateError, NotFoundError
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import Group, StoreState, Topic, out_of_range
+from kmq_storage.log.state import Group, StoreState
+from kmq_storage.log.topic_state import Topic, out_of_range
 from kmq_storage.model import GroupInfo, MemberInfo, to_datetime
 from kmq_storage.names import check_name
 
@@ -184,16 +185,13 @@ def _members(log: CommitLog, name: str, group: Group) -> list[MemberInfo]:
 
 
 def _size_from(topic: Topic, number: int, offset: int) -> int:
-    chunks = topic.partition(number).chunks
-    assert chunks is not None, "only a reader's state knows where records are"
-    return chunks.size_from(offset)
+    return topic.index(number).size_from(offset, topic.partition(number).end)
 
 
 def _age_of(topic: Topic, number: int, offset: int, now: int) -> float:
     """Seconds since the timestamp of the first record that was not read yet."""
     part = topic.partition(number)
-    assert part.chunks is not None, "only a reader's state knows where records are"
-    timestamp = part.chunks.timestamp_of(offset) if offset < part.end else None
+    timestamp = topic.index(number).timestamp_of(offset) if offset < part.end else None
     return 0.0 if timestamp is None else max(0.0, (now - timestamp) / 1e6)
 
 

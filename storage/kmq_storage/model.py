@@ -99,10 +99,12 @@ class Chunk:
     """One stored record batch of a partition: all that a reader needs to find and prove it."""
 
     base_offset: int
+    #: The offset after the last one that is covered; compaction leaves fewer rows than offsets.
+    end_offset: int
     rows: int
     location: Location
     checksum: int
-    #: Which optional columns are there (`format.records`).
+    #: Which columns are there (`format.records`).
     columns: int
     #: UTC microseconds.
     min_timestamp: int
@@ -111,9 +113,39 @@ class Chunk:
     size: int
 
     @property
-    def end_offset(self) -> int:
-        """The offset after the last row."""
-        return self.base_offset + self.rows
+    def dense(self) -> bool:
+        """Whether every offset has its row."""
+        return self.rows == self.end_offset - self.base_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One sealed file of a partition; its footer knows the record batches in it."""
+
+    base_offset: int
+    #: The offset after the last one that is covered; compaction leaves fewer rows than offsets.
+    end_offset: int
+    rows: int
+    #: The footer's part of the file.
+    location: Location
+    #: The CRC of the footer's part.
+    checksum: int
+    #: Which columns are there (`format.records`).
+    columns: int
+    #: UTC microseconds.
+    min_timestamp: int
+    max_timestamp: int
+    #: Bytes of keys, values, headers and properties.
+    size: int
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole file."""
+        return self.location.position + self.location.length
+
+
+#: Where a range of offsets of one partition stands.
+Place = Chunk | Segment
 
 
 @dataclass(frozen=True, slots=True)

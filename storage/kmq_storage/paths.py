@@ -4,6 +4,10 @@ kmq.json                    what the store is: id and format version
 log/<first LSN>.log         frames of the commit log, 20 digits
 log/hint                    a mapped page that speeds up and is never trusted
 staged/<32 hex>.ipc         record batches too large for the log, as Arrow IPC files
+segments/<topic id>/<partition>/<base offset>-<32 hex>.arrow   sealed records of a partition
+checkpoints/<LSN>-<32 hex>.arrow   the state of the store at an LSN, and its manifest's root,
+                            named by their digest
+pages/<32 hex>.arrow        leaf pages of the manifest
 locks/append.lock           held while a frame is written
 locks/sync.lock             held while files are synced
 locks/<32 hex>.member       held by the member of a consumer group
@@ -17,12 +21,16 @@ import re
 STORE_FILE = "kmq.json"
 LOG_FOLDER = "log"
 STAGED_FOLDER = "staged"
+SEGMENT_FOLDER = "segments"
+CHECKPOINT_FOLDER = "checkpoints"
+PAGE_FOLDER = "pages"
 LOCK_FOLDER = "locks"
 HINT = "log/hint"
 APPEND_LOCK = "locks/append.lock"
 SYNC_LOCK = "locks/sync.lock"
 
 _LOG_FILE = re.compile(r"(\d{20})\.log\Z")
+_CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
 
 
 def log_file(first_lsn: int) -> str:
@@ -39,6 +47,33 @@ def try_first_lsn(file_name: str) -> int | None:
 def staged_file(file_id: bytes) -> str:
     """The staged file with this id of 16 bytes."""
     return f"{STAGED_FOLDER}/{file_id.hex()}.ipc"
+
+
+def segment_file(topic_id: bytes, partition: int, base_offset: int, file_id: bytes) -> str:
+    """The segment with this id of 16 bytes, whose first offset is `base_offset`."""
+    name = f"{base_offset:020d}-{file_id.hex()}.arrow"
+    return f"{SEGMENT_FOLDER}/{topic_id.hex()}/{partition}/{name}"
+
+
+def segment_id(file: str) -> bytes:
+    """The id of a segment's file."""
+    return bytes.fromhex(file[-len(".arrow") - 32 : -len(".arrow")])
+
+
+def checkpoint_file(lsn: int, digest: bytes) -> str:
+    """The checkpoint of the state at this LSN, whose bytes have this digest."""
+    return f"{CHECKPOINT_FOLDER}/{lsn:020d}-{digest.hex()}.arrow"
+
+
+def try_checkpoint(file_name: str) -> tuple[int, bytes] | None:
+    """The LSN and digest of a checkpoint's bare name, or None for any other file."""
+    match = _CHECKPOINT.match(file_name)
+    return (int(match.group(1)), bytes.fromhex(match.group(2))) if match else None
+
+
+def page_file(page_id: bytes) -> str:
+    """The leaf page of the manifest with this id of 16 bytes."""
+    return f"{PAGE_FOLDER}/{page_id.hex()}.arrow"
 
 
 def member_lock(group: str) -> str:

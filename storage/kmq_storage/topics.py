@@ -14,8 +14,8 @@ from kmq_storage.errors import AlreadyExistsError, InvalidRequestError, KmqWarni
 from kmq_storage.format.entries import TopicEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import Topic
+from kmq_storage.log.reader import ChunkReader, offset_of_row
+from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import TopicInfo, TopicSettings
 from kmq_storage.names import check_name, nearest
 
@@ -148,12 +148,14 @@ def first_offset_since(
 ) -> int | None:
     """The first offset of a partition with this timestamp (UTC us) or a later one."""
     part = topic.partition(number)
-    assert part.chunks is not None, "only a reader's state knows where records are"
-    chunk = part.chunks.first_since(microseconds)
-    if chunk is None:
+    row = topic.index(number).first_since(microseconds, part.start, part.end)
+    if row is None:
         return None
-    batch = reader.read(
-        chunk, chunk.base_offset, chunk.end_offset, topic=topic.name, partition=number
-    )
-    reached = batch.column("timestamp").cast("int64").to_numpy() >= microseconds
-    return max(chunk.base_offset + int(reached.argmax()), part.start)
+    for chunk in reader.chunks(row.place((topic.id, number))):
+        if chunk.max_timestamp >= microseconds:
+            batch = reader.read(
+                chunk, chunk.base_offset, chunk.end_offset, topic=topic.name, partition=number
+            )
+            at = batch.column("timestamp").cast("int64").to_numpy() >= microseconds
+            return max(offset_of_row(batch, chunk.base_offset, int(at.argmax())), part.start)
+    return None

@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState, Topic
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
 from kmq_storage.objects.disk import Disk
 
 #: Topic, partition, offset.
@@ -76,7 +77,7 @@ class Follower:
         position = self._next[topic.name, partition]
         end = topic.partition(partition).end
         tags = set()
-        for chunk in topic.chunks(partition, position, end):
+        for chunk in topic.places(partition, position, end):
             assert chunk.base_offset == position, "offsets are dense"
             batch = self._reader.read(chunk, chunk.base_offset, chunk.end_offset)
             for value in batch.column("value").to_pylist():

@@ -195,4 +195,4 @@ def test_many_partitions_of_a_shuffle_arrive_as_few_batches_in_the_log(
 ) -> None:
     _save(spark.range(0, 400, 1, 20).selectExpr("string(id) value", "string(id) key"), shop)
     topic = shop.store.log.refresh().topic("totals")
-    assert sum(len(topic.chunks(p, 0, end)) for p, (_, end) in topic.offsets().items()) == 2
+    assert sum(len(topic.places(p, 0, end)) for p, (_, end) in topic.offsets().items()) == 2

@@ -82,7 +82,7 @@ def values_of(log: CommitLog, partition: int = 0, *, name: str = "t") -> list[by
     """Every value of a partition that is visible; offsets are dense."""
     topic = log.refresh().topic(name)
     reader, values, position = ChunkReader(log.disk), [], 0
-    for chunk in topic.chunks(partition, 0, topic.partition(partition).end):
+    for chunk in topic.places(partition, 0, topic.partition(partition).end):
         assert chunk.base_offset == position
         batch = reader.read(
             chunk, chunk.base_offset, chunk.end_offset, topic=name, partition=partition

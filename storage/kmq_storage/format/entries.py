@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kmq_storage.errors import FormatVersionError
+from kmq_storage.format.layout_entries import GapEntry, LayoutEntry, SegmentEntry, TrimEntry
 
 _ENTRY = struct.Struct("<HHI")
 
@@ -248,7 +249,15 @@ class GroupEntry:
         )
 
 
-Entry = RecordsEntry | ProducerEntry | GroupOffsetsEntry | BatchIdEntry | TopicEntry | GroupEntry
+Entry = (
+    RecordsEntry
+    | ProducerEntry
+    | GroupOffsetsEntry
+    | BatchIdEntry
+    | TopicEntry
+    | GroupEntry
+    | LayoutEntry
+)
 
 _PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
     RecordsEntry.kind: RecordsEntry.parse,
@@ -257,6 +266,9 @@ _PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
     BatchIdEntry.kind: BatchIdEntry.parse,
     TopicEntry.kind: TopicEntry.parse,
     GroupEntry.kind: GroupEntry.parse,
+    SegmentEntry.kind: SegmentEntry.parse,
+    TrimEntry.kind: TrimEntry.parse,
+    GapEntry.kind: GapEntry.parse,
 }
 
 

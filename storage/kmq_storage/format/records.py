@@ -1,7 +1,8 @@
 """Record batches: their Arrow schemas, and the way to bytes and back.
 
 A stored batch has `timestamp` and `value`, and of `key`, `headers` and `properties` only
-those that some row has; offset, topic and partition are the commit's, not the batch's.
+those that some row has; topic and partition are the commit's, not the batch's, and so is the
+offset until the batch is sealed into a segment.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 
-KEY, HEADERS, PROPERTIES = 1, 2, 4
+KEY, HEADERS, PROPERTIES, OFFSET = 1, 2, 4, 8
+#: What the batches of a segment have.
+SEALED = OFFSET | KEY | HEADERS | PROPERTIES
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -30,6 +33,7 @@ PROPERTY_TYPE = pa.struct(
 PROPERTIES_TYPE = pa.map_(pa.string(), PROPERTY_TYPE)
 
 _FIELDS = (
+    (OFFSET, pa.field("offset", pa.int64())),
     (0, pa.field("timestamp", TIMESTAMP_TYPE)),
     (KEY, pa.field("key", pa.binary())),
     (0, pa.field("value", pa.binary())),
@@ -41,7 +45,7 @@ _FLAG_OF = {field.name: flag for flag, field in _FIELDS}
 
 @cache
 def stored_schema(columns: int) -> pa.Schema:
-    """The schema of a stored batch with these columns (a sum of KEY, HEADERS, PROPERTIES)."""
+    """The schema of a stored batch with these columns (KEY, HEADERS, PROPERTIES, OFFSET)."""
     return pa.schema([field for flag, field in _FIELDS if not flag or flag & columns])
 
 
@@ -77,7 +81,7 @@ def encode_batch(batch: pa.RecordBatch, *, size: int) -> EncodedBatch:
 
 def timestamp_bounds(batch: pa.RecordBatch) -> tuple[int, int]:
     """The lowest and highest timestamp of a stored batch, in UTC microseconds."""
-    microseconds = batch.column(0).view(pa.int64()).to_numpy()
+    microseconds = batch.column("timestamp").view(pa.int64()).to_numpy()
     return int(microseconds.min()), int(microseconds.max())
 
 

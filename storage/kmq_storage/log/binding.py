@@ -29,7 +29,8 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
 )
-from kmq_storage.log.state import StoreState, Topic, out_of_range
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic, out_of_range
 
 
 @dataclass(frozen=True, slots=True)

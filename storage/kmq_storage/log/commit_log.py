@@ -82,8 +82,11 @@ class CommitLog(Protocol):
     def wake_waiters(self) -> None:
         """Have every waiting thread look again, for a close from another thread."""
 
-    def commits(self, start: int) -> Iterator[Commit]:
-        """The visible commits from an LSN on."""
+    def commits(self, start: int | None) -> Iterator[Commit]:
+        """The visible commits from an LSN on; None: from the first that is still in the log.
+
+        OffsetOutOfRangeError when that commit was collected.
+        """
 
     def check_open(self) -> None:
         """ClosedError once the handle is closed."""

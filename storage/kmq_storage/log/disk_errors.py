@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kmq_storage.errors import KmqError, UnavailableError
+from kmq_storage.errors import KmqError, OffsetOutOfRangeError, UnavailableError
 
 
 def unavailable(error: OSError, url: str) -> UnavailableError:
@@ -51,3 +51,12 @@ def translated(url: str) -> Iterator[None]:
         raise  # a timeout of kmq is an OSError too
     except OSError as error:
         raise unavailable(error, url) from error
+
+
+def collected(url: str, lsn: int, first: int) -> OffsetOutOfRangeError:
+    """The error for a commit that the log doesn't reach back to."""
+    return OffsetOutOfRangeError(
+        f"commit {lsn} of store {url} was collected; the log begins at commit {first}",
+        lsn=lsn,
+        first=first,
+    )

@@ -120,7 +120,7 @@ class GroupSync:
         """The hint page knows no such commit: find the log's end, and bring all of it to disk."""
         with self._appending():
             if not self._hint.valid or (self._hint.written or 0) < lsn:
-                recover(self._journal, self._hint)
+                recover(self._disk, self._journal, self._hint)
         if (self._hint.written or lsn) < lsn:
             raise lost_commit(self._disk.url, lsn)
 
@@ -160,7 +160,7 @@ class GroupSync:
             if self._hint.valid and not self._hint.sync_failed:
                 return  # a recovery did it meanwhile
             try:
-                repair(self._journal, self._hint)
+                repair(self._disk, self._journal, self._hint)
             except OSError as error:
                 raise CommitOutcomeUnknownError(
                     f"sync of the log failed ({cause}) and so did writing it again ({error}); "

@@ -76,6 +76,10 @@ class StoredFrame:
         return {paths.staged_file(entry.staged) for entry in entries if entry.staged}
 
 
+class CollectedError(Exception):
+    """The log does not reach back to this place any more."""
+
+
 class Journal:
     """The log files of one store, opened once per process and handle."""
 
@@ -138,8 +142,13 @@ class Journal:
         return part_of(contents, entry.position, entry.length)
 
     def locate(self, cursor: Cursor) -> Cursor:
-        """The same place, in the file where the next frame really stands."""
+        """The same place, in the file where the next frame really stands.
+
+        CollectedError when the log begins behind it.
+        """
         file = self._file_of(cursor.lsn + 1) or cursor.file
+        if self._first_lsns and cursor.lsn + 1 < self._first_lsns[0]:
+            raise CollectedError
         if file == cursor.file:
             return cursor
         position = 0
@@ -257,6 +266,11 @@ class Journal:
         """Write these staged files into fresh blocks: their sync failed."""
         for file in files:
             self._disk.stage_again(file)
+
+    def first_lsn(self) -> int:
+        """The first commit that is still in the log; 1 while there is none."""
+        self._file_of(1)
+        return self._first_lsns[0] if self._first_lsns else 1
 
     def start_of(self, lsn: int) -> Cursor:
         """A cursor from which the frame with this LSN is reached by going on."""

@@ -35,7 +35,13 @@ from kmq_storage.format.frame import (
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.commit_log import WrittenCommit
-from kmq_storage.log.disk_errors import lost_commit, repair_goes_on, translated, unavailable
+from kmq_storage.log.disk_errors import (
+    collected,
+    lost_commit,
+    repair_goes_on,
+    translated,
+    unavailable,
+)
 from kmq_storage.log.group_sync import GroupSync, damaged_commit
 from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
@@ -89,11 +95,11 @@ class LocalLog:
 
     def _start_writer(self) -> None:
         self._writer_losses = self._hint.losses
-        self._writer = Replica(self._new_journal(), indexed=False)
+        self._writer = Replica(self.disk, self._new_journal(), indexed=False)
 
     def _start_reader(self) -> None:
         self._reader_losses = self._hint.losses
-        self._reader = Replica(self._new_journal(), indexed=True)
+        self._reader = Replica(self.disk, self._new_journal(), indexed=True)
 
     def _new_journal(self) -> Journal:
         return Journal(self.disk, self.identity, self._hint)
@@ -196,10 +202,10 @@ class LocalLog:
     def _catch_up(self) -> None:
         """Bring the writer's replica to the end of the log, and make that end clean."""
         if not self._hint.valid:
-            recover(self._new_journal(), self._hint)
+            recover(self.disk, self._new_journal(), self._hint)
             self._start_writer()
         elif self._hint.sync_failed:  # whoever should write again may have died
-            repair(self._new_journal(), self._hint)
+            repair(self.disk, self._new_journal(), self._hint)
             self._start_writer()
         elif self._hint.losses != self._writer_losses:
             self._start_writer()
@@ -307,7 +313,7 @@ class LocalLog:
         while not self._hint.valid and not self.disk.read_only:
             with held(self._append_lock, "append", self.environment):
                 if not self._hint.valid:
-                    recover(self._new_journal(), self._hint)
+                    recover(self.disk, self._new_journal(), self._hint)
         if self._hint.losses != self._reader_losses:
             self._start_reader()
         written = self._hint.written
@@ -351,10 +357,12 @@ class LocalLog:
         """Have every waiting thread look again, for a close from another thread."""
         self._hint.wake()
 
-    def commits(self, start: int) -> Iterator[Commit]:
-        """The visible commits from an LSN on."""
-        last = self.refresh().lsn
-        for frame in self._frames(max(start, 1), last):
+    def commits(self, start: int | None) -> Iterator[Commit]:
+        """The visible commits from an LSN on; None: from the first that is still in the log."""
+        last, first = self.refresh().lsn, self._new_journal().first_lsn()
+        if start is not None and start < first and first > 1:
+            raise collected(self.disk.url, start, first)
+        for frame in self._frames(max(start or 1, first), last):
             yield _commit_of(frame)
 
     def _frames(self, first: int, last: int) -> Iterator[StoredFrame]:

@@ -1,73 +1,98 @@
-"""From a chunk to its records: map the file, prove the batch, cut it to the offsets asked for.
+"""From a place to its records: map the file, prove the batch, cut it to the offsets asked for.
 
-Needs only a disk and chunks, no replay: Spark's executors read with this.
+Needs only a disk and places, no replay: Spark's executors read with this.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
+import numpy as np
 import pyarrow as pa
 
+from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.records import decode_batch
+from kmq_storage.format.segment import decode_footer
 from kmq_storage.log.disk_errors import unavailable
-from kmq_storage.model import Chunk
+from kmq_storage.model import Chunk, Location, Place, Segment
 from kmq_storage.objects.disk import Disk
 
 _MAPPED_FILES = 64
+_FOOTERS_KEPT = 256
 
 
 class ChunkReader:
-    """Reads chunks; keeps the last files mapped. One thread at a time."""
+    """Reads places; keeps the last files mapped. One thread at a time."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._mapped: OrderedDict[str, pa.Buffer] = OrderedDict()
+        self._footers: OrderedDict[str, tuple[Chunk, ...]] = OrderedDict()
+
+    def chunks(self, place: Place) -> tuple[Chunk, ...]:
+        """The record batches at a place; a segment's footer knows them.
+
+        CorruptionError when the footer changed, with `missing` in its context when the file is
+        not there: it may have moved.
+        """
+        if isinstance(place, Chunk):
+            return (place,)
+        file = place.location.file
+        if file not in self._footers:
+            self._footers[file] = self._read_footer(place)
+            if len(self._footers) > _FOOTERS_KEPT:
+                self._footers.popitem(last=False)
+        return self._footers[file]
+
+    def _read_footer(self, segment: Segment) -> tuple[Chunk, ...]:
+        file = segment.location.file
+        try:
+            footer = self._bytes(segment.location)
+        except FileNotFoundError as error:
+            raise CorruptionError(f"segment {file} is missing", file=file, missing=True) from error
+        except OSError as error:
+            raise unavailable(error, self._disk.url) from error
+        return decode_footer(
+            footer,
+            file,
+            paths.segment_id(file),
+            columns=segment.columns,
+            expected=segment.checksum,
+        ).chunks
 
     def read(
         self, chunk: Chunk, start: int, end: int, *, topic: str = "", partition: int = -1
     ) -> pa.RecordBatch:
         """The records of a chunk with offsets in [start, end), in the stored columns.
 
-        CorruptionError names topic, partition and the chunk's offsets when its bytes changed.
+        With the `offset` column only where offsets have gaps. CorruptionError names topic,
+        partition and the chunk's offsets when its bytes changed, as `chunks` does.
         """
-        where = (
-            f"{chunk.location.file} at byte {chunk.location.position}: {topic}-{partition}, "
-            f"offsets {chunk.base_offset} to {chunk.end_offset - 1}"
-        )
-        facts = {
-            "file": chunk.location.file,
-            "topic": topic,
-            "partition": partition,
-            "start": chunk.base_offset,
-            "end": chunk.end_offset,
-        }
         try:
-            batch = self._decode(chunk, where)
-        except CorruptionError as error:
-            message = error.message if where in error.message else f"{error.message}: {where}"
-            raise CorruptionError(message, **facts) from error
-        except FileNotFoundError as error:
-            raise CorruptionError(f"file is missing: {where}", **facts) from error
+            batch = self._decode(chunk)
+        except (CorruptionError, FileNotFoundError) as error:
+            raise _damaged(chunk, topic, partition, error) from error
         except OSError as error:
             raise unavailable(error, self._disk.url) from error
-        first = max(start - chunk.base_offset, 0)
-        return batch.slice(first, min(end, chunk.end_offset) - chunk.base_offset - first)
+        return _cut(batch, chunk, start, end)
 
-    def _decode(self, chunk: Chunk, where: str) -> pa.RecordBatch:
+    def _decode(self, chunk: Chunk) -> pa.RecordBatch:
         known = chunk.location.file in self._mapped
         try:
-            return decode_batch(self._message(chunk), chunk.columns, chunk.checksum, where)
+            return self._decode_now(chunk)
         except CorruptionError:
             if not known:
                 raise
             # The file may have been replaced since, after a failed sync.
             del self._mapped[chunk.location.file]
-            return decode_batch(self._message(chunk), chunk.columns, chunk.checksum, where)
+            return self._decode_now(chunk)
 
-    def _message(self, chunk: Chunk) -> pa.Buffer:
-        location = chunk.location
+    def _decode_now(self, chunk: Chunk) -> pa.RecordBatch:
+        message = self._bytes(chunk.location)
+        return decode_batch(message, chunk.columns, chunk.checksum, chunk.location.file)
+
+    def _bytes(self, location: Location) -> pa.Buffer:
         contents = self._mapped.get(location.file)
         if contents is None:
             contents = self._mapped[location.file] = self._disk.map(location.file)
@@ -76,3 +101,37 @@ class ChunkReader:
         if location.position + location.length > contents.size:
             raise CorruptionError("file is shorter than its commit says")
         return contents.slice(location.position, location.length)
+
+
+def _cut(batch: pa.RecordBatch, chunk: Chunk, start: int, end: int) -> pa.RecordBatch:
+    if not chunk.dense:
+        offsets = batch.column("offset").to_numpy()
+        first, behind = np.searchsorted(offsets, (start, end)).tolist()
+        return batch.slice(first, behind - first)
+    if batch.schema.names[0] == "offset":
+        batch = batch.remove_column(0)
+    first = max(start - chunk.base_offset, 0)
+    return batch.slice(first, min(end, chunk.end_offset) - chunk.base_offset - first)
+
+
+def offset_of_row(batch: pa.RecordBatch, first: int, row: int) -> int:
+    """The offset of a row of what `ChunkReader.read` gave, whose first covered offset is given."""
+    if batch.schema.names[0] == "offset":
+        return int(batch.column(0)[row].as_py())
+    return first + row
+
+
+def _damaged(chunk: Chunk, topic: str, partition: int, error: Exception) -> CorruptionError:
+    location = chunk.location
+    missing = isinstance(error, FileNotFoundError)
+    reason = error.message if isinstance(error, CorruptionError) else "file is missing"
+    return CorruptionError(
+        f"{reason}: {location.file} at byte {location.position}: {topic}-{partition}, "
+        f"offsets {chunk.base_offset} to {chunk.end_offset - 1}",
+        file=location.file,
+        topic=topic,
+        partition=partition,
+        start=chunk.base_offset,
+        end=chunk.end_offset,
+        **({"missing": True} if missing else {}),
+    )

@@ -10,20 +10,26 @@ import errno
 from collections import deque
 
 from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.log.checkpoint import starting_point
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
 from kmq_storage.log.rewriting import write_again
+from kmq_storage.objects.disk import Disk
 
 
-def recover(journal: Journal, hint: Hint) -> None:
+def recover(disk: Disk, journal: Journal, hint: Hint) -> None:
     """Bring the log to a clean end, sync it, and rebuild the hint page.
+
+    What stands before the newest checkpoint is known to be on disk.
 
     An invalid frame above everything that is known to have been durable is a torn tail and is
     cut. At or below it, it is damage: nothing is cut, and the mark stays so that readers
     report it.
     """
     journal.look_again()
-    end, durable, staged = _find_end(journal)
+    checkpoint = starting_point(disk, journal)
+    start = checkpoint.cursor if checkpoint is not None else Cursor()
+    end, durable, staged = _find_end(journal, start)
     durable_beyond, last_beyond = _look_beyond(journal, end)
     known = max(durable, durable_beyond, hint.synced or 0)
     last = max(known, hint.mark)
@@ -32,7 +38,7 @@ def recover(journal: Journal, hint: Hint) -> None:
         last = end.lsn
     else:  # damage: what stands behind it counts, too
         last = max(last, last_beyond)
-    if _try_sync(journal, hint, staged, last):
+    if _try_sync(journal, hint, staged, (start.lsn + 1, last)):
         hint.rebuild(last)
     elif end.lsn < known:
         raise OSError(errno.EIO, f"commit {end.lsn + 1} is damaged, and the disk fails to sync")
@@ -40,32 +46,32 @@ def recover(journal: Journal, hint: Hint) -> None:
         hint.rebuild(write_again(journal, hint, known))
 
 
-def repair(journal: Journal, hint: Hint) -> None:
+def repair(disk: Disk, journal: Journal, hint: Hint) -> None:
     """After a failed sync, under the append lock: bring what it left out to disk."""
     synced = hint.synced
     if synced is not None and hint.valid:
         write_again(journal, hint, synced)
     else:  # nobody knows any more how far it was, nor, but for us, that a sync failed
         hint.note_sync_failed(True)
-        recover(journal, hint)
+        recover(disk, journal, hint)
 
 
-def _try_sync(journal: Journal, hint: Hint, staged: set[str], last: int) -> bool:
+def _try_sync(journal: Journal, hint: Hint, staged: set[str], span: tuple[int, int]) -> bool:
     if not hint.sync_failed:
         try:
             journal.sync_staged(staged)
-            journal.sync(1, last)
+            journal.sync(*span)
         except OSError:
             hint.note_sync_failed(True)
     return not hint.sync_failed
 
 
-def _find_end(journal: Journal) -> tuple[Cursor, int, set[str]]:
+def _find_end(journal: Journal, start: Cursor) -> tuple[Cursor, int, set[str]]:
     """Where the last whole frame ends, the highest LSN that some frame knew to be durable.
 
     And the staged files of frames above it: they may not be on disk.
     """
-    cursor, durable = Cursor(), 0
+    cursor, durable = start, start.lsn
     unproven: deque[tuple[Cursor, StoredFrame]] = deque()
     while (frame := _try_next(journal, cursor)) is not None:
         durable = max(durable, frame.header.durable_lsn)

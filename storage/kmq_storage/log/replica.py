@@ -5,18 +5,32 @@ from __future__ import annotations
 from kmq_storage import paths
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
-from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.checkpoint import starting_point
+from kmq_storage.log.journal import CollectedError, Cursor, Journal, StoredFrame
+from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Damage
+from kmq_storage.objects.disk import Disk
 
 
 class Replica:
     """A state and the place in the log up to which it has read."""
 
-    def __init__(self, journal: Journal, *, indexed: bool) -> None:
+    def __init__(self, disk: Disk, journal: Journal, *, indexed: bool) -> None:
         self.journal = journal
-        self.state = StoreState(indexed=indexed)
-        self.cursor = Cursor()
+        self._disk = disk
+        self._indexed = indexed
+        self._start()
+
+    def _start(self) -> None:
+        """Begin at the newest checkpoint, or where the log begins."""
+        checkpoint = starting_point(self._disk, self.journal)
+        if checkpoint is None:
+            self.state = StoreState(Manifest(self._disk, ()) if self._indexed else None)
+            self.cursor = Cursor()
+        else:
+            self.state = checkpoint.state(self._disk, indexed=self._indexed)
+            self.cursor = checkpoint.cursor
 
     def follow(self, limit: int) -> bool:
         """Read finished frames up to an LSN while they prove themselves; whether it was reached.
@@ -28,6 +42,9 @@ class Replica:
                 if (frame := self.journal.next_frame(self.cursor)) is None:
                     return False
                 self._apply(frame)
+        except CollectedError:
+            self._start()  # from a newer checkpoint
+            return self.follow(limit)
         except InvalidFrameError:
             return False
         return True
@@ -42,7 +59,11 @@ class Replica:
         looked_again = False
         while limit is None or self.cursor.lsn < limit:
             acknowledged = self.cursor.lsn < proven
-            frame, reason = self._try_next(whole=not acknowledged)
+            try:
+                frame, reason = self._try_next(whole=not acknowledged)
+            except CollectedError:
+                self._start()  # from a newer checkpoint
+                continue
             if frame is not None:
                 self._apply(frame)
             elif not looked_again and (acknowledged or self.journal.blind):
@@ -59,17 +80,14 @@ class Replica:
 
     def _apply(self, frame: StoredFrame) -> None:
         header = frame.header
-        file = paths.log_file(frame.file)
         self.state.apply(
-            header.lsn, header.time, frame.entries(), file=file, position=frame.position
+            header.lsn, header.time, frame.entries(), file=frame.file, position=frame.position
         )
         self.cursor = frame.end
 
     def applied(self, end: Cursor, entries: list[Entry], position: int) -> None:
         """Take over a commit that this process wrote itself, without reading it back."""
-        self.state.apply(
-            end.lsn, end.time, entries, file=paths.log_file(end.file), position=position
-        )
+        self.state.apply(end.lsn, end.time, entries, file=end.file, position=position)
         self.cursor = end
 
     def _pass_over(self, reason: str) -> bool:

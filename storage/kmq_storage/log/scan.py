@@ -5,87 +5,166 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from kmq_storage.errors import CorruptionError, NotFoundError
 from kmq_storage.format.joining import columns_of_all, joined
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import Topic
-from kmq_storage.model import Chunk
+from kmq_storage.format.records import stored_schema
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader, offset_of_row
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import Place
 
 #: Chunks smaller than this share of a batch are put together, larger ones stay mapped.
 _SMALL_SHARE = 4
-_CHUNKS_AT_ONCE = 256
+#: And at most so many bytes of them.
+_JOINED_BYTES = 8 << 20
+_PLACES_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Consecutive records of one partition in the stored columns."""
+    """Consecutive records of one partition in the stored columns.
+
+    Where compaction left gaps there is an `offset` column too, and there may be no record.
+    """
 
     topic: str
     partition: int
-    #: The offset of the first row.
+    #: The first offset that is covered, that of the first row where there are no gaps.
     offset: int
     batch: pa.RecordBatch
+    #: The offset after the last one that is covered: where reading goes on.
+    end: int
 
-    @property
-    def end(self) -> int:
-        """The offset after the last row."""
-        return self.offset + int(self.batch.num_rows)
+    def offset_of(self, row: int) -> int:
+        """The offset of a row; where reading goes on for the row after the last."""
+        if row >= self.batch.num_rows:
+            return self.end
+        return offset_of_row(self.batch, self.offset, row)
+
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The offset of each row."""
+        if self.batch.num_rows == self.end - self.offset:
+            return np.arange(self.offset, self.end)
+        found: npt.NDArray[np.int64] = self.batch.column("offset").to_numpy()
+        return found
 
     def cut(self, rows: int) -> tuple[Slice, Slice]:
         """The first rows, and the rest."""
-        rest = Slice(self.topic, self.partition, self.offset + rows, self.batch.slice(rows))
-        return Slice(self.topic, self.partition, self.offset, self.batch.slice(0, rows)), rest
+        at = self.offset_of(rows)
+        rest = Slice(self.topic, self.partition, at, self.batch.slice(rows), self.end)
+        return Slice(self.topic, self.partition, self.offset, self.batch.slice(0, rows), at), rest
 
 
 def scan(
-    reader: ChunkReader, topic: Topic, partition: int, span: tuple[int, int], batch_rows: int
+    log: CommitLog,
+    reader: ChunkReader,
+    topic: Topic,
+    partition: int,
+    span: tuple[int, int],
+    *,
+    batch_rows: int,
 ) -> Iterator[Slice]:
     """The records with offsets in [start, end), in slices of at most `batch_rows` rows.
 
-    OffsetOutOfRangeError below the log's start, CorruptionError where bytes are damaged.
+    OffsetOutOfRangeError below the log's start, CorruptionError where bytes are damaged,
+    NotFoundError when the topic is deleted meanwhile. Files that moved are looked up again.
     """
     start, end = span
     while start < end:
-        chunks = topic.chunks(partition, start, end, _CHUNKS_AT_ONCE)
-        if not chunks:
-            return
-        yield from scan_chunks(
-            reader, chunks, topic.name, partition, (start, end), batch_rows=batch_rows
-        )
-        start = chunks[-1].end_offset
+        places = topic.places(partition, start, end, _PLACES_AT_ONCE)
+        try:
+            for part in scan_places(
+                reader, places, topic.name, partition, (start, end), batch_rows=batch_rows
+            ):
+                yield part
+                start = part.end
+        except CorruptionError as error:
+            topic = moved(log, topic.id, error)
+            if topic.places(partition, start, end, 1) == _covering(places, start):
+                raise
+        else:
+            if not places:
+                return
 
 
-def scan_chunks(
+def moved(log: CommitLog, topic_id: bytes, error: CorruptionError) -> Topic:
+    """The topic as it is now, when a file was missing: its records may stand elsewhere."""
+    if not error.context.get("missing"):
+        raise error
+    topic = log.refresh().topic_by_id(topic_id)
+    if topic is None:
+        raise NotFoundError(
+            f"the topic was deleted while it was read: {error.message}", **error.context
+        ) from error
+    return topic
+
+
+def _covering(places: Sequence[Place], offset: int) -> list[Place]:
+    return [place for place in places if place.end_offset > offset][:1]
+
+
+def scan_places(
     reader: ChunkReader,
-    chunks: Sequence[Chunk],
+    places: Sequence[Place],
     topic: str,
     partition: int,
     span: tuple[int, int],
     *,
     batch_rows: int,
 ) -> Iterator[Slice]:
-    """The records of these chunks with offsets in [start, end), as `scan` gives them."""
-    gathered: list[pa.RecordBatch] = []
-    gathered_rows = 0
-    start = max(span[0], chunks[0].base_offset) if chunks else span[0]
-    for chunk in chunks:
-        batch = reader.read(chunk, *span, topic=topic, partition=partition)
-        if gathered and gathered_rows + batch.num_rows > batch_rows:
-            yield Slice(topic, partition, start, joined(gathered, columns_of_all(gathered)))
-            start += gathered_rows
-            gathered, gathered_rows = [], 0
-        if not gathered and batch.num_rows * _SMALL_SHARE > batch_rows:
-            for piece in _pieces(batch, batch_rows):
-                yield Slice(topic, partition, start, piece)
-                start += piece.num_rows
+    """The records at these places with offsets in [start, end), as `scan` gives them."""
+    small: list[Slice] = []
+    small_bytes = 0
+    for part in _slices(reader, places, topic, partition, span):
+        rows = part.batch.num_rows
+        size = part.batch.nbytes
+        dense = rows == part.end - part.offset
+        fits = dense and rows * _SMALL_SHARE <= batch_rows and size <= _JOINED_BYTES
+        full = bool(small) and part.end - small[0].offset > batch_rows
+        if small and (full or not fits or small_bytes + size > _JOINED_BYTES):
+            yield _joined(small)
+            small, small_bytes = [], 0
+        if fits:
+            small.append(part)
+            small_bytes += size
         else:
-            gathered.append(batch)
-            gathered_rows += batch.num_rows
-    if gathered:
-        yield Slice(topic, partition, start, joined(gathered, columns_of_all(gathered)))
+            yield from _pieces(part, batch_rows)
+    if small:
+        yield _joined(small)
 
 
-def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    for position in range(0, batch.num_rows, rows):
-        yield batch.slice(position, rows)
+def _slices(
+    reader: ChunkReader,
+    places: Sequence[Place],
+    topic: str,
+    partition: int,
+    span: tuple[int, int],
+) -> Iterator[Slice]:
+    start, end = span
+    for place in places:
+        for chunk in reader.chunks(place):
+            if chunk.base_offset < end and start < chunk.end_offset:
+                batch = reader.read(chunk, start, end, topic=topic, partition=partition)
+                covered = max(start, chunk.base_offset), min(chunk.end_offset, end)
+                yield Slice(topic, partition, covered[0], batch, covered[1])
+        if place.rows == 0:
+            nothing = pa.RecordBatch.from_pylist([], stored_schema(0))
+            yield Slice(topic, partition, start, nothing, min(place.end_offset, end))
+
+
+def _joined(parts: Sequence[Slice]) -> Slice:
+    batches = [part.batch for part in parts]
+    batch = joined(batches, columns_of_all(batches))
+    first = parts[0]
+    return Slice(first.topic, first.partition, first.offset, batch, parts[-1].end)
+
+
+def _pieces(part: Slice, rows: int) -> Iterator[Slice]:
+    while part.batch.num_rows > rows:
+        first, part = part.cut(rows)
+        yield first
+    yield part

@@ -6,17 +6,15 @@ commits has the same state, so binding a commit needs no coordinator.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kmq_storage import limits, paths
+from kmq_storage import limits
 from kmq_storage.errors import (
     CorruptionError,
     FormatVersionError,
     NotFoundError,
-    OffsetOutOfRangeError,
 )
 from kmq_storage.format.entries import (
     BatchIdEntry,
@@ -27,117 +25,24 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
 )
-from kmq_storage.log.chunks import ChunkTable, Hole
-from kmq_storage.model import Chunk, Damage, TopicInfo, TopicSettings
+from kmq_storage.format.layout_entries import GapEntry, LayoutEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.offset_index import Gap, Hole
+from kmq_storage.log.topic_state import Partition, Topic
+from kmq_storage.model import Damage, TopicSettings
 
 
-class Partition:
-    """One partition: its bounds, and in a reader's state where its record batches are."""
-
-    __slots__ = ("chunks", "doubt", "end", "size", "start")
-
-    def __init__(self, *, indexed: bool) -> None:
-        #: A damaged commit that may have had records after `end`.
-        self.doubt: Damage | None = None
-        self.start = 0
-        self.end = 0
-        self.size = 0
-        self.chunks = ChunkTable() if indexed else None
-
-
-class Topic:
-    """One topic: its definition and partitions."""
-
-    __slots__ = ("id", "name", "parts", "settings")
-
-    def __init__(self, topic_id: bytes, name: str) -> None:
-        self.id = topic_id
-        self.name = name
-        self.settings = TopicSettings()
-        self.parts: list[Partition] = []
-
-    @property
-    def topic_id(self) -> uuid.UUID:
-        """What tells this topic from an earlier one of the same name."""
-        return uuid.UUID(bytes=self.id)
-
-    @property
-    def partitions(self) -> int:
-        """How many partitions there are."""
-        return len(self.parts)
-
-    @property
-    def held(self) -> int:
-        """Records held over all partitions."""
-        return sum(part.end - part.start for part in self.parts)
-
-    def offsets(self) -> dict[int, tuple[int, int]]:
-        """Start and end (next offset) of each partition."""
-        return {number: (part.start, part.end) for number, part in enumerate(self.parts)}
-
-    def partition(self, number: int) -> Partition:
-        """The partition of this number."""
-        if not 0 <= number < len(self.parts):
-            raise NotFoundError(
-                f"Partition[{self.name}-{number}] doesn't exist: topic {self.name} has "
-                f"{len(self.parts)} partitions",
-                topic=self.name,
-                partition=number,
-            )
-        return self.parts[number]
-
-    def chunks(self, number: int, start: int, end: int, limit: int | None = None) -> list[Chunk]:
-        """The chunks of a partition with records in [start, end), for a reader's state.
-
-        OffsetOutOfRangeError below the log's start, CorruptionError in a damaged range.
-        """
-        part = self.partition(number)
-        assert part.chunks is not None, "only a reader's state knows where records are"
-        if start < part.start or start > part.end:
-            raise out_of_range(self.name, number, start, part)
-        part.chunks.check(self.name, number, start, min(end, part.end))
-        return part.chunks.between(start, min(end, part.end), limit)
-
-    def enlarge(self, partitions: int, *, indexed: bool) -> None:
-        """Have at least this many partitions."""
-        while len(self.parts) < partitions:
-            self.parts.append(Partition(indexed=indexed))
-
-    def info(self) -> TopicInfo:
-        """The topic as a value."""
-        return TopicInfo(
-            self.name,
-            self.topic_id,
-            self.partitions,
-            self.settings,
-            self.offsets(),
-            self.held,
-            sum(part.size for part in self.parts),
-        )
-
-
-def _settings_of(entry: TopicEntry) -> TopicSettings:
+def settings_of(topic: str, members: Mapping[str, Any]) -> TopicSettings:
+    """The settings of a topic from their JSON object; FormatVersionError for unknown ones."""
     try:
-        return TopicSettings(**entry.settings)
+        return TopicSettings(**members)
     except TypeError as error:
         raise FormatVersionError(
-            f"topic {entry.name} has settings that this version of kmq does not know ({error}); "
+            f"topic {topic} has settings that this version of kmq does not know ({error}); "
             "read the store with a newer kmq",
-            topic=entry.name,
+            topic=topic,
         ) from error
-
-
-def out_of_range(topic: str, partition: int, offset: int, part: Partition) -> OffsetOutOfRangeError:
-    """The error for an offset outside the log, with the range that is inside."""
-    return OffsetOutOfRangeError(
-        f"{topic}-{partition}: offset {offset} is outside the log, "
-        f"which holds {part.start} to {part.end} (next)",
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        start=part.start,
-        end=part.end,
-    )
 
 
 @dataclass(slots=True)
@@ -163,9 +68,9 @@ class ProducerState:
 
 
 class StoreState:
-    """Everything the log says, up to `lsn`; `indexed` also knows where records are."""
+    """Everything the log says, up to `lsn`; with a manifest also where records are."""
 
-    def __init__(self, *, indexed: bool) -> None:
+    def __init__(self, manifest: Manifest | None = None) -> None:
         self.lsn = 0
         self.topics: dict[str, Topic] = {}
         self.groups: dict[str, Group] = {}
@@ -177,7 +82,10 @@ class StoreState:
         self.broken: Damage | None = None
         #: Grows whenever a topic is made, changed or deleted.
         self.definitions = 0
-        self._indexed = indexed
+        #: Topics deleted, and partitions trimmed or cut, since the checkpoint below this state.
+        self.deleted: set[bytes] = set()
+        self.cut: set[tuple[bytes, int]] = set()
+        self.manifest = manifest
         self._by_id: dict[bytes, Topic] = {}
         self._apply_kind: Mapping[type, Callable[[Any, int, int], None]] = {
             ProducerEntry: self._apply_producer,
@@ -185,6 +93,9 @@ class StoreState:
             BatchIdEntry: self._apply_batch,
             TopicEntry: self._apply_topic,
             GroupEntry: self._apply_group,
+            SegmentEntry: self._apply_segment,
+            TrimEntry: self._apply_trim,
+            GapEntry: self._apply_gap,
         }
 
     def find_topic(self, name: str) -> Topic | None:
@@ -215,6 +126,11 @@ class StoreState:
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """The topic with this id, unless it was deleted."""
         return self._by_id.get(topic_id)
+
+    def add_topic(self, topic: Topic) -> None:
+        """Have this topic."""
+        self._by_id[topic.id] = topic
+        self.topics[topic.name] = topic
 
     def group_offsets(self, group: str) -> dict[bytes, dict[int, int]]:
         """What a group committed, by topic id and partition; empty when it is unknown."""
@@ -249,35 +165,71 @@ class StoreState:
                 part.doubt = part.doubt or damage
 
     def apply(
-        self, lsn: int, time: int, entries: list[Entry], *, file: str = "", position: int = 0
+        self, lsn: int, time: int, entries: list[Entry], *, file: int = 1, position: int = 0
     ) -> None:
-        """Take over one commit; file and position say where its frame stands."""
+        """Take over one commit; its frame stands at a position of the log file of this LSN."""
         for entry in entries:
             if isinstance(entry, RecordsEntry):
-                self._apply_records(entry, file, position)
+                self._apply_records(entry, time, file, position)
             else:
                 self._apply_kind[type(entry)](entry, lsn, time)
         self.lsn = lsn
 
-    def _apply_records(self, entry: RecordsEntry, file: str, position: int) -> None:
+    def _apply_records(self, entry: RecordsEntry, time: int, file: int, position: int) -> None:
         topic = self._by_id.get(entry.topic_id)
         if topic is None and self.damage:
             return  # the commit that made the topic is the damaged one
         assert topic is not None, "records of a topic that no commit made"
         if self.damage:  # the commit that enlarged the topic may be the damaged one
-            topic.enlarge(entry.partition + 1, indexed=self._indexed)
+            topic.enlarge(entry.partition + 1)
         part = topic.parts[entry.partition]
-        if part.chunks is not None:
+        if part.index is not None:
             if entry.base_offset > part.end and self.damage:
                 damage = part.doubt or self.damage[-1]
-                part.chunks.holes.append(Hole(part.end, entry.base_offset, damage))
-            if entry.staged:
-                part.chunks.append(entry, paths.staged_file(entry.staged), entry.position)
-            else:
-                part.chunks.append(entry, file, position + entry.position)
+                part.index.holes.append(Hole(part.end, entry.base_offset, damage))
+            part.index.append(_row_of_records(entry, time, file, position))
         part.doubt = None
         part.end = entry.base_offset + entry.rows
+        part.rows += entry.rows
         part.size += entry.size
+
+    def _laid_out(self, entry: LayoutEntry, lsn: int) -> Partition | None:
+        """The partition that is laid out anew; None when its topic was deleted meanwhile."""
+        topic = self._by_id.get(entry.topic_id)
+        if topic is None or entry.partition >= topic.partitions:
+            return None  # deleted, or the commit that made it is damaged
+        topic.parts[entry.partition].layout_lsn = lsn
+        return topic.parts[entry.partition]
+
+    def _apply_segment(self, entry: SegmentEntry, lsn: int, time: int) -> None:
+        part = self._laid_out(entry, lsn)
+        if part is None:
+            return
+        part.rows += entry.rows - entry.old_rows
+        part.size += entry.size - entry.old_size
+        if part.index is not None:
+            part.index.replace(_row_of_segment(entry))
+
+    def _apply_trim(self, entry: TrimEntry, lsn: int, time: int) -> None:
+        part = self._laid_out(entry, lsn)
+        if part is None:
+            return
+        part.start = max(part.start, entry.start)
+        part.rows -= entry.rows
+        part.size -= entry.size
+        if part.index is not None:
+            part.index.drop_before(part.start)
+            self.cut.add((entry.topic_id, entry.partition))
+
+    def _apply_gap(self, entry: GapEntry, lsn: int, time: int) -> None:
+        part = self._laid_out(entry, lsn)
+        if part is None:
+            return
+        part.rows -= entry.rows
+        part.size -= entry.size
+        if part.index is not None:
+            part.index.cut_out(Gap(entry.start, entry.end, entry.reason))
+            self.cut.add((entry.topic_id, entry.partition))
 
     def _apply_producer(self, entry: ProducerEntry, lsn: int, time: int) -> None:
         self.producers.pop(entry.producer, None)
@@ -299,14 +251,15 @@ class StoreState:
             return
         topic = self._by_id.get(entry.topic_id)
         if topic is None:
-            topic = self._by_id[entry.topic_id] = Topic(entry.topic_id, entry.name)
-            self.topics[entry.name] = topic
-        topic.settings = _settings_of(entry)
-        topic.enlarge(entry.partitions, indexed=self._indexed)
+            topic = Topic(entry.topic_id, entry.name, self.manifest)
+            self.add_topic(topic)
+        topic.settings = settings_of(entry.name, entry.settings)
+        topic.enlarge(entry.partitions)
 
     def _forget_topic(self, entry: TopicEntry) -> None:
         if self._by_id.pop(entry.topic_id, None) is not None:  # its making may be damaged
             del self.topics[entry.name]
+            self.deleted.add(entry.topic_id)
         for group in self.groups.values():
             group.offsets.pop(entry.topic_id, None)
 
@@ -319,3 +272,40 @@ class StoreState:
             group.joined = time
         group.generation, group.member = entry.generation, entry.member
         group.client, group.assignment = entry.client, entry.assignment
+
+
+def _row_of_records(entry: RecordsEntry, time: int, file: int, position: int) -> Row:
+    kind, where = (STAGED, entry.staged) if entry.staged else (LOG, log_file_id(file))
+    return Row(
+        entry.base_offset,
+        entry.base_offset + entry.rows,
+        entry.rows,
+        kind,
+        where,
+        entry.position if entry.staged else position + entry.position,
+        entry.length,
+        entry.checksum,
+        entry.columns,
+        entry.min_timestamp,
+        entry.max_timestamp,
+        time,
+        entry.size,
+    )
+
+
+def _row_of_segment(entry: SegmentEntry) -> Row:
+    return Row(
+        entry.base_offset,
+        entry.end_offset,
+        entry.rows,
+        SEGMENT,
+        entry.file_id,
+        entry.footer_position,
+        entry.length - entry.footer_position,
+        entry.footer_checksum,
+        entry.columns,
+        entry.min_timestamp,
+        entry.max_timestamp,
+        entry.time,
+        entry.size,
+    )

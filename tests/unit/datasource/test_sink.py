@@ -147,7 +147,7 @@ def test_small_tasks_write_no_file_and_share_a_batch_per_partition(shop: Shop) -
     zero = pa.array([0], pa.int32())
     _commit(shop, [_task(shop, _rows([b"%d" % n], partition=zero), task=n) for n in range(50)])
     assert shop.values("orders") == [b"%d" % n for n in range(50)]
-    assert len(shop.store.log.state.topic("orders").chunks(0, 0, 50)) == 1
+    assert len(shop.store.log.state.topic("orders").places(0, 0, 50)) == 1
     assert not list(Path(shop.url).glob("staged/*"))
 
 

@@ -75,10 +75,10 @@ def test_a_damaged_header_or_directory_is_a_hole_with_known_offsets(
         log = open_folder(tmp_path)
         topic = log.refresh().topic("t")
         assert values_of(log, 1) == [b"c0", b"c1", b"c2"]
-        assert [chunk.base_offset for chunk in topic.chunks(0, 0, 2)] == [0]
-        assert [chunk.base_offset for chunk in topic.chunks(0, 4, 6)] == [4]
+        assert [chunk.base_offset for chunk in topic.places(0, 0, 2)] == [0]
+        assert [chunk.base_offset for chunk in topic.places(0, 4, 6)] == [4]
         with pytest.raises(CorruptionError, match="t-0: offsets 2 to 3 can't be read") as caught:
-            topic.chunks(0, 0, 6)
+            topic.places(0, 0, 6)
         assert caught.value.context["file"] == LOG
         _change(tmp_path / LOG, position)
         log.close()

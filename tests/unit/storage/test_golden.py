@@ -66,7 +66,7 @@ def test_the_golden_records_come_back(folder: Path, read_only: bool):
     }
     for (name, partition), batches in expected.items():
         topic = state.topic(name)
-        chunks = topic.chunks(partition, 0, topic.partition(partition).end)
+        chunks = topic.places(partition, 0, topic.partition(partition).end)
         found = [reader.read(chunk, chunk.base_offset, chunk.end_offset) for chunk in chunks]
         assert found == [rows(*batch).batch for batch in batches]
         assert [chunk.min_timestamp for chunk in chunks] == [BEGIN_US + n for n, _, _ in batches]

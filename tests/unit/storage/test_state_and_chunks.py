@@ -1,4 +1,4 @@
-"""What commits add up to, and how the chunks of a range are found."""
+"""What commits add up to, and how the places of a range are found."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import random
 
 import pytest
 
-from kmq_storage import limits
+from kmq_storage import limits, paths
 from kmq_storage.errors import FormatVersionError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry, TopicEntry
-from kmq_storage.log.chunks import ChunkTable
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.log.state import StoreState
+from kmq_storage.objects.memory import memory_disk
 
 TOPIC = b"t" * 16
 
@@ -19,39 +21,50 @@ def _records(base: int, rows: int, *, low: int = 0, high: int = 0, size: int = 0
     return RecordsEntry(TOPIC, 0, rows, base, 64, 10, 0, 0, low, high, size)
 
 
+def _no_pages() -> Manifest:
+    return Manifest(memory_disk("pages", read_only=False), ())
+
+
+def _index(*entries: RecordsEntry) -> OffsetIndex:
+    return _state(*entries).topic("t").index(0)
+
+
 def _state(*commits: Entry) -> StoreState:
-    state = StoreState(indexed=True)
+    state = StoreState(_no_pages())
     for lsn, entry in enumerate([TopicEntry(TOPIC, "t", 2, {}), *commits], 1):
-        state.apply(lsn, lsn, [entry], file="f", position=100)
+        state.apply(lsn, lsn, [entry], file=7, position=100)
     return state
 
 
 def test_the_chunks_of_a_range_are_those_that_overlap_it():
-    table, rng, base, spans = ChunkTable(), random.Random(3), 0, []
+    entries, rng, base, spans = [], random.Random(3), 0, []
     for _ in range(200):
         rows = rng.randrange(1, 9)
-        table.append(_records(base, rows), "f", base)
+        entries.append(_records(base, rows))
         spans.append((base, base + rows))
         base += rows
+    index = _index(*entries)
     for _ in range(300):
         start, end = sorted(rng.choices(range(base + 5), k=2))
         expected = [low for low, high in spans if low < end and start < high and start < end]
-        assert [chunk.base_offset for chunk in table.between(start, end)] == expected
-        assert [chunk.base_offset for chunk in table.between(start, end, 3)] == expected[:3]
+        assert [chunk.base_offset for chunk in index.between(start, end)] == expected
+        assert [chunk.base_offset for chunk in index.between(start, end, 3)] == expected[:3]
 
 
 def test_a_chunk_says_where_it_stands_in_its_file():
-    chunk = _state(_records(0, 5, low=3, high=9)).topic("t").chunks(0, 2, 4)[0]
-    assert (chunk.location.file, chunk.location.position, chunk.location.length) == ("f", 164, 10)
+    chunk = _state(_records(0, 5, low=3, high=9)).topic("t").places(0, 2, 4)[0]
+    assert (chunk.location.file, chunk.location.position, chunk.location.length) == (
+        paths.log_file(7),
+        164,
+        10,
+    )
     assert (chunk.base_offset, chunk.end_offset) == (0, 5)
     assert (chunk.min_timestamp, chunk.max_timestamp) == (3, 9)
 
 
 def test_the_first_chunk_since_an_instant_need_not_be_in_order():
-    table = ChunkTable()
-    for base, high in enumerate([5, 9, 7, 12]):
-        table.append(_records(base, 1, high=high), "f", 0)
-    found = {at: table.first_since(at) for at in (0, 6, 10, 13)}
+    index = _index(*[_records(base, 1, high=high) for base, high in enumerate([5, 9, 7, 12])])
+    found = {at: index.first_since(at, 0, 4) for at in (0, 6, 10, 13)}
     assert {at: chunk and chunk.base_offset for at, chunk in found.items()} == {
         0: 0,
         6: 1,
@@ -61,20 +74,19 @@ def test_the_first_chunk_since_an_instant_need_not_be_in_order():
 
 
 def test_the_size_of_what_is_left_counts_a_cut_chunk_in_proportion():
-    table = ChunkTable()
-    table.append(_records(0, 10, size=1_000), "f", 0)
-    table.append(_records(10, 10, size=500), "f", 0)
-    assert [table.size_from(offset) for offset in (0, 5, 10, 15, 20)] == [1500, 1000, 500, 250, 0]
+    index = _index(_records(0, 10, size=1_000), _records(10, 10, size=500))
+    sizes = [index.size_from(offset, 20) for offset in (0, 5, 10, 15, 20)]
+    assert sizes == [1500, 1000, 500, 250, 0]
 
 
 def test_a_range_outside_the_log_names_the_range_inside():
     topic = _state(_records(0, 5)).topic("t")
     with pytest.raises(OffsetOutOfRangeError) as caught:
-        topic.chunks(0, 6, 9)
+        topic.places(0, 6, 9)
     assert (caught.value.context["start"], caught.value.context["end"]) == (0, 5)
     with pytest.raises(NotFoundError, match=r"Partition\[t-2\]"):
         topic.partition(2)
-    assert topic.chunks(1, 0, 0) == []
+    assert topic.places(1, 0, 0) == []
 
 
 def test_only_so_many_producers_are_remembered(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,248 @@
+"""The manifest as bytes: leaf pages of rows, and the table of pages in a checkpoint's root.
+
+A row says where the records of one partition with offsets in [base, end) stand. Rows are sorted by
+ (topic id, partition, base offset) over all pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.checksum import checksum
+from kmq_storage.model import Chunk, Location, Place, Segment
+
+#: What a row refers to: a frame of the log, a staged file, or a segment.
+LOG, STAGED, SEGMENT = 0, 1, 2
+
+Key: TypeAlias = tuple[bytes, int]
+
+ROW_SCHEMA = pa.schema(
+    [
+        ("topic_id", pa.binary(16)),
+        ("partition", pa.uint32()),
+        ("base_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("rows", pa.int64()),
+        ("kind", pa.uint8()),
+        #: The first LSN of the log file, or the id of the staged file or segment.
+        ("file", pa.binary(16)),
+        #: Where the Arrow message, or the footer's part of a segment, begins, and its length.
+        ("position", pa.int64()),
+        ("length", pa.int64()),
+        ("checksum", pa.uint32()),
+        ("columns", pa.uint16()),
+        ("min_timestamp", pa.int64()),
+        ("max_timestamp", pa.int64()),
+        #: When the newest of the records was committed, UTC microseconds.
+        ("time", pa.int64()),
+        ("size", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where the records of one partition with offsets in [base, end) stand."""
+
+    base_offset: int
+    end_offset: int
+    rows: int
+    kind: int
+    file: bytes
+    position: int
+    length: int
+    checksum: int
+    columns: int
+    min_timestamp: int
+    max_timestamp: int
+    time: int
+    size: int
+
+    def place(self, key: Key) -> Place:
+        """The row as what a reader takes."""
+        location = Location(self.path(key), self.position, self.length)
+        build = Segment if self.kind == SEGMENT else Chunk
+        return build(
+            self.base_offset,
+            self.end_offset,
+            self.rows,
+            location,
+            self.checksum,
+            self.columns,
+            self.min_timestamp,
+            self.max_timestamp,
+            self.size,
+        )
+
+    def path(self, key: Key) -> str:
+        """The file that the row refers to."""
+        if self.kind == SEGMENT:
+            return paths.segment_file(*key, self.base_offset, self.file)
+        if self.kind == STAGED:
+            return paths.staged_file(self.file)
+        return paths.log_file(int.from_bytes(self.file, "little"))
+
+    @property
+    def bytes(self) -> int:
+        """What has to be read for the row, about."""
+        return self.length + (self.position if self.kind == SEGMENT else 0)
+
+
+#: The values of a row in the order of its fields.
+row_values = attrgetter(*Row.__slots__)
+
+
+def log_file_id(first_lsn: int) -> bytes:
+    """The `file` of a row whose records are inside a frame of this log file."""
+    return first_lsn.to_bytes(16, "little")
+
+
+class Page:
+    """A leaf page: columns of numbers, and which rows are of which partition."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column of numbers of the page."""
+        numbers: npt.NDArray[Any] = self._batch.column(name).to_numpy()
+        return numbers
+
+    @cached_property
+    def bases(self) -> npt.NDArray[np.int64]:
+        """The base offsets of all rows."""
+        return self.column("base_offset")
+
+    @cached_property
+    def spans(self) -> dict[Key, tuple[int, int]]:
+        """The rows of each partition: first, and behind the last."""
+        partitions = self.column("partition")
+        ids = np.frombuffer(self._batch.column("topic_id").buffers()[1], np.uint64)
+        ids = ids.reshape(-1, 2)[: len(partitions)]
+        changes = (partitions[1:] != partitions[:-1]) | (ids[1:] != ids[:-1]).any(axis=1)
+        starts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(partitions)]
+        return {
+            (ids[start].tobytes(), int(partitions[start])): (start, end)
+            for start, end in pairwise(starts)
+            if start < end
+        }
+
+    def row(self, index: int) -> Row:
+        """The row at this place."""
+        values = [self._batch.column(n)[index].as_py() for n in range(2, len(ROW_SCHEMA))]
+        return Row(*values)
+
+    def rows(self, start: int, end: int) -> list[Row]:
+        """The rows at these places."""
+        columns = [
+            self._batch.column(n).slice(start, end - start).to_pylist()
+            for n in range(2, len(ROW_SCHEMA))
+        ]
+        return [Row(*values) for values in zip(*columns, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRef:
+    """What the root says of a leaf page."""
+
+    #: The first row's key and base offset.
+    first: tuple[Key, int]
+    #: The last row's.
+    last: tuple[Key, int]
+    rows: int
+    page_id: bytes
+    checksum: int
+    max_timestamp: int
+
+
+def encode_page(rows: Sequence[tuple[Key, Row]], page_id: bytes) -> tuple[pa.Buffer, PageRef]:
+    """The Arrow file of sorted rows, and the reference to it."""
+    columns: list[list[Any]] = [[key[0] for key, _ in rows], [key[1] for key, _ in rows]]
+    columns += [[getattr(row, name) for _, row in rows] for name in ROW_SCHEMA.names[2:]]
+    arrays = [
+        pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)
+    ]
+    contents = arrow_file(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA))
+    (first, first_row), (last, last_row) = rows[0], rows[-1]
+    return contents, PageRef(
+        (first, first_row.base_offset),
+        (last, last_row.base_offset),
+        len(rows),
+        page_id,
+        checksum(contents),
+        max(row.max_timestamp for _, row in rows),
+    )
+
+
+def decode_page(contents: pa.Buffer, ref: PageRef) -> Page:
+    """The rows of a page; CorruptionError when its bytes changed."""
+    if checksum(contents) != ref.checksum:
+        file = paths.page_file(ref.page_id)
+        raise CorruptionError(f"manifest page checksum does not match in {file}", file=file)
+    return Page(pa.ipc.open_file(contents).get_batch(0))
+
+
+_REF_SCHEMA = pa.schema(
+    [
+        ("first_topic_id", pa.binary(16)),
+        ("first_partition", pa.uint32()),
+        ("first_offset", pa.int64()),
+        ("last_topic_id", pa.binary(16)),
+        ("last_partition", pa.uint32()),
+        ("last_offset", pa.int64()),
+        ("rows", pa.int64()),
+        ("page_id", pa.binary(16)),
+        ("checksum", pa.uint32()),
+        ("max_timestamp", pa.int64()),
+    ]
+)
+
+
+def encode_refs(refs: Iterable[PageRef], state: bytes) -> pa.Buffer:
+    """A checkpoint's root: the table of pages, with the state of the store as metadata."""
+    rows = [
+        (
+            *(*ref.first[0], ref.first[1]),
+            *(*ref.last[0], ref.last[1]),
+            *(ref.rows, ref.page_id, ref.checksum, ref.max_timestamp),
+        )
+        for ref in refs
+    ]
+    columns = zip(*rows, strict=True) if rows else [()] * len(_REF_SCHEMA)
+    arrays = [
+        pa.array(column, field.type) for column, field in zip(columns, _REF_SCHEMA, strict=True)
+    ]
+    schema = _REF_SCHEMA.with_metadata({"kmq.state": state})
+    return arrow_file(pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+
+def decode_refs(contents: pa.Buffer) -> tuple[list[PageRef], bytes]:
+    """The table of pages and the state of a root."""
+    reader = pa.ipc.open_file(contents)
+    columns = [column.to_pylist() for column in reader.get_batch(0).columns]
+    refs = [
+        PageRef(((topic, part), base), ((last_topic, last_part), last_base), *facts)
+        for topic, part, base, last_topic, last_part, last_base, *facts in zip(
+            *columns, strict=True
+        )
+    ]
+    return refs, reader.schema.metadata[b"kmq.state"]
+
+
+def arrow_file(batch: pa.RecordBatch) -> pa.Buffer:
+    """One record batch as an Arrow IPC file."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()

@@ -1,0 +1,118 @@
+"""Checkpoints: the state of the store at one LSN, from which opening goes on.
+
+A root names the leaf pages of the manifest and holds all else as JSON. It is written after its
+pages, whole and under a name that carries its digest, so one that is there is complete; racing
+writers do no harm. A damaged one is passed over for the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.manifest import PageRef, decode_refs, encode_page, encode_refs
+from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.paging import repaged
+from kmq_storage.log.snapshot import restored, snapshot
+from kmq_storage.log.state import StoreState
+from kmq_storage.objects.disk import Disk
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A root that was read: where the log goes on, and what the commits before add up to."""
+
+    cursor: Cursor
+    refs: tuple[PageRef, ...]
+    members: dict[str, Any]
+
+    def state(self, disk: Disk, *, indexed: bool) -> StoreState:
+        """The state to go on from; `indexed` knows where records are."""
+        return restored(self.members, Manifest(disk, self.refs) if indexed else None)
+
+
+def checkpoints(disk: Disk) -> list[tuple[int, bytes]]:
+    """The checkpoints there are as (LSN, digest), the newest first."""
+    found = map(paths.try_checkpoint, disk.list(paths.CHECKPOINT_FOLDER))
+    return sorted((each for each in found if each is not None), reverse=True)
+
+
+def newest_checkpoint(disk: Disk) -> Checkpoint | None:
+    """The newest checkpoint that proves itself, or None."""
+    for lsn, digest in checkpoints(disk):
+        try:
+            return read_checkpoint(disk, lsn, digest)
+        except FileNotFoundError:
+            continue  # collected since
+        except CorruptionError as error:
+            _LOGGER.warning("%s; going on from the one before it", error)
+    return None
+
+
+def starting_point(disk: Disk, journal: Journal) -> Checkpoint | None:
+    """Where reading the log begins: the newest checkpoint, or None for the first commit.
+
+    CorruptionError when commits between it and the log's first file are nowhere.
+    """
+    found = newest_checkpoint(disk)
+    while journal.first_lsn() > (found.cursor.lsn if found else 0) + 1:
+        newer = newest_checkpoint(disk)  # written, and the log collected, while we looked
+        if newer == found:
+            missing = found.cursor.lsn + 1 if found else 1
+            raise CorruptionError(
+                f"commit {missing} of store {disk.url} is in no log file, and no checkpoint of a "
+                "later one can be read; put log files or checkpoints back from a copy",
+                file=paths.log_file(missing),
+                lsn=missing,
+            )
+        found = newer
+    return found
+
+
+def read_checkpoint(disk: Disk, lsn: int, digest: bytes) -> Checkpoint:
+    """A checkpoint; CorruptionError when its bytes changed."""
+    file = paths.checkpoint_file(lsn, digest)
+    contents = disk.map(file)
+    if _digest(contents) != digest:
+        raise CorruptionError(f"checkpoint {file} is damaged", file=file)
+    refs, raw = decode_refs(contents)
+    members = json.loads(raw)
+    return Checkpoint(Cursor(**members.pop("cursor")), tuple(refs), members)
+
+
+def write_checkpoint(
+    disk: Disk, state: StoreState, cursor: Cursor, new_uuid: Callable[[], uuid.UUID]
+) -> tuple[str, int]:
+    """Write a checkpoint of a reader's state, which must be on disk; its file and new pages."""
+    assert state.manifest is not None, "a reader's state has a manifest"
+    refs, written = [], 0
+    for page in repaged(state.manifest, state):
+        if isinstance(page, PageRef):
+            refs.append(page)
+            continue
+        contents, ref = encode_page(page, new_uuid().bytes)
+        disk.stage(paths.page_file(ref.page_id), [contents], sync=True)
+        refs.append(ref)
+        written += 1
+    place = {name: getattr(cursor, name) for name in Cursor.__slots__}
+    members = snapshot(state) | {"cursor": place}
+    root = encode_refs(refs, json.dumps(members, separators=(",", ":"), sort_keys=True).encode())
+    file = paths.checkpoint_file(state.lsn, _digest(root))
+    disk.publish(file, [root], sync=True)
+    return file, written
+
+
+def _digest(contents: pa.Buffer) -> bytes:
+    return hashlib.blake2b(contents, digest_size=16).digest()

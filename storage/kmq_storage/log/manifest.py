@@ -1,0 +1,64 @@
+"""The manifest of a checkpoint: finds rows by offset or time, loading only the pages it needs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kmq_storage import paths
+from kmq_storage.format.manifest import Key, Page, PageRef, decode_page
+from kmq_storage.objects.disk import Disk
+
+#: Decoded pages that are kept; each is some 400 KB that stay mapped.
+_PAGES_KEPT = 64
+
+
+class Manifest:
+    """Rows of all partitions at one checkpoint; safe for several threads."""
+
+    def __init__(self, disk: Disk, refs: Sequence[PageRef]) -> None:
+        self._disk = disk
+        self.refs = list(refs)
+        self._firsts = [ref.first for ref in refs]
+        self._pages: OrderedDict[bytes, Page] = OrderedDict()
+
+    def page(self, ref: PageRef) -> Page:
+        """A leaf page; CorruptionError when it is damaged, FileNotFoundError when it is gone."""
+        page = self._pages.get(ref.page_id)
+        if page is None:
+            page = decode_page(self._disk.map(paths.page_file(ref.page_id)), ref)
+            self._pages[ref.page_id] = page
+            if len(self._pages) > _PAGES_KEPT:
+                self._pages.popitem(last=False)
+        return page
+
+    def spans(
+        self, key: Key, offset: int, end: int, *, since: int | None = None
+    ) -> Iterator[tuple[Page, int, int]]:
+        """The pages with rows of a partition that may have offsets in [offset, end), in order.
+
+        With the places of those rows in the page: first, and behind the last. Pages whose newest
+        record is older than `since` (UTC us) are left out.
+        """
+        for ref in self.refs_of(key, offset, end):
+            if since is not None and ref.max_timestamp < since:
+                continue
+            page = self.page(ref)
+            low, high = page.spans.get(key, (0, 0))
+            bases = page.bases[low:high]
+            from_row = max(int(np.searchsorted(bases, offset, "right")) - 1, 0)
+            to_row = int(np.searchsorted(bases, end))
+            if from_row < to_row:
+                yield page, low + from_row, low + to_row
+
+    def refs_of(self, key: Key, offset: int, end: int) -> Iterator[PageRef]:
+        """The pages that may have rows of a partition with offsets in [offset, end)."""
+        first = max(bisect_right(self._firsts, (key, offset)) - 1, 0)
+        for ref in self.refs[first:]:
+            if ref.first >= (key, end):
+                return
+            if ref.last[0] >= key:
+                yield ref

@@ -1,0 +1,232 @@
+"""From offsets of one partition to where their records stand.
+
+Rows since the last checkpoint are in memory and come first: they may replace older ones, which
+are in the pages of the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kmq_storage.errors import CorruptionError, DataLossError
+from kmq_storage.format.manifest import Key, Page, PageRef, Row, row_values
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.row_table import RowTable
+from kmq_storage.model import Damage, Place
+from kmq_storage.objects.disk import Disk
+
+#: Rows of a page that are made at a time: a look at one offset wants few.
+_ROWS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets whose records stood in a damaged part of the log."""
+
+    start: int
+    end: int
+    damage: Damage
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets whose records were cut out by a repair."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How the bytes of a partition are spread over its offsets, a row at a time."""
+
+    bases: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    bytes: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What finds the records of some offsets of a partition in another process."""
+
+    key: Key
+    refs: tuple[PageRef, ...]
+    #: The rows that are in no page, column by column: there may be very many small ones.
+    recent: tuple[tuple[Any, ...], ...]
+
+    def places(self, disk: Disk, start: int, end: int) -> list[Place]:
+        """Where the records with offsets in [start, end) stand."""
+        index = OffsetIndex(self.key, Manifest(disk, self.refs))
+        for values in zip(*self.recent, strict=True):
+            index.append(Row(*values))
+        return index.between(start, end)
+
+
+class OffsetIndex:
+    """The rows of one partition, for readers."""
+
+    def __init__(self, key: Key, manifest: Manifest) -> None:
+        self._key = key
+        self._manifest = manifest
+        self.recent = RowTable()
+        self.holes: list[Hole] = []
+        self.gaps: list[Gap] = []
+
+    def append(self, row: Row) -> None:
+        """Add the row of the newest records."""
+        self.recent.append(row)
+
+    def replace(self, row: Row) -> None:
+        """Have this row in place of all within its offsets."""
+        self.recent = self.recent.spliced(row.base_offset, row.end_offset, row)
+
+    def drop_before(self, start: int) -> None:
+        """Forget the rows in memory that have no offset at or after the new start."""
+        first = self.recent.first_behind(start)
+        if first:
+            self.recent = self.recent.spliced(0, self.recent.ends[first - 1], None)
+
+    def cut_out(self, gap: Gap) -> None:
+        """Have no records at these offsets any more."""
+        self.gaps.append(gap)
+        self.holes = [h for h in self.holes if not (gap.start <= h.start and h.end <= gap.end)]
+        self.recent = self.recent.spliced(gap.start, gap.end, None)
+
+    def recent_rows(self) -> list[Row]:
+        """The rows that are in no checkpoint yet."""
+        return [self.recent.row(index) for index in range(len(self.recent))]
+
+    def rows(self, start: int, end: int) -> Iterator[Row]:
+        """The rows that cover offsets in [start, end), in order."""
+        recent, position = self.recent, start
+        for index in range(recent.first_behind(start), len(recent)):
+            base = recent.bases[index]
+            if base >= end:
+                break
+            yield from self._older(position, base)
+            yield recent.row(index)
+            position = recent.ends[index]
+        yield from self._older(position, end)
+
+    def _older(self, start: int, end: int) -> Iterator[Row]:
+        if start >= end:
+            return
+        for page, low, high in self._manifest.spans(self._key, start, end):
+            for first in range(low, high, _ROWS_AT_ONCE):
+                for row in page.rows(first, min(first + _ROWS_AT_ONCE, high)):
+                    if row.end_offset > start:
+                        yield row
+
+    def between(self, start: int, end: int, limit: int | None = None) -> list[Place]:
+        """Where the records with offsets in [start, end) stand, at most `limit` places."""
+        if start >= end:
+            return []
+        return [row.place(self._key) for row in islice(self.rows(start, end), limit)]
+
+    def excerpt(self, start: int, end: int) -> Excerpt:
+        """What another process needs to find the records with offsets in [start, end)."""
+        rows = self.recent_rows()
+        wanted = [row for row in rows if row.base_offset < end and start < row.end_offset]
+        columns = zip(*map(row_values, wanted), strict=True)
+        refs = self._manifest.refs_of(self._key, start, end)
+        return Excerpt(self._key, tuple(refs), tuple(columns))
+
+    def check(self, topic: str, start: int, end: int) -> None:
+        """CorruptionError where records in [start, end) are damaged, DataLossError where cut."""
+        where = {"topic": topic, "partition": self._key[1]}
+        for gap in self.gaps:
+            if gap.start < end and start < gap.end:
+                raise DataLossError(
+                    f"{topic}-{self._key[1]}: offsets {gap.start} to {gap.end - 1} were lost "
+                    f"({gap.reason}) and cut out by a repair; go on at offset {gap.end}",
+                    **where,
+                    start=gap.start,
+                    end=gap.end,
+                )
+        for hole in self.holes:
+            if hole.start < end and start < hole.end:
+                raise CorruptionError(
+                    f"{topic}-{self._key[1]}: offsets {hole.start} to {hole.end - 1} can't be "
+                    f"read, their commit in {hole.damage.file} is damaged ({hole.damage.reason})",
+                    file=hole.damage.file,
+                    **where,
+                    start=hole.start,
+                    end=hole.end,
+                )
+
+    def first_since(self, timestamp: int, start: int, end: int) -> Row | None:
+        """The first row with offsets in [start, end) and a record at or after an instant (UTC us).
+
+        Pages whose newest record is older are not read.
+        """
+        recent, position = self.recent, start
+        for index in range(recent.first_behind(start), len(recent)):
+            found = self._older_since(timestamp, position, recent.bases[index])
+            if found is not None:
+                return found
+            if recent.max_timestamps[index] >= timestamp:
+                return recent.row(index)
+            position = recent.ends[index]
+        return self._older_since(timestamp, position, end)
+
+    def _older_since(self, timestamp: int, start: int, end: int) -> Row | None:
+        if start >= end:
+            return None
+        for page, low, high in self._manifest.spans(self._key, start, end, since=timestamp):
+            reached = page.column("max_timestamp")[low:high] >= timestamp
+            reached &= page.column("end_offset")[low:high] > start
+            if reached.any():
+                return page.row(low + int(reached.argmax()))
+        return None
+
+    def spread(self, start: int, end: int) -> Spread:
+        """How the bytes of [start, end) are spread, without making a value per row."""
+        parts: list[tuple[npt.NDArray[Any], ...]] = []
+        recent, position = self.recent, start
+        for index in range(recent.first_behind(start), len(recent)):
+            row = recent.row(index)
+            if row.base_offset >= end:
+                break
+            parts += self._older_spread(position, row.base_offset)
+            parts.append(tuple(np.array([n]) for n in (row.base_offset, row.end_offset, row.bytes)))
+            position = row.end_offset
+        parts += self._older_spread(position, end)
+        if not parts:
+            return Spread(*(np.empty(0, np.int64) for _ in range(3)))
+        return Spread(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _older_spread(self, start: int, end: int) -> list[tuple[npt.NDArray[Any], ...]]:
+        if start >= end:
+            return []
+        return [
+            _page_spread(page, low, high)
+            for page, low, high in self._manifest.spans(self._key, start, end)
+        ]
+
+    def size_from(self, offset: int, end: int) -> int:
+        """Bytes of records in [offset, end); a row that is cut counts in proportion."""
+        total = 0
+        for row in self.rows(offset, end):
+            covered = row.end_offset - row.base_offset
+            wanted = row.end_offset - max(row.base_offset, offset)
+            total += row.size * wanted // covered
+        return total
+
+    def timestamp_of(self, offset: int) -> int | None:
+        """The lowest timestamp in the row that covers this offset."""
+        row = next(self.rows(offset, offset + 1), None)
+        return None if row is None else row.min_timestamp
+
+
+def _page_spread(page: Page, low: int, high: int) -> tuple[npt.NDArray[Any], ...]:
+    span = slice(low, high)
+    segments = page.column("kind")[span] == 2
+    read = page.column("length")[span] + page.column("position")[span] * segments
+    return page.bases[span], page.column("end_offset")[span], read

@@ -1,0 +1,81 @@
+"""The state of a store as a JSON object, and back, for the root of a checkpoint.
+
+What a partition's index knows of rows is in the pages of the manifest; all else is here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.offset_index import Gap
+from kmq_storage.log.state import Group, ProducerState, StoreState, settings_of
+from kmq_storage.log.topic_state import Partition, Topic
+
+
+def snapshot(state: StoreState) -> dict[str, Any]:
+    """A state of a reader as a JSON object; it must be free of damage."""
+    assert not state.damage, "damage is in no checkpoint"
+    return {
+        "lsn": state.lsn,
+        "definitions": state.definitions,
+        "topics": [_topic(topic) for topic in state.topics.values()],
+        "groups": {name: _group(group) for name, group in state.groups.items()},
+        "producers": [[name, p.epoch, p.sequence, p.lsn] for name, p in state.producers.items()],
+        "batches": state.batches,
+    }
+
+
+def _topic(topic: Topic) -> dict[str, Any]:
+    return {
+        "id": topic.id.hex(),
+        "name": topic.name,
+        "settings": topic.settings.to_json(),
+        "partitions": [_partition(part) for part in topic.parts],
+    }
+
+
+def _partition(part: Partition) -> list[Any]:
+    assert part.index is not None, "a reader's state knows where records are"
+    gaps = [[gap.start, gap.end, gap.reason] for gap in part.index.gaps]
+    return [part.start, part.end, part.rows, part.size, part.layout_lsn, gaps]
+
+
+def _group(group: Group) -> dict[str, Any]:
+    offsets = {
+        topic_id.hex(): list(by_partition.items())
+        for topic_id, by_partition in group.offsets.items()
+    }
+    return asdict(group) | {"offsets": offsets}
+
+
+def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
+    """The state of a snapshot; with a manifest, one for readers."""
+    state = StoreState(manifest)
+    state.lsn, state.definitions = members["lsn"], members["definitions"]
+    for topic in members["topics"]:
+        state.add_topic(_restored_topic(topic, manifest))
+    state.groups = {name: _restored_group(group) for name, group in members["groups"].items()}
+    state.producers = {name: ProducerState(*facts) for name, *facts in members["producers"]}
+    state.batches = {name: (version, lsn) for name, (version, lsn) in members["batches"].items()}
+    return state
+
+
+def _restored_topic(members: dict[str, Any], manifest: Manifest | None) -> Topic:
+    topic = Topic(bytes.fromhex(members["id"]), members["name"], manifest)
+    topic.settings = settings_of(members["name"], members["settings"])
+    topic.enlarge(len(members["partitions"]))
+    for part, facts in zip(topic.parts, members["partitions"], strict=True):
+        part.start, part.end, part.rows, part.size, part.layout_lsn, gaps = facts
+        if part.index is not None:
+            part.index.gaps = [Gap(*gap) for gap in gaps]
+    return topic
+
+
+def _restored_group(members: dict[str, Any]) -> Group:
+    offsets = {
+        bytes.fromhex(topic_id): dict(map(tuple, pairs))
+        for topic_id, pairs in members["offsets"].items()
+    }
+    return Group(**members | {"offsets": offsets})

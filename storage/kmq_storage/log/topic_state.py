@@ -1,0 +1,126 @@
+"""A topic and its partitions, as the commits so far made them."""
+
+from __future__ import annotations
+
+import uuid
+
+from kmq_storage.errors import NotFoundError, OffsetOutOfRangeError
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.model import Damage, Place, TopicInfo, TopicSettings
+
+
+class Partition:
+    """One partition: its bounds, and in a reader's state where its records are."""
+
+    __slots__ = ("doubt", "end", "index", "layout_lsn", "rows", "size", "start")
+
+    def __init__(self, index: OffsetIndex | None) -> None:
+        #: A damaged commit that may have had records after `end`.
+        self.doubt: Damage | None = None
+        self.start = 0
+        self.end = 0
+        #: Records held, and their bytes; compaction leaves fewer of them than offsets.
+        self.rows = 0
+        self.size = 0
+        #: The last commit that sealed, rewrote, trimmed or cut out records.
+        self.layout_lsn = 0
+        self.index = index
+
+
+class Topic:
+    """One topic: its definition and partitions."""
+
+    __slots__ = ("_manifest", "id", "name", "parts", "settings")
+
+    def __init__(self, topic_id: bytes, name: str, manifest: Manifest | None) -> None:
+        self.id = topic_id
+        self.name = name
+        self.settings = TopicSettings()
+        self.parts: list[Partition] = []
+        self._manifest = manifest
+
+    @property
+    def topic_id(self) -> uuid.UUID:
+        """What tells this topic from an earlier one of the same name."""
+        return uuid.UUID(bytes=self.id)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return len(self.parts)
+
+    @property
+    def held(self) -> int:
+        """Records held over all partitions."""
+        return sum(part.rows for part in self.parts)
+
+    def offsets(self) -> dict[int, tuple[int, int]]:
+        """Start and end (next offset) of each partition."""
+        return {number: (part.start, part.end) for number, part in enumerate(self.parts)}
+
+    def partition(self, number: int) -> Partition:
+        """The partition of this number."""
+        if not 0 <= number < len(self.parts):
+            raise NotFoundError(
+                f"Partition[{self.name}-{number}] doesn't exist: topic {self.name} has "
+                f"{len(self.parts)} partitions",
+                topic=self.name,
+                partition=number,
+            )
+        return self.parts[number]
+
+    def index(self, number: int) -> OffsetIndex:
+        """Where the records of a partition are, for a reader's state."""
+        index = self.partition(number).index
+        assert index is not None, "only a reader's state knows where records are"
+        return index
+
+    def places(self, number: int, start: int, end: int, limit: int | None = None) -> list[Place]:
+        """Where the records of a partition with offsets in [start, end) stand.
+
+        OffsetOutOfRangeError below the log's start, CorruptionError in a damaged range,
+        DataLossError in one that was cut out.
+        """
+        check_inside(self, number, start, end)
+        return self.index(number).between(start, min(end, self.partition(number).end), limit)
+
+    def enlarge(self, partitions: int) -> None:
+        """Have at least this many partitions."""
+        for number in range(len(self.parts), partitions):
+            manifest = self._manifest
+            index = OffsetIndex((self.id, number), manifest) if manifest is not None else None
+            self.parts.append(Partition(index))
+
+    def info(self) -> TopicInfo:
+        """The topic as a value."""
+        return TopicInfo(
+            self.name,
+            self.topic_id,
+            self.partitions,
+            self.settings,
+            self.offsets(),
+            self.held,
+            sum(part.size for part in self.parts),
+        )
+
+
+def check_inside(topic: Topic, number: int, start: int, end: int) -> None:
+    """OffsetOutOfRangeError below the log's start, CorruptionError or DataLossError where bad."""
+    part = topic.partition(number)
+    if start < part.start or start > part.end:
+        raise out_of_range(topic.name, number, start, part)
+    topic.index(number).check(topic.name, start, min(end, part.end))
+
+
+def out_of_range(topic: str, partition: int, offset: int, part: Partition) -> OffsetOutOfRangeError:
+    """The error for an offset outside the log, with the range that is inside."""
+    return OffsetOutOfRangeError(
+        f"{topic}-{partition}: offset {offset} is outside the log, "
+        f"which holds {part.start} to {part.end} (next)",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        start=part.start,
+        end=part.end,
+    )
