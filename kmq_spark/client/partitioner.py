@@ -1,55 +1,18 @@
 """Which partition a record goes to: Kafka's default partitioner, over whole columns of keys.
 
-The hash is murmur2 with Kafka's seed (org.apache.kafka.common.utils.Utils.murmur2), so keyed
-records land where a Kafka producer puts them.
+Keyed records land where a Kafka producer puts them.
 """
 
 from __future__ import annotations
-
-import struct
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-_MULTIPLIER, _MASK = 0x5BD1E995, 0xFFFFFFFF
-_M = np.uint32(_MULTIPLIER)
-_SEED = np.uint32(0x9747B28C)
-_R = np.uint32(24)
-_WORD = struct.Struct("<I")
+from kmq_storage.format.murmur2 import murmur2, murmur2_of
+
 #: Up to here hashing keys one by one is faster, as measured: numpy costs 60 us for one key.
 _FEW = 16
-
-Hashes = npt.NDArray[np.uint32]
-
-
-def murmur2(keys: pa.BinaryArray) -> Hashes:
-    """The 32-bit murmur2 of every key of a binary array (a null hashes like an empty key)."""
-    offsets, data = _buffers(keys)
-    starts, lengths = offsets[:-1], np.diff(offsets)
-    with np.errstate(over="ignore"):
-        hashes = _SEED ^ lengths.astype(np.uint32)
-        for word in range(int(lengths.max(initial=0)) // 4):
-            rows = _having(lengths >= 4 * (word + 1))
-            hashes[rows] = _mixed(hashes[rows], _words(data, starts[rows] + 4 * word))
-        hashes = _with_tails(hashes, data, starts, lengths)
-        hashes ^= hashes >> np.uint32(13)
-        hashes *= _M
-        hashes ^= hashes >> np.uint32(15)
-    return hashes
-
-
-def murmur2_of(key: bytes) -> int:
-    """The 32-bit murmur2 of one key; for a few keys faster than setting up whole columns."""
-    whole = len(key) & ~3
-    hashed = int(_SEED) ^ len(key)
-    for (word,) in _WORD.iter_unpack(key[:whole]):
-        word = word * _MULTIPLIER & _MASK
-        hashed = (hashed * _MULTIPLIER & _MASK) ^ ((word ^ word >> 24) * _MULTIPLIER & _MASK)
-    if len(key) > whole:
-        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * _MULTIPLIER & _MASK
-    hashed = (hashed ^ hashed >> 13) * _MULTIPLIER & _MASK
-    return hashed ^ hashed >> 15
 
 
 def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int32]:
@@ -61,52 +24,3 @@ def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int32
     hashes &= np.uint32(0x7FFFFFFF)
     hashes %= np.uint32(partitions)
     return hashes.view(np.int32)
-
-
-def _having(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
-    """The rows of a mask; all of them as a slice, which needs no copy."""
-    return slice(None) if mask.all() else np.flatnonzero(mask)
-
-
-def _buffers(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    _, offsets_buffer, data_buffer = keys.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]
-    # Four bytes more than there are, so that the words of a last key never reach outside.
-    data = np.zeros((data_buffer.size if data_buffer else 0) + 4, np.uint8)
-    if data_buffer is not None:
-        data[:-4] = np.frombuffer(data_buffer, np.uint8)
-    return offsets.astype(np.int64), data
-
-
-def _words(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> Hashes:
-    """The little-endian 32-bit words that begin at these bytes."""
-    step = int(starts[1] - starts[0]) if len(starts) > 1 else 1
-    if step > 0 and starts[-1] - starts[0] == step * (len(starts) - 1):
-        evenly = np.arange(starts[0], starts[-1] + 1, step)
-        if np.array_equal(evenly, starts):  # keys of one length stand one after another
-            strided: Hashes = np.ndarray(len(starts), "<u4", data, int(starts[0]), (step,))
-            return strided.copy()
-    words: Hashes = np.ndarray(len(data) - 3, "<u4", data, strides=(1,))[starts]
-    return words
-
-
-def _mixed(hashes: Hashes, words: Hashes) -> Hashes:
-    words = words * _M
-    words ^= words >> _R
-    mixed: Hashes = (hashes * _M) ^ (words * _M)
-    return mixed
-
-
-def _with_tails(
-    hashes: Hashes,
-    data: npt.NDArray[np.uint8],
-    starts: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.int64],
-) -> Hashes:
-    """Mix in the one to three bytes after the last whole word."""
-    tails = lengths % 4
-    if not tails.any():
-        return hashes
-    words = _words(data, starts + lengths - tails)
-    words &= (np.uint32(1) << (8 * tails).astype(np.uint32)) - np.uint32(1)
-    return np.where(tails > 0, (hashes ^ words) * _M, hashes)

@@ -110,6 +110,20 @@ def _offset(topic: Topic, number: int, bound: Bound, default: int, reader: Chunk
     return topic.partition(number).end if found is None else found
 
 
+def trim_offsets(
+    log: CommitLog, topic: Topic, before: Mapping[int, int] | datetime
+) -> dict[int, int]:
+    """The new start of each partition from what `Store.trim` takes."""
+    if isinstance(before, Mapping):
+        return dict(checked_offsets({topic.name: before})[topic.name])
+    to_timestamp(before, "before")
+    reader = ChunkReader(log.disk)
+    return {
+        number: _offset(topic, number, before, topic.partition(number).end, reader)
+        for number in range(topic.partitions)
+    }
+
+
 def resolve_group_offsets(
     log: CommitLog,
     group: str,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from kmq_spark.client.arguments import checked_count, checked_seconds
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
 from kmq_spark.client.producer import Producer, ProducerSettings
-from kmq_spark.client.reading import resolve_group_offsets, topic_reader
+from kmq_spark.client.reading import resolve_group_offsets, topic_reader, trim_offsets
 from kmq_spark.client.routing import Partitioner
 from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.client.values import to_timestamp
@@ -25,6 +25,20 @@ from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
+from kmq_storage.maintenance.checkpointing import checkpoint
+from kmq_storage.maintenance.collect import collect
+from kmq_storage.maintenance.compact import compact_topic
+from kmq_storage.maintenance.maintain import maintain
+from kmq_storage.maintenance.reports import (
+    CheckpointReport,
+    CollectReport,
+    CompactReport,
+    MaintainReport,
+    SealReport,
+    TrimReport,
+)
+from kmq_storage.maintenance.seal import plan_seal, seal
+from kmq_storage.maintenance.trim import plan_trim, trim
 from kmq_storage.model import Commit, GroupInfo, TopicInfo
 from kmq_storage.names import check_name
 from kmq_storage.objects.open import open_disk
@@ -101,10 +115,12 @@ class Store:
         capacity: int | None = None,
         max_record_bytes: int = 1_048_576,
         uniq_window: float | timedelta = 120.0,
+        compression: str | None = None,
         exist_ok: bool = True,
     ) -> TopicInfo:
         """Make a topic; one that exists is kept with its data (KmqWarning if settings differ).
 
+        `compression` of sealed segments: "lz4", "zstd", or None, which readers map.
         AlreadyExistsError with `exist_ok=False`, InvalidRequestError for bad names and settings.
         """
         if schema is not None:
@@ -118,6 +134,7 @@ class Store:
             "capacity": capacity,
             "max_record_bytes": max_record_bytes,
             "uniq_window": uniq_window,
+            "compression": compression,
         }
         return topics.create_topic(self.log, name, partitions, settings, exist_ok=exist_ok)
 
@@ -284,6 +301,37 @@ class Store:
             raise
         self._handles.add(consumer)
         return consumer
+
+    # --- maintenance --------------------------------------------------------------------
+
+    def seal(self) -> SealReport:
+        """Move every record from the commit log into segments; producers' stores do it in time."""
+        return seal(self.log, plan_seal(self.log.refresh()))
+
+    def checkpoint(self) -> CheckpointReport:
+        """Write the manifest of what is there now, so that opening goes on from here."""
+        return checkpoint(self.log)
+
+    def trim(self, topic: str, before: Mapping[int, int] | datetime) -> TrimReport:
+        """Give up the records before `{partition: offset}` or an instant.
+
+        Below the start nothing happens; beyond the end is OffsetOutOfRangeError.
+        """
+        state = self.log.refresh()
+        starts = trim_offsets(self.log, state.topic(topic), before)
+        return trim(self.log, plan_trim(state.topic(topic), starts), state.lsn)
+
+    def compact(self, topic: str) -> CompactReport:
+        """Rewrite a topic's segments into fewer; with `cleanup="compact"` without old values."""
+        return compact_topic(self.log, topic)
+
+    def collect(self, *, grace: float | timedelta = 900.0) -> CollectReport:
+        """Delete files that nothing refers to, and that nobody found within `grace` seconds."""
+        return collect(self.log, grace=checked_seconds("grace", grace))
+
+    def maintain(self, *, grace: float | timedelta = 900.0) -> MaintainReport:
+        """Do what is due: trim by retention, seal, compact, checkpoint, collect."""
+        return maintain(self.log, grace=checked_seconds("grace", grace))
 
     # --- lifetime -----------------------------------------------------------------------
 

@@ -42,3 +42,27 @@ PRODUCERS_REMEMBERED = 10_000
 
 #: A waiting reader looks for itself at least this often (seconds), should a wake-up be lost.
 WAIT_RECHECK = 1.0
+
+#: A segment holds about this many bytes of records; larger ones are cheaper to keep track of,
+#: smaller ones to rewrite.
+SEGMENT_BYTES = 128 * 1024 * 1024
+
+#: Files that nothing refers to any more stay this long (seconds), for readers that found them
+#: before.
+COLLECT_GRACE = 900.0
+
+#: Files that no commit ever named stay this long (seconds): a Spark job stages for hours.
+ORPHAN_AGE = 24 * 3600.0
+
+#: Compaction drops a tombstone this long (seconds) after its commit: readers that are slower may
+#: miss that its key was deleted.
+TOMBSTONE_DELAY = 24 * 3600.0
+
+#: Unsealed records wait this long (seconds) for a segment to fill up.
+SEAL_AFTER = 600.0
+
+#: A checkpoint is due after so many commits, which opening would have to read.
+CHECKPOINT_COMMITS = 1_000
+
+#: A topic's keys are compacted when this share of its sealed bytes was never compacted.
+DIRTY_SHARE = 0.5

@@ -40,6 +40,8 @@ class TopicSettings:
     max_record_bytes: int = limits.RECORD_BYTES_DEFAULT
     #: Seconds in which a second record with the same `uniq` is not stored.
     uniq_window: float = 120.0
+    #: How segments are compressed: `lz4`, `zstd`, or None, which can be mapped.
+    compression: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The settings as a JSON object."""

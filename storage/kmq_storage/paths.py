@@ -8,6 +8,7 @@ segments/<topic id>/<partition>/<base offset>-<32 hex>.arrow   sealed records of
 checkpoints/<LSN>-<32 hex>.arrow   the state of the store at an LSN, and its manifest's root,
                             named by their digest
 pages/<32 hex>.arrow        leaf pages of the manifest
+pins/<32 hex>.json          an LSN whose files a reader keeps for a while
 locks/append.lock           held while a frame is written
 locks/sync.lock             held while files are synced
 locks/<32 hex>.member       held by the member of a consumer group
@@ -24,12 +25,14 @@ STAGED_FOLDER = "staged"
 SEGMENT_FOLDER = "segments"
 CHECKPOINT_FOLDER = "checkpoints"
 PAGE_FOLDER = "pages"
+PIN_FOLDER = "pins"
 LOCK_FOLDER = "locks"
 HINT = "log/hint"
 APPEND_LOCK = "locks/append.lock"
 SYNC_LOCK = "locks/sync.lock"
 
 _LOG_FILE = re.compile(r"(\d{20})\.log\Z")
+_FILE_ID = re.compile(r"[/-]([0-9a-f]{32})\.(?:ipc|arrow)\Z")
 _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
 
 
@@ -74,6 +77,17 @@ def try_checkpoint(file_name: str) -> tuple[int, bytes] | None:
 def page_file(page_id: bytes) -> str:
     """The leaf page of the manifest with this id of 16 bytes."""
     return f"{PAGE_FOLDER}/{page_id.hex()}.arrow"
+
+
+def pin_file(pin_id: bytes) -> str:
+    """The pin with this id of 16 bytes."""
+    return f"{PIN_FOLDER}/{pin_id.hex()}.json"
+
+
+def try_file_id(file: str) -> bytes | None:
+    """The id in the name of a staged file, segment or page; None for any other file."""
+    match = _FILE_ID.search(file)
+    return bytes.fromhex(match.group(1)) if match else None
 
 
 def member_lock(group: str) -> str:

@@ -115,8 +115,10 @@ def _checked(name: str, value: Any) -> Any:
         value = value.total_seconds()
     if name == "cleanup":
         return _expect(name, value, value in _CLEANUPS, "'delete' or 'compact'")
-    if value is None and name in ("retention", "retention_bytes", "capacity"):
+    if value is None and name in ("retention", "retention_bytes", "capacity", "compression"):
         return None
+    if name == "compression":
+        return _expect(name, value, value in ("lz4", "zstd"), "'lz4', 'zstd' or None")
     if name in ("retention", "uniq_window"):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return float(_expect(name, value, number and 0 < value < math.inf, "seconds above 0"))

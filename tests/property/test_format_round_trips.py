@@ -30,6 +30,7 @@ from kmq_storage.format.entries import (
     encode_entries,
 )
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
+from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.records import decode_batch, encode_batch
 from tests.support.storage import batch_of
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kmq_storage.objects.disk import Bytes
+from kmq_storage.objects.disk import Bytes, FoundFile
 from tests.simulation.scheduler import Scheduler, Task
 
 SECTOR = 512
@@ -35,7 +35,8 @@ class Faults:
 class Inode:
     """The bytes of a file in the page cache, on the disk, and which sectors differ on purpose."""
 
-    def __init__(self, data: bytes | bytearray, *, stable: bool) -> None:
+    def __init__(self, data: bytes | bytearray, *, stable: bool, modified: int = 0) -> None:
+        self.modified = modified
         self.data = bytearray(data)
         self.stable = bytearray(data) if stable else bytearray(len(data))
         self.dirty: set[int] = set() if stable else set(range(-(-len(data) // SECTOR)))
@@ -62,7 +63,7 @@ class Inode:
     def crash(self, rng: random.Random) -> Inode:
         chance = rng.choice((0.0, 0.5, 0.9, 1.0))
         self._keep({sector for sector in sorted(self.dirty) if rng.random() < chance})
-        return Inode(self.stable, stable=True)
+        return Inode(self.stable, stable=True, modified=self.modified)
 
     def _keep(self, sectors: set[int]) -> None:
         for sector in sectors:
@@ -123,6 +124,16 @@ class SimulatedDisk:
         inside = (path.rpartition("/") for path in self.files)
         return sorted(name for parent, _, name in inside if parent == folder)
 
+    def walk(self, folder: str) -> Iterator[FoundFile]:
+        self.scheduler.pause()
+        for path in sorted(self.files):
+            if path.startswith(f"{folder}/") or not folder:
+                inode = self.files[path]
+                yield FoundFile(path, len(inode.data), inode.modified)
+
+    def now(self) -> int:
+        return int(self.scheduler.clock * 1e6)
+
     def _inode(self, path: str) -> Inode:
         if path not in self.files:
             raise FileNotFoundError(path)
@@ -138,13 +149,13 @@ class SimulatedDisk:
         self.scheduler.pause()
         if path in self.files:
             return False
-        self.files[path] = Inode(_joined(buffers), stable=True)
+        self.files[path] = Inode(_joined(buffers), stable=True, modified=self.now())
         return True
 
     def stage(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> None:
         self.attempt(self.faults.full, errno.ENOSPC)
         assert path not in self.files, "ids are unique"
-        inode = self.files[path] = Inode(_joined(buffers), stable=False)
+        inode = self.files[path] = Inode(_joined(buffers), stable=False, modified=self.now())
         if sync:
             self.attempt(self.faults.sync, errno.EIO, inode)
             inode.sync()
@@ -158,20 +169,22 @@ class SimulatedDisk:
     def stage_again(self, path: str) -> None:
         data = bytes(self._inode(path).data)
         self.attempt(self.faults.full, errno.ENOSPC)
-        self.files[path] = Inode(data, stable=True)
+        self.files[path] = Inode(data, stable=True, modified=self.now())
 
     def open_log(self, path: str, size: int, *, create: bool) -> SimulatedLogFile:
         self.scheduler.pause()
         if create and path not in self.files:
             self.attempt(self.faults.full, errno.ENOSPC)
-            self.files[path] = Inode(bytes(size), stable=True)
+            self.files[path] = Inode(bytes(size), stable=True, modified=self.now())
             self._removed.clear()
             self.scheduler.pause()
         return SimulatedLogFile(self, self._inode(path))
 
     def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
         self.attempt(self.faults.full, errno.ENOSPC)
-        self.files[path] = Inode(_joined(buffers).ljust(size, b"\0"), stable=True)
+        self.files[path] = Inode(
+            _joined(buffers).ljust(size, b"\0"), stable=True, modified=self.now()
+        )
         self._removed.clear()
         self.scheduler.pause()
 

@@ -119,6 +119,11 @@ class Page:
         numbers: npt.NDArray[Any] = self._batch.column(name).to_numpy()
         return numbers
 
+    def file_words(self) -> npt.NDArray[np.uint64]:
+        """The first 8 bytes of the `file` of each row."""
+        words = np.frombuffer(self._batch.column("file").buffers()[1], np.uint64)
+        return words.reshape(-1, 2)[: self._batch.num_rows, 0]
+
     @cached_property
     def bases(self) -> npt.NDArray[np.int64]:
         """The base offsets of all rows."""

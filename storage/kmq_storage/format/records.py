@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
@@ -93,3 +94,19 @@ def decode_batch(message: pa.Buffer, columns: int, expected: int, where: str) ->
         return pa.ipc.read_record_batch(message, stored_schema(columns))
     except (pa.ArrowException, OSError) as error:
         raise CorruptionError(f"record batch can't be decoded in {where}: {error}") from error
+
+
+def sealed_batch(batch: pa.RecordBatch, offsets: pa.Array) -> pa.RecordBatch:
+    """A stored batch with every column of a segment; those it lacks are null."""
+    schema, names = stored_schema(SEALED), batch.schema.names
+    columns = [
+        batch.column(field.name) if field.name in names else null_column(field.type, batch.num_rows)
+        for field in schema
+        if field.name != "offset"
+    ]
+    return pa.RecordBatch.from_arrays([offsets, *columns], schema=schema)
+
+
+def null_column(kind: pa.DataType, rows: int) -> pa.Array:
+    """A column of nulls that takes little room in a file, other than what `pa.nulls` makes."""
+    return pa.array([None], kind).take(pa.array(np.zeros(rows, np.int32)))

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kmq_storage.errors import (
     AlreadyExistsError,
+    ConflictError,
     FencedError,
     IllegalStateError,
     InvalidRequestError,
@@ -29,6 +30,7 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
 )
+from kmq_storage.format.layout_entries import GapEntry, LayoutEntry, SegmentEntry, TrimEntry
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
 
@@ -95,6 +97,8 @@ class _Binding:
                 self._topic(entry)
             case GroupEntry():
                 self._group(entry)
+            case SegmentEntry() | TrimEntry() | GapEntry():
+                self._layout(entry)
         return entry
 
     def _live_topic(self, topic_id: bytes) -> Topic:
@@ -189,6 +193,17 @@ class _Binding:
             )
         if known is None and entry.partitions == 0:
             raise NotFoundError(f"Topic[{entry.name}] doesn't exist.", topic=entry.name)
+
+    def _layout(self, entry: LayoutEntry) -> None:
+        topic = self._live_topic(entry.topic_id)
+        if topic.partition(entry.partition).layout_lsn > entry.planned_lsn:
+            raise ConflictError(
+                f"{topic.name}-{entry.partition} was sealed, rewritten or trimmed since commit "
+                f"{entry.planned_lsn}, on which this was planned; plan again",
+                topic=topic.name,
+                partition=entry.partition,
+                planned_lsn=entry.planned_lsn,
+            )
 
     def _group(self, entry: GroupEntry) -> None:
         known = self._state.groups.get(entry.group)

@@ -94,8 +94,8 @@ def read_checkpoint(disk: Disk, lsn: int, digest: bytes) -> Checkpoint:
 
 def write_checkpoint(
     disk: Disk, state: StoreState, cursor: Cursor, new_uuid: Callable[[], uuid.UUID]
-) -> tuple[str, int]:
-    """Write a checkpoint of a reader's state, which must be on disk; its file and new pages."""
+) -> int:
+    """Write a checkpoint of a reader's state, which must be on disk; how many new pages it has."""
     assert state.manifest is not None, "a reader's state has a manifest"
     refs, written = [], 0
     for page in repaged(state.manifest, state):
@@ -109,9 +109,8 @@ def write_checkpoint(
     place = {name: getattr(cursor, name) for name in Cursor.__slots__}
     members = snapshot(state) | {"cursor": place}
     root = encode_refs(refs, json.dumps(members, separators=(",", ":"), sort_keys=True).encode())
-    file = paths.checkpoint_file(state.lsn, _digest(root))
-    disk.publish(file, [root], sync=True)
-    return file, written
+    disk.publish(paths.checkpoint_file(state.lsn, _digest(root)), [root], sync=True)
+    return written
 
 
 def _digest(contents: pa.Buffer) -> bytes:

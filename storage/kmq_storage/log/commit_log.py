@@ -12,6 +12,7 @@ from typing import Protocol
 from kmq_storage.environment import Environment
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import Unit
+from kmq_storage.log.journal import Cursor
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit
 from kmq_storage.objects.disk import Disk
@@ -68,6 +69,12 @@ class CommitLog(Protocol):
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
 
+    def reload(self) -> StoreState:
+        """The state with every visible commit, built anew from the newest checkpoint.
+
+        For a reader whose files were collected.
+        """
+
     @property
     def state(self) -> StoreState:
         """The state as of the last refresh."""
@@ -87,6 +94,12 @@ class CommitLog(Protocol):
 
         OffsetOutOfRangeError when that commit was collected.
         """
+
+    def snapshot(self) -> tuple[StoreState, Cursor]:
+        """A reader's state of its own with every commit on disk, and where the log goes on."""
+
+    def drop_before(self, lsn: int) -> list[str]:
+        """Delete what only commits before an LSN need of the log; the names of the files."""
 
     def check_open(self) -> None:
         """ClosedError once the handle is closed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -249,6 +250,25 @@ class Journal:
             self._hint.count_roll(cursor.lsn)
         # Also what a process removed that died before its removal was on disk.
         self._disk.sync_names(paths.LOG_FOLDER)
+
+    def drop_before(self, lsn: int) -> list[str]:
+        """Remove the files that are over before this LSN, never the last; their names.
+
+        Only under the append lock. Who reads there yet goes on from a checkpoint.
+        """
+        self.look_again()
+        dropped = [
+            paths.log_file(first)
+            for first, following in pairwise(self._first_lsns)
+            if following <= lsn
+        ]
+        if dropped:
+            self._hint.count_roll(lsn)
+            for file in dropped:
+                self._disk.remove(file)
+            self._hint.count_roll(lsn)
+            self.look_again()
+        return dropped
 
     def sync(self, first: int, last: int) -> None:
         """Bring the frames with these LSNs to disk (both included)."""

@@ -44,7 +44,7 @@ from kmq_storage.log.disk_errors import (
 )
 from kmq_storage.log.group_sync import GroupSync, damaged_commit
 from kmq_storage.log.hint import WORDS, Hint
-from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.journal import CollectedError, Cursor, Journal, StoredFrame
 from kmq_storage.log.locking import held
 from kmq_storage.log.recovery import recover, repair
 from kmq_storage.log.replica import Replica
@@ -304,6 +304,12 @@ class LocalLog:
                 self._make_visible()
             return self._reader.state
 
+    def reload(self) -> StoreState:
+        """The state with every visible commit, built anew from the newest checkpoint."""
+        with self._reading, translated(self.disk.url):
+            self._start_reader()
+        return self.refresh()
+
     @property
     def state(self) -> StoreState:
         """The state as of the last refresh."""
@@ -373,10 +379,27 @@ class LocalLog:
                 cursor = frame.end
                 if cursor.lsn >= first:
                     yield frame
+        except CollectedError as error:
+            raise collected(self.disk.url, first, journal.first_lsn()) from error
         except InvalidFrameError as error:
             if self._sync.repairing():
                 raise repair_goes_on(self.disk.url) from error
             raise damaged_commit(cursor, str(error)) from error
+
+    def snapshot(self) -> tuple[StoreState, Cursor]:
+        """A reader's state of its own with every commit on disk, and where the log goes on."""
+        lsn = self.refresh().lsn
+        if lsn:
+            self.sync(lsn)
+        replica = Replica(self.disk, self._new_journal(), indexed=True)
+        replica.advance(lsn, lsn)
+        return replica.state, replica.cursor
+
+    def drop_before(self, lsn: int) -> list[str]:
+        """Delete the log files that have no commit at or after an LSN; their names."""
+        self._check_writable()
+        with self._writing, self._at_the_end():
+            return self._writer.journal.drop_before(lsn)
 
     def close(self) -> None:
         """Give back files and locks; waiting threads end with ClosedError."""

@@ -95,7 +95,7 @@ def moved(log: CommitLog, topic_id: bytes, error: CorruptionError) -> Topic:
     """The topic as it is now, when a file was missing: its records may stand elsewhere."""
     if not error.context.get("missing"):
         raise error
-    topic = log.refresh().topic_by_id(topic_id)
+    topic = log.reload().topic_by_id(topic_id)
     if topic is None:
         raise NotFoundError(
             f"the topic was deleted while it was read: {error.message}", **error.context

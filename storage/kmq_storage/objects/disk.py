@@ -6,7 +6,8 @@ layer above knows what that means for a commit and translates it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -59,6 +60,17 @@ class SharedWords(Protocol):
         """Sleep until the word differs from the value or the timeout (seconds) ends."""
 
 
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that a walk through a store met."""
+
+    path: str
+    #: Bytes.
+    length: int
+    #: When it was last written, UTC microseconds by the store's clock.
+    modified: int
+
+
 class Disk(Protocol):
     """A folder that holds one store."""
 
@@ -70,6 +82,12 @@ class Disk(Protocol):
 
     def list(self, folder: str) -> list[str]:
         """The bare names in a folder, sorted; none when the folder is missing."""
+
+    def walk(self, folder: str) -> Iterator[FoundFile]:
+        """The files in a folder and the folders below it, by path; none when it is missing."""
+
+    def now(self) -> int:
+        """The time by the clock that files are dated with, UTC microseconds."""
 
     def read(self, path: str) -> bytes:
         """A whole small file."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from kmq_storage import limits
-from kmq_storage.objects.disk import Bytes, SharedWords
+from kmq_storage.objects.disk import Bytes, FoundFile, SharedWords
 from kmq_storage.objects.file_io import allocate, make_folder, sync_folder, write_all
 from kmq_storage.objects.flock import FileLock
 from kmq_storage.objects.mapped_log import MappedLogFile
@@ -51,6 +51,23 @@ class LocalDisk:
             return sorted(os.listdir(self._path(folder)))
         except FileNotFoundError:
             return []
+
+    def walk(self, folder: str) -> Iterator[FoundFile]:
+        """The files in a folder and the folders below it, by path; none when it is missing."""
+        with suppress(FileNotFoundError):
+            for entry in sorted(os.scandir(self._path(folder)), key=lambda entry: entry.name):
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    yield from self.walk(path)
+                    continue
+                with suppress(FileNotFoundError):
+                    facts = entry.stat(follow_symlinks=False)
+                    yield FoundFile(path, facts.st_size, facts.st_mtime_ns // 1000)
+
+    def now(self) -> int:
+        """The time by the clock that files are dated with, UTC microseconds."""
+        with tempfile.TemporaryFile(dir=self.url) as file:
+            return os.fstat(file.fileno()).st_mtime_ns // 1000
 
     def read(self, path: str) -> bytes:
         """A whole small file."""

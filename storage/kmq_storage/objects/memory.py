@@ -8,11 +8,12 @@ from __future__ import annotations
 import copy
 import mmap
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from kmq_storage.objects.disk import Bytes
+from kmq_storage.environment import SYSTEM
+from kmq_storage.objects.disk import Bytes, FoundFile
 
 _stores: dict[str, MemoryDisk] = {}
 _stores_lock = threading.Lock()
@@ -37,6 +38,7 @@ class MemoryDisk:
         self.read_only = False
         self.files: dict[str, bytes] = {}
         self.logs: dict[str, MemoryLogFile] = {}
+        self._modified: dict[str, int] = {}
         self._words: dict[str, MemoryWords] = {}
         self._locks: dict[str, MemoryLock] = {}
         self._guard = threading.Lock()
@@ -50,6 +52,17 @@ class MemoryDisk:
         paths = [*self.files, *self.logs]
         inside = (path.rpartition("/") for path in paths)
         return sorted(name for parent, _, name in inside if parent == folder)
+
+    def walk(self, folder: str) -> Iterator[FoundFile]:
+        """The files in a folder and the folders below it, by path; none when it is missing."""
+        for path in sorted([*self.files, *self.logs]):
+            if path.startswith(f"{folder}/") or not folder:
+                size = len(self.files[path]) if path in self.files else len(self.logs[path].data)
+                yield FoundFile(path, size, self._modified[path])
+
+    def now(self) -> int:
+        """The time by the clock that files are dated with, UTC microseconds."""
+        return SYSTEM.now_us()
 
     def read(self, path: str) -> bytes:
         """A whole small file."""
@@ -69,6 +82,7 @@ class MemoryDisk:
         with self._guard:
             if path in self.files:
                 return False
+            self._modified[path] = self.now()
             self.files[path] = b"".join(bytes(memoryview(buffer)) for buffer in buffers)
             return True
 
@@ -89,6 +103,7 @@ class MemoryDisk:
             if path not in self.logs:
                 if not create:
                     raise FileNotFoundError(path)
+                self._modified[path] = self.now()
                 self.logs[path] = MemoryLogFile(size)
             return self.logs[path]
 
@@ -98,6 +113,7 @@ class MemoryDisk:
         fresh = MemoryLogFile(max(size, length))
         fresh.write_at(0, buffers, length)
         with self._guard:
+            self._modified[path] = self.now()
             self.logs[path] = fresh
 
     def boot_id(self) -> str:

@@ -1,0 +1,1 @@
+"""Keeping a store tidy: seal, checkpoint, trim, compact, collect; each a plan and an executor."""

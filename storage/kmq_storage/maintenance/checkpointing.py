@@ -1,0 +1,36 @@
+"""Writing the checkpoint of what is on disk now."""
+
+from __future__ import annotations
+
+from kmq_storage.errors import CorruptionError
+from kmq_storage.log.checkpoint import checkpoints, write_checkpoint
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
+from kmq_storage.maintenance.reports import CheckpointReport
+
+
+def checkpoint(log: CommitLog) -> CheckpointReport:
+    """Write a checkpoint, unless the newest one is of this LSN already.
+
+    CorruptionError while there is damage: it would be forgotten with the commits that show it.
+    """
+    state, cursor = log.snapshot()
+    check_undamaged(state)
+    newest = checkpoints(log.disk)
+    if not state.lsn or (newest and newest[0][0] >= state.lsn):
+        return CheckpointReport(state.lsn)
+    pages = write_checkpoint(log.disk, state, cursor, log.environment.new_uuid)
+    return CheckpointReport(state.lsn, pages)
+
+
+def check_undamaged(state: StoreState) -> None:
+    """CorruptionError when a part of the log can't be read."""
+    damage = state.broken or (state.damage[-1] if state.damage else None)
+    if damage is not None:
+        raise CorruptionError(
+            f"commits {damage.first_lsn} to {damage.last_lsn} in {damage.file} are damaged "
+            f"({damage.reason}); put the file back from a copy, or cut them out with "
+            "repair(drop_damaged=True), before maintenance goes on",
+            file=damage.file,
+            lsn=damage.first_lsn,
+        )

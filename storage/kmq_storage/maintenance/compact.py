@@ -1,0 +1,181 @@
+"""Compaction: segments are rewritten, without superseded records or just into fewer files.
+
+In a topic with `cleanup="compact"` the newest record of each key stays; a tombstone goes, too,
+once it is old enough for every reader to have met it. Offsets and order stay. Older segments are
+replaced first, so a tombstone never goes before what it deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby, takewhile
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kmq_storage import limits
+from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import Slice
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.reports import CompactReport
+from kmq_storage.maintenance.seal import plan_seal, seal
+from kmq_storage.maintenance.segments import Replacement, Replacer
+from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
+
+
+def plan_merges(
+    topic: Topic, lsn: int, *, fewest: int = 2, segment_bytes: int = limits.SEGMENT_BYTES
+) -> Iterator[Replacement]:
+    """Neighbouring segments of a topic, `fewest` or more, that fit into one."""
+    for number, part in enumerate(topic.parts):
+        rows = list(topic.index(number).rows(part.start, part.end))
+        for run in _mergeable(rows, fewest, segment_bytes):
+            yield Replacement(topic, number, tuple(run), lsn)
+
+
+def _mergeable(rows: Iterable[Row], fewest: int, segment_bytes: int) -> Iterator[list[Row]]:
+    def is_small(row: Row) -> bool:
+        return row.kind == SEGMENT and row.size < segment_bytes // 2
+
+    for small, run in groupby(rows, key=is_small):
+        if small:
+            yield from (part for part in _cut(run, segment_bytes) if len(part) >= fewest)
+
+
+def _cut(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
+    """Runs of rows of about this many bytes each."""
+    run: list[Row] = []
+    size = 0
+    for row in rows:
+        if run and size + row.size > segment_bytes:
+            yield run
+            run, size = [], 0
+        run.append(row)
+        size += row.size
+    if run:
+        yield run
+
+
+def merge(log: CommitLog, plan: Iterable[Replacement]) -> CompactReport:
+    """Carry out merges."""
+    before = after = conflicts = 0
+    reader, replacer = ChunkReader(log.disk), Replacer(log)
+    for replaced in plan:
+        if replacer.replace(replaced, replaced.slices(reader)) is None:
+            conflicts += 1
+        else:
+            before, after = before + len(replaced.rows), after + 1
+    return CompactReport(before, after, 0, conflicts)
+
+
+def compact_keys(
+    log: CommitLog, topic: Topic, lsn: int, *, segment_bytes: int = limits.SEGMENT_BYTES
+) -> CompactReport:
+    """Keep the newest record of each key in the sealed part of a topic, as of a state's LSN.
+
+    Tombstones that were committed `limits.TOMBSTONE_DELAY` ago go, too.
+    """
+    rows = {number: _sealed_rows(topic, number) for number in range(topic.partitions)}
+    return CompactReport.sum(
+        _compact_partition(log, Replacement(topic, number, tuple(sealed), lsn), segment_bytes)
+        for number, sealed in rows.items()
+        if sealed
+    )
+
+
+def compact_topic(log: CommitLog, name: str) -> CompactReport:
+    """Compact a topic with all that is in it now: what is not sealed yet is sealed first."""
+    topic = log.refresh().topic(name)
+    keyed = topic.settings.cleanup == "compact"
+    seal(log, (each for each in plan_seal(log.state) if keyed and each.topic is topic))
+    state = log.refresh()
+    topic = state.topic(name)
+    if keyed:
+        return compact_keys(log, topic, state.lsn)
+    return merge(log, plan_merges(topic, state.lsn))
+
+
+def worth_compacting(topic: Topic) -> bool:
+    """Whether enough of a topic that keeps the newest of each key was never compacted."""
+    if topic.settings.cleanup != "compact":
+        return False
+    rows = [row for number in range(topic.partitions) for row in _sealed_rows(topic, number)]
+    dense = sum(row.size for row in rows if row.rows == row.end_offset - row.base_offset)
+    return dense > limits.DIRTY_SHARE * sum(row.size for row in rows)
+
+
+def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -> CompactReport:
+    reader, replacer = ChunkReader(log.disk), Replacer(log)
+    key_bytes = _key_bytes(whole, reader)
+    survivors = newest_of_each_key(whole.slices(reader), whole.span, key_bytes=key_bytes)
+    old = log.environment.now_us() - round(limits.TOMBSTONE_DELAY * 1e6)
+    before = after = dropped = 0
+    for run in _rewritable(whole.rows, survivors, segment_bytes):
+        replaced = replace(whole, rows=tuple(run))
+        entry = replacer.replace(replaced, _kept(replaced, reader, survivors, old))
+        if entry is None:  # what comes later relies on this
+            return CompactReport(before, after, dropped, 1)
+        before, after = before + len(run), after + 1
+        dropped += entry.old_rows - entry.rows
+    return CompactReport(before, after, dropped)
+
+
+def _sealed_rows(topic: Topic, number: int) -> list[Row]:
+    """The segments of a partition up to the first records that are not sealed."""
+    part = topic.partition(number)
+    rows = topic.index(number).rows(part.start, part.end)
+    return list(takewhile(lambda row: row.kind == SEGMENT, rows))
+
+
+def _key_bytes(whole: Replacement, reader: ChunkReader) -> int:
+    """About how many bytes the keys and offsets have, judged by the first records."""
+    first = next((part.batch for part in whole.slices(reader) if part.batch.num_rows), None)
+    if first is None or "key" not in first.schema.names:
+        return 0
+    per_row: float = first.column("key").nbytes / first.num_rows + 8
+    return round(per_row * sum(row.rows for row in whole.rows))
+
+
+def _rewritable(
+    rows: Iterable[Row], survivors: Survivors, segment_bytes: int
+) -> Iterator[list[Row]]:
+    """Runs that make one segment each; a large one that loses nothing stays as it is."""
+    run: list[Row] = []
+    size = dropped = 0
+    for row in rows:
+        kept = survivors.count(row.base_offset, row.end_offset)
+        left = row.size * kept // max(row.rows, 1)
+        if run and size + left > segment_bytes:
+            if dropped or len(run) > 1:
+                yield run
+            run, size, dropped = [], 0, 0
+        run.append(row)
+        size, dropped = size + left, dropped + row.rows - kept
+    if dropped or len(run) > 1:
+        yield run
+
+
+def _kept(
+    replaced: Replacement, reader: ChunkReader, survivors: Survivors, old: int
+) -> Iterator[Slice]:
+    """The records that stay; of a segment whose newest record is old, no tombstones."""
+    for row in replaced.rows:
+        for part in replace(replaced, rows=(row,)).slices(reader):
+            keep = survivors.of(part.offsets())
+            if row.time < old:
+                keep &= part.batch.column("value").is_valid().to_numpy(zero_copy_only=False)
+            yield _filtered(part, keep)
+
+
+def _filtered(part: Slice, keep: npt.NDArray[np.bool_]) -> Slice:
+    if keep.all():
+        return part
+    batch = part.batch
+    if batch.schema.names[0] != "offset":
+        offsets = pa.array(part.offsets())
+        batch = batch.add_column(0, pa.field("offset", pa.int64()), offsets)
+    return Slice(part.topic, part.partition, part.offset, batch.filter(pa.array(keep)), part.end)

@@ -1,0 +1,80 @@
+"""What maintenance did, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SealReport:
+    """Records that were moved from the commit log into segments."""
+
+    segments: int = 0
+    rows: int = 0
+    #: Bytes of the segment files.
+    bytes: int = 0
+    #: Ranges that another maintainer sealed, rewrote or trimmed meanwhile.
+    conflicts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReport:
+    """A checkpoint that was written, or the one that is the newest already."""
+
+    lsn: int
+    #: Leaf pages of the manifest that were written; the others are those of earlier checkpoints.
+    pages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrimReport:
+    """Records that were given up: the new start of each partition that moved."""
+
+    starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    rows: int = 0
+    #: Bytes of keys, values, headers and properties.
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompactReport:
+    """Segments that were rewritten."""
+
+    #: Segments there were before, and are instead now.
+    before: int = 0
+    after: int = 0
+    #: Records that a newer one of their key made superfluous, and tombstones that had their time.
+    dropped: int = 0
+    #: Runs of segments that another maintainer rewrote or trimmed meanwhile.
+    conflicts: int = 0
+
+    @classmethod
+    def sum(cls, reports: Iterable[CompactReport]) -> CompactReport:
+        """What several compactions did together."""
+        reports = list(reports)
+        return cls(
+            sum(report.before for report in reports),
+            sum(report.after for report in reports),
+            sum(report.dropped for report in reports),
+            sum(report.conflicts for report in reports),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CollectReport:
+    """Files that were deleted, since nothing refers to them."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainReport:
+    """What was due and was done."""
+
+    trimmed: TrimReport
+    sealed: SealReport
+    compacted: CompactReport
+    checkpoint: CheckpointReport
+    collected: CollectReport

@@ -1,0 +1,62 @@
+"""Sealing: records move from the commit log, and staged files, into segments of their partition.
+
+The plan is a pure look at the manifest's rows. The executor writes a segment, brings it to disk,
+and commits it in place of the rows; binding refuses that commit when the partition was laid out
+anew since the plan. Offsets, order and content stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kmq_storage import limits
+from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.state import StoreState
+from kmq_storage.maintenance.reports import SealReport
+from kmq_storage.maintenance.segments import Replacement, Replacer
+
+
+def plan_seal(
+    state: StoreState, *, segment_bytes: int = limits.SEGMENT_BYTES, older_than: int | None = None
+) -> Iterator[Replacement]:
+    """What to seal: every run of unsealed rows, cut where a segment would grow too large.
+
+    With `older_than` (UTC us) a run that would make less than a whole segment waits until its
+    oldest commit is older than that.
+    """
+    for topic in state.topics.values():
+        for number, part in enumerate(topic.parts):
+            rows = topic.index(number).rows(part.start, part.end)
+            for run in _runs(rows, segment_bytes):
+                whole = sum(row.size for row in run) >= segment_bytes
+                if whole or older_than is None or run[0].time < older_than:
+                    yield Replacement(topic, number, tuple(run), state.lsn)
+
+
+def _runs(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
+    run: list[Row] = []
+    size = 0
+    for row in rows:
+        if run and (row.kind == SEGMENT or size >= segment_bytes):
+            yield run
+            run, size = [], 0
+        if row.kind != SEGMENT:
+            run.append(row)
+            size += row.size
+    if run:
+        yield run
+
+
+def seal(log: CommitLog, plan: Iterable[Replacement]) -> SealReport:
+    """Carry out a plan, a segment at a time."""
+    segments = rows = size = conflicts = 0
+    reader, replacer = ChunkReader(log.disk), Replacer(log)
+    for replaced in plan:
+        entry = replacer.replace(replaced, replaced.slices(reader))
+        if entry is None:
+            conflicts += 1
+        else:
+            segments, rows, size = segments + 1, rows + entry.rows, size + entry.length
+    return SealReport(segments, rows, size, conflicts)

@@ -1,0 +1,135 @@
+"""Writing segments, and the commits that put them in place of what stood there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage import limits, paths
+from kmq_storage.errors import ConflictError
+from kmq_storage.format.layout_entries import SegmentEntry
+from kmq_storage.format.manifest import Row
+from kmq_storage.format.records import SEALED, sealed_batch, stored_schema, timestamp_bounds
+from kmq_storage.format.segment import SealedBatch, encode_segment, segment_schema
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import Slice, scan_places
+from kmq_storage.log.topic_state import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Consecutive rows of a partition that one segment takes the place of."""
+
+    topic: Topic
+    partition: int
+    rows: tuple[Row, ...]
+    #: The LSN of the state this was planned on.
+    lsn: int
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The offsets that are covered: first, and behind the last."""
+        return self.rows[0].base_offset, self.rows[-1].end_offset
+
+    @property
+    def bytes_per_row(self) -> float:
+        """Bytes of keys, values, headers and properties of a record, on average."""
+        return sum(row.size for row in self.rows) / max(sum(row.rows for row in self.rows), 1)
+
+    def slices(self, reader: ChunkReader) -> Iterator[Slice]:
+        """The records that stand there now."""
+        places = [row.place((self.topic.id, self.partition)) for row in self.rows]
+        return scan_places(
+            reader,
+            places,
+            self.topic.name,
+            self.partition,
+            self.span,
+            batch_rows=limits.BATCH_ROWS_MAX,
+        )
+
+
+class Replacer:
+    """Carries out replacements, in order; killed anywhere, it leaves a file nobody names."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        #: Own commits per partition: what is planned goes on from them.
+        self._lsns: dict[tuple[bytes, int], int] = {}
+
+    def replace(self, replaced: Replacement, slices: Iterable[Slice]) -> SegmentEntry | None:
+        """Have a segment of these records instead; None when the partition changed meanwhile."""
+        key = (replaced.topic.id, replaced.partition)
+        batches = list(_batches(slices, replaced.bytes_per_row))
+        entry = _write(self._log, replaced, batches)
+        entry = replace(entry, planned_lsn=max(self._lsns.get(key, 0), replaced.lsn))
+        try:
+            self._lsns[key] = self._log.commit([Unit((entry,))]).lsn
+        except ConflictError:  # nobody else knows of the file
+            file = paths.segment_file(*key, entry.base_offset, entry.file_id)
+            self._log.disk.remove(file)
+            return None
+        return entry
+
+
+def _batches(slices: Iterable[Slice], bytes_per_row: float) -> Iterator[SealedBatch]:
+    """Record batches of a useful size: neighbours that are small are put together."""
+    held: list[Slice] = []
+    rows = size = 0
+    for part in slices:
+        more = part.batch.num_rows
+        if held and (rows + more > limits.BATCH_ROWS_MAX or size > limits.STAGED_BATCH_BYTES):
+            yield _sealed(held, bytes_per_row)
+            held, rows, size = [], 0, 0
+        held.append(part)
+        rows, size = rows + more, size + part.batch.nbytes
+    if held and rows:
+        yield _sealed(held, bytes_per_row)
+
+
+def _sealed(parts: Sequence[Slice], bytes_per_row: float) -> SealedBatch:
+    batches = [
+        sealed_batch(part.batch, pa.array(np.asarray(part.offsets(), np.int64))) for part in parts
+    ]
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    low, high = timestamp_bounds(batch) if batch.num_rows else (0, 0)
+    size = round(bytes_per_row * batch.num_rows)
+    return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)
+
+
+def _write(log: CommitLog, replaced: Replacement, batches: Sequence[SealedBatch]) -> SegmentEntry:
+    """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
+    file_id = log.environment.new_uuid().bytes
+    topic, (base, end) = replaced.topic, replaced.span
+    encoded = encode_segment(
+        batches,
+        segment_schema(stored_schema(SEALED), topic.name, replaced.partition, base),
+        file_id,
+        compression=topic.settings.compression,
+    )
+    file = paths.segment_file(topic.id, replaced.partition, base, file_id)
+    log.disk.stage(file, [encoded.contents], sync=True)
+    return SegmentEntry(
+        topic.id,
+        replaced.partition,
+        base,
+        end,
+        sum(each.batch.num_rows for each in batches),
+        file_id,
+        encoded.contents.size,
+        encoded.footer_position,
+        encoded.footer_checksum,
+        SEALED,
+        min((each.min_timestamp for each in batches), default=0),
+        max((each.max_timestamp for each in batches), default=0),
+        max(row.time for row in replaced.rows),
+        sum(each.size for each in batches),
+        sum(row.rows for row in replaced.rows),
+        sum(row.size for row in replaced.rows),
+        replaced.lsn,
+    )

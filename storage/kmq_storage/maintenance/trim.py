@@ -1,0 +1,98 @@
+"""Trimming: raise the start of a partition, by hand or by a topic's retention.
+
+The commit that raises the start comes first; files go later, when nothing refers to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kmq_storage.errors import ConflictError
+from kmq_storage.format.layout_entries import TrimEntry
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.maintenance.reports import TrimReport
+
+
+@dataclass(frozen=True, slots=True)
+class NewStart:
+    """A partition that begins later from now on, and what it no longer holds."""
+
+    topic: Topic
+    partition: int
+    start: int
+    rows: int
+    size: int
+
+
+def plan_trim(topic: Topic, starts: Mapping[int, int]) -> list[NewStart]:
+    """Trim partitions to these offsets; those at or below the start stay as they are.
+
+    OffsetOutOfRangeError for an offset beyond the end.
+    """
+    plan = []
+    for number, start in starts.items():
+        part = topic.partition(number)
+        if start > part.end:
+            raise out_of_range(topic.name, number, start, part)
+        if start > part.start:
+            plan.append(_new_start(topic, number, start))
+    return plan
+
+
+def _new_start(topic: Topic, number: int, start: int) -> NewStart:
+    part, rows, size = topic.partition(number), 0, 0
+    for row in topic.index(number).rows(part.start, start):
+        covered = row.end_offset - max(row.base_offset, part.start)
+        gone = min(row.end_offset, start) - max(row.base_offset, part.start)
+        whole = row.end_offset - row.base_offset
+        rows += row.rows * gone // whole if gone < covered else row.rows * covered // whole
+        size += row.size * gone // whole
+    return NewStart(topic, number, start, rows, size)
+
+
+def plan_retention(state: StoreState, now: int) -> list[NewStart]:
+    """What the retention of each topic gives up at this time (UTC us).
+
+    Whole rows of the manifest: a record goes when all that are stored with it may go.
+    """
+    plan: list[NewStart] = []
+    for topic in state.topics.values():
+        if topic.settings.cleanup != "delete":
+            continue
+        starts = {number: _retained_from(topic, number, now) for number in range(topic.partitions)}
+        plan += plan_trim(topic, starts)
+    return plan
+
+
+def _retained_from(topic: Topic, number: int, now: int) -> int:
+    part, settings = topic.partition(number), topic.settings
+    start, left = part.start, part.size
+    expired = None if settings.retention is None else now - int(settings.retention * 1e6)
+    for row in topic.index(number).rows(part.start, part.end):
+        too_old = expired is not None and row.time < expired
+        too_much = settings.retention_bytes is not None and (
+            left - row.size >= settings.retention_bytes
+        )
+        if not (too_old or too_much):
+            break
+        start, left = row.end_offset, left - row.size
+    return start
+
+
+def trim(log: CommitLog, plan: Iterable[NewStart], lsn: int) -> TrimReport:
+    """Commit new starts that were planned on the state of an LSN."""
+    starts: dict[str, dict[int, int]] = {}
+    rows = size = 0
+    for each in plan:
+        entry = TrimEntry(each.topic.id, each.partition, each.start, each.rows, each.size, lsn)
+        try:
+            log.commit([Unit((entry,))])
+        except ConflictError:
+            continue  # laid out anew meanwhile: the next look plans it again
+        starts.setdefault(each.topic.name, {})[each.partition] = each.start
+        rows, size = rows + each.rows, size + each.size
+    return TrimReport(starts, rows, size)
