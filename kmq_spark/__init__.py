@@ -35,6 +35,15 @@ from kmq_spark.errors import (
     TransactionAbortedError,
     UnavailableError,
 )
+from kmq_storage.maintenance.reports import (
+    CheckpointReport,
+    CollectReport,
+    CompactReport,
+    MaintainReport,
+    SealReport,
+    TrimReport,
+)
+from kmq_storage.maintenance.stats import StoreStats
 from kmq_storage.model import Commit, GroupInfo, MemberInfo, TopicInfo, TopicSettings
 
 if TYPE_CHECKING:
@@ -46,9 +55,12 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyExistsError",
     "BatchMetadata",
+    "CheckpointReport",
     "ClosedError",
+    "CollectReport",
     "Commit",
     "CommitOutcomeUnknownError",
+    "CompactReport",
     "ConflictError",
     "Consumer",
     "CorruptionError",
@@ -63,6 +75,7 @@ __all__ = [
     "KmqTimeoutError",
     "KmqWarning",
     "LeaseExpiredError",
+    "MaintainReport",
     "MemberInfo",
     "NotFoundError",
     "OffsetOutOfRangeError",
@@ -70,10 +83,13 @@ __all__ = [
     "QueueFullError",
     "Record",
     "RecordMetadata",
+    "SealReport",
     "Store",
+    "StoreStats",
     "TopicInfo",
     "TopicSettings",
     "TransactionAbortedError",
+    "TrimReport",
     "UnavailableError",
     "open",
     "register",

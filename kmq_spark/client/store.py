@@ -25,6 +25,7 @@ from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
+from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import compact_topic
@@ -38,6 +39,7 @@ from kmq_storage.maintenance.reports import (
     TrimReport,
 )
 from kmq_storage.maintenance.seal import plan_seal, seal
+from kmq_storage.maintenance.stats import StoreStats, store_stats
 from kmq_storage.maintenance.trim import plan_trim, trim
 from kmq_storage.model import Commit, GroupInfo, TopicInfo
 from kmq_storage.names import check_name
@@ -54,6 +56,7 @@ def open_store(
     read_only: bool = False,
     durability: str = "fsync",
     storage_options: Mapping[str, Any] | None = None,
+    maintenance: bool = True,
     environment: Environment = SYSTEM,
 ) -> Store:
     """Open the store in a folder, at a `file://` or at a `memory://name` URL.
@@ -65,6 +68,7 @@ def open_store(
         durability: `fsync`: acknowledged and visible means on disk. `os`: written, which
             survives `kill -9` but not power loss.
         storage_options: for stores in buckets; a local store takes none.
+        maintenance: look after the store in the background while there are producers.
         environment: the source of time, ids and randomness.
 
     """
@@ -75,7 +79,8 @@ def open_store(
         )
     disk = open_disk(url, read_only=read_only)
     identity = open_identity(disk, environment, create=create)
-    return Store(LocalLog(disk, identity, environment, durable=durability == "fsync"))
+    log = LocalLog(disk, identity, environment, durable=durability == "fsync")
+    return Store(log, maintenance=maintenance)
 
 
 def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
@@ -88,9 +93,10 @@ def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
 class Store:
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: CommitLog, *, maintenance: bool = True) -> None:
         #: The commit log beneath, for code that plans its own reads (the Spark source).
         self.log = log
+        self._maintenance = BackgroundMaintenance(log) if maintenance else None
         self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
 
     @property
@@ -262,6 +268,8 @@ class Store:
         self.log.refresh()  # a closed store has no producers
         producer = Producer(self.log, settings)
         self._handles.add(producer)
+        if self._maintenance is not None:
+            self._maintenance.start()
         return producer
 
     def consumer(
@@ -333,6 +341,10 @@ class Store:
         """Do what is due: trim by retention, seal, compact, checkpoint, collect."""
         return maintain(self.log, grace=checked_seconds("grace", grace))
 
+    def stats(self) -> StoreStats:
+        """Bytes and files by kind, garbage, and how often a byte was written."""
+        return store_stats(self.log)
+
     # --- lifetime -----------------------------------------------------------------------
 
     def close(self) -> None:
@@ -350,6 +362,8 @@ class Store:
     ) -> None:
         with ExitStack() as closing:  # one that fails leaves none open
             closing.callback(self.log.close)
+            if self._maintenance is not None:
+                closing.callback(self._maintenance.close)
             for handle in list(self._handles):
                 # Told of the exception: a consumer commits only after none.
                 closing.callback(handle.__exit__, kind, error, trace)

@@ -66,3 +66,6 @@ CHECKPOINT_COMMITS = 1_000
 
 #: A topic's keys are compacted when this share of its sealed bytes was never compacted.
 DIRTY_SHARE = 0.5
+
+#: A handle that writes looks after its store this often (seconds).
+MAINTAIN_INTERVAL = 10.0

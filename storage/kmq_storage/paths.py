@@ -11,6 +11,7 @@ pages/<32 hex>.arrow        leaf pages of the manifest
 pins/<32 hex>.json          an LSN whose files a reader keeps for a while
 locks/append.lock           held while a frame is written
 locks/sync.lock             held while files are synced
+locks/maintain.lock         held by whoever maintains in the background
 locks/<32 hex>.member       held by the member of a consumer group
 """
 
@@ -30,6 +31,7 @@ LOCK_FOLDER = "locks"
 HINT = "log/hint"
 APPEND_LOCK = "locks/append.lock"
 SYNC_LOCK = "locks/sync.lock"
+MAINTAIN_LOCK = "locks/maintain.lock"
 
 _LOG_FILE = re.compile(r"(\d{20})\.log\Z")
 _FILE_ID = re.compile(r"[/-]([0-9a-f]{32})\.(?:ipc|arrow)\Z")

@@ -39,8 +39,11 @@ METHODS = {
     "Store": [
         "add_partitions",
         "alter_topic",
+        "checkpoint",
         "close",
+        "collect",
         "commits",
+        "compact",
         "consumer",
         "copy_group",
         "create_topic",
@@ -49,12 +52,16 @@ METHODS = {
         "describe_group",
         "describe_topic",
         "groups",
+        "maintain",
         "offsets",
         "offsets_for_time",
         "producer",
         "read",
+        "seal",
         "set_group_offsets",
+        "stats",
         "topics",
+        "trim",
         "url",
     ],
     "Producer": [
@@ -101,6 +108,16 @@ VALUES = {
     ),
     "MemberInfo": ("name", "client", "assignment", "joined"),
     "Commit": ("lsn", "time", "entries"),
+    "SealReport": ("segments", "rows", "bytes", "conflicts"),
+    "CheckpointReport": ("lsn", "pages"),
+    "TrimReport": ("starts", "rows", "bytes"),
+    "CompactReport": ("before", "after", "dropped", "conflicts"),
+    "CollectReport": ("files", "bytes"),
+    "MaintainReport": ("trimmed", "sealed", "compacted", "checkpoint", "collected"),
+    "StoreStats": (
+        *("bytes", "files", "rows", "payload", "small_segments", "garbage_files"),
+        *("garbage_bytes", "write_amplification"),
+    ),
 }
 
 
@@ -181,4 +198,6 @@ def test_words_of_the_command_line():
         "group copy",
         "group delete",
         "log",
+        "maintain",
+        "stats",
     ]

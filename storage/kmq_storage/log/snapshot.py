@@ -20,6 +20,7 @@ def snapshot(state: StoreState) -> dict[str, Any]:
     return {
         "lsn": state.lsn,
         "definitions": state.definitions,
+        "written": [state.appended, state.rewritten],
         "topics": [_topic(topic) for topic in state.topics.values()],
         "groups": {name: _group(group) for name, group in state.groups.items()},
         "producers": [[name, p.epoch, p.sequence, p.lsn] for name, p in state.producers.items()],
@@ -54,6 +55,7 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
     """The state of a snapshot; with a manifest, one for readers."""
     state = StoreState(manifest)
     state.lsn, state.definitions = members["lsn"], members["definitions"]
+    state.appended, state.rewritten = members["written"]
     for topic in members["topics"]:
         state.add_topic(_restored_topic(topic, manifest))
     state.groups = {name: _restored_group(group) for name, group in members["groups"].items()}

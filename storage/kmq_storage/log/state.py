@@ -82,6 +82,9 @@ class StoreState:
         self.broken: Damage | None = None
         #: Grows whenever a topic is made, changed or deleted.
         self.definitions = 0
+        #: Bytes of record batches written first, and of segments written since.
+        self.appended = 0
+        self.rewritten = 0
         #: Topics deleted, and partitions trimmed or cut, since the checkpoint below this state.
         self.deleted: set[bytes] = set()
         self.cut: set[tuple[bytes, int]] = set()
@@ -176,6 +179,7 @@ class StoreState:
         self.lsn = lsn
 
     def _apply_records(self, entry: RecordsEntry, time: int, file: int, position: int) -> None:
+        self.appended += entry.length
         topic = self._by_id.get(entry.topic_id)
         if topic is None and self.damage:
             return  # the commit that made the topic is the damaged one
@@ -202,6 +206,7 @@ class StoreState:
         return topic.parts[entry.partition]
 
     def _apply_segment(self, entry: SegmentEntry, lsn: int, time: int) -> None:
+        self.rewritten += entry.length
         part = self._laid_out(entry, lsn)
         if part is None:
             return

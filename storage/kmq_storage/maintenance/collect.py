@@ -8,23 +8,18 @@ Files that no commit ever named go when they are older than any writer that is s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-
-import numpy as np
-import numpy.typing as npt
 
 from kmq_storage import limits, paths
 from kmq_storage.errors import OffsetOutOfRangeError
 from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.layout_entries import SegmentEntry
-from kmq_storage.format.manifest import LOG, PageRef
 from kmq_storage.log.checkpoint import Checkpoint, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.pins import pinned_lsn
+from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
 from kmq_storage.objects.disk import Disk, FoundFile
 
@@ -74,14 +69,10 @@ def collect(
     if not retained:
         return CollectReport()
     state, _ = log.snapshot()
-    manifest = state.manifest
-    assert manifest is not None, "a snapshot is a reader's state"
-    kept = _References(disk)
-    kept.add_pages(manifest.refs)
-    kept.add_recent(state)
+    kept = references_of(disk, state)
     for root in retained:
         kept.add_pages(_read(disk, root).refs)
-    named = _References(disk)
+    named = References(disk)
     for root in dropped:
         named.add_pages(ref for ref in _read(disk, root).refs if ref.page_id not in kept.pages)
     named.add_ids(_named_before(log, retained[-1].lsn))
@@ -127,69 +118,13 @@ def _file_of(entry: Entry) -> bytes | None:
     return entry.file_id if isinstance(entry, SegmentEntry) else None
 
 
-def _goes(file: FoundFile, kept: _References, named: _References, *, orphans_before: int) -> bool:
+def _goes(file: FoundFile, kept: References, named: References, *, orphans_before: int) -> bool:
     file_id = paths.try_file_id(file.path)
     if file_id is None:  # a leftover of a process that died while it wrote
         return file.modified < orphans_before
     if kept.has(file_id):
         return False
     return named.has(file_id) or file.modified < orphans_before
-
-
-class _References:
-    """Which files some checkpoints and commits refer to.
-
-    Of an id 8 bytes are looked at: two that agree there only keep a file that might go.
-    """
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self.pages: set[bytes] = set()
-        self._ids: list[npt.NDArray[np.uint64]] = []
-        self._sorted: npt.NDArray[np.uint64] | None = None
-        self._log_files: list[int] = []
-
-    def add_pages(self, refs: Iterable[PageRef]) -> None:
-        """The pages and what their rows refer to."""
-        refs = [ref for ref in refs if ref.page_id not in self.pages]
-        manifest = Manifest(self._disk, refs)
-        for ref in refs:
-            self.pages.add(ref.page_id)
-            page = manifest.page(ref)
-            files, kinds = page.file_words(), page.column("kind")
-            self._ids.append(files[kinds != LOG])
-            self._log_files += np.unique(files[kinds == LOG]).tolist()
-        self.add_ids(ref.page_id for ref in refs)
-
-    def add_recent(self, state: StoreState) -> None:
-        """What rows that are in no checkpoint refer to."""
-        rows = [
-            row
-            for topic in state.topics.values()
-            for number in range(topic.partitions)
-            for row in topic.index(number).recent_rows()
-        ]
-        self.add_ids(row.file for row in rows if row.kind != LOG)
-        self._log_files += {_word(row.file) for row in rows if row.kind == LOG}
-
-    def add_ids(self, ids: Iterable[bytes]) -> None:
-        """These files."""
-        self._ids.append(np.fromiter(map(_word, filter(None, ids)), np.uint64))
-
-    def has(self, file_id: bytes) -> bool:
-        """Whether a file is among them."""
-        if self._sorted is None:
-            self._sorted = np.unique(np.concatenate(self._ids))
-        at = int(np.searchsorted(self._sorted, np.uint64(_word(file_id))))
-        return at < len(self._sorted) and int(self._sorted[at]) == _word(file_id)
-
-    def lowest_log_file(self) -> int:
-        """The first LSN of the first log file that has records of some row."""
-        return min(self._log_files, default=1 << 62)
-
-
-def _word(file_id: bytes) -> int:
-    return int.from_bytes(file_id[:8], "little")
 
 
 class _Deletion:

@@ -21,7 +21,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.maintenance.reports import CompactReport
+from kmq_storage.maintenance.reports import CompactReport, all_compacted
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.segments import Replacement, Replacer
 from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
@@ -80,7 +80,7 @@ def compact_keys(
     Tombstones that were committed `limits.TOMBSTONE_DELAY` ago go, too.
     """
     rows = {number: _sealed_rows(topic, number) for number in range(topic.partitions)}
-    return CompactReport.sum(
+    return all_compacted(
         _compact_partition(log, Replacement(topic, number, tuple(sealed), lsn), segment_bytes)
         for number, sealed in rows.items()
         if sealed

@@ -14,6 +14,7 @@ from kmq_storage.maintenance.reports import (
     CollectReport,
     CompactReport,
     MaintainReport,
+    all_compacted,
 )
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.trim import plan_retention, trim
@@ -49,7 +50,7 @@ def _compact(log: CommitLog, state: StoreState) -> CompactReport:
             reports.append(compact_keys(log, topic, state.lsn))
         elif topic.settings.cleanup == "delete":
             reports.append(merge(log, plan_merges(topic, state.lsn, fewest=_MERGED)))
-    return CompactReport.sum(reports)
+    return all_compacted(reports)
 
 
 def _is_checkpoint_due(log: CommitLog, laid_out: bool) -> bool:

@@ -49,16 +49,16 @@ class CompactReport:
     #: Runs of segments that another maintainer rewrote or trimmed meanwhile.
     conflicts: int = 0
 
-    @classmethod
-    def sum(cls, reports: Iterable[CompactReport]) -> CompactReport:
-        """What several compactions did together."""
-        reports = list(reports)
-        return cls(
-            sum(report.before for report in reports),
-            sum(report.after for report in reports),
-            sum(report.dropped for report in reports),
-            sum(report.conflicts for report in reports),
-        )
+
+def all_compacted(reports: Iterable[CompactReport]) -> CompactReport:
+    """What several compactions did together."""
+    reports = list(reports)
+    return CompactReport(
+        sum(report.before for report in reports),
+        sum(report.after for report in reports),
+        sum(report.dropped for report in reports),
+        sum(report.conflicts for report in reports),
+    )
 
 
 @dataclass(frozen=True, slots=True)

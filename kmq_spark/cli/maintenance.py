@@ -1,0 +1,61 @@
+"""`kmq maintain` and `kmq stats`: look after a store, and say what it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from argparse import Namespace
+
+import kmq_spark as kmq
+from kmq_spark.cli.command import Command, argument
+from kmq_spark.cli.opening import open_store
+from kmq_spark.cli.output import Output
+
+
+def _maintain(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments) as store:
+        while True:
+            _report(store.maintain(), output)
+            if not arguments.watch:
+                return
+            store.log.environment.sleep(arguments.interval)
+
+
+def _report(report: kmq.MaintainReport, output: Output) -> None:
+    text = (
+        f"sealed {report.sealed.rows} records into {report.sealed.segments} segment(s), "
+        f"trimmed {report.trimmed.rows} records, "
+        f"compacted {report.compacted.before} segment(s) into {report.compacted.after}, "
+        f"checkpoint at commit {report.checkpoint.lsn}, "
+        f"deleted {report.collected.files} file(s) of {report.collected.bytes} bytes"
+    )
+    output.fact(dataclasses.asdict(report), text)
+
+
+def _stats(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, read_only=True) as store:
+        stats = store.stats()
+    lines = [
+        f"{kind:12} {stats.files[kind]:8} files {size:16} bytes"
+        for kind, size in stats.bytes.items()
+    ]
+    lines += [
+        f"records      {stats.rows} of {stats.payload} bytes",
+        f"small        {stats.small_segments} segments",
+        f"garbage      {stats.garbage_files} files of {stats.garbage_bytes} bytes",
+        f"written      {stats.write_amplification:.2f} times",
+    ]
+    output.fact(dataclasses.asdict(stats), "\n".join(lines))
+
+
+COMMANDS = (
+    Command(
+        "maintain",
+        "do what is due: trim, seal, compact, checkpoint, collect",
+        _maintain,
+        (
+            argument("--watch", action="store_true", help="go on until interrupted"),
+            argument("--interval", type=float, default=10.0, help="seconds between two looks"),
+        ),
+    ),
+    Command("stats", "bytes by kind, segments, garbage, write amplification", _stats),
+)

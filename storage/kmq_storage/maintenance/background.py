@@ -1,0 +1,67 @@
+"""Maintenance in the background of those who write: no daemon, and one at a time per store.
+
+A kernel lock decides who works, for economy only: two at once would do no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from kmq_storage import limits, paths
+from kmq_storage.errors import ClosedError, KmqError
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.maintenance.maintain import maintain
+from kmq_storage.objects.fork import reopen_in_child
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class BackgroundMaintenance:
+    """Looks after a store while this handle writes to it."""
+
+    def __init__(self, log: CommitLog, *, interval: float = limits.MAINTAIN_INTERVAL) -> None:
+        self._log = log
+        self._interval = interval
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._seen = 0
+        reopen_in_child(self)
+
+    def start(self) -> None:
+        """Begin, unless it runs already."""
+        if self._thread is None and not self._stopped.is_set():
+            self._thread = threading.Thread(target=self._run, name="kmq-maintenance", daemon=True)
+            self._thread.start()
+
+    def after_fork_in_child(self) -> None:
+        """The thread is the parent's; the child's next producer starts its own."""
+        self._thread = None
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval):
+            lsn = self._log.known_state.lsn
+            if lsn == self._seen:
+                continue
+            self._seen = lsn
+            try:
+                self._maintain()
+            except ClosedError:
+                return
+            except (KmqError, OSError) as error:
+                _LOGGER.warning("maintenance of %s: %s", self._log.disk.url, error)
+
+    def _maintain(self) -> None:
+        lease = self._log.disk.open_lock(paths.MAINTAIN_LOCK)
+        if not lease.try_acquire():
+            return  # somebody else does it
+        try:
+            maintain(self._log)
+        finally:
+            lease.release()
+
+    def close(self) -> None:
+        """End after the step that is being done."""
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()

@@ -1,0 +1,78 @@
+"""Which files some checkpoints and commits refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from kmq_storage.format.manifest import LOG, PageRef
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.state import StoreState
+from kmq_storage.objects.disk import Disk
+
+
+def references_of(disk: Disk, state: StoreState) -> References:
+    """What a reader's state refers to."""
+    assert state.manifest is not None, "a reader's state has a manifest"
+    found = References(disk)
+    found.add_pages(state.manifest.refs)
+    found.add_recent(state)
+    return found
+
+
+class References:
+    """A set of files.
+
+    Of an id 8 bytes are looked at: two that agree there only keep a file that might go.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.pages: set[bytes] = set()
+        self._ids: list[npt.NDArray[np.uint64]] = []
+        self._sorted: npt.NDArray[np.uint64] | None = None
+        self._log_files: list[int] = []
+
+    def add_pages(self, refs: Iterable[PageRef]) -> None:
+        """The pages and what their rows refer to."""
+        refs = [ref for ref in refs if ref.page_id not in self.pages]
+        manifest = Manifest(self._disk, refs)
+        for ref in refs:
+            self.pages.add(ref.page_id)
+            page = manifest.page(ref)
+            files, kinds = page.file_words(), page.column("kind")
+            self._ids.append(files[kinds != LOG])
+            self._log_files += np.unique(files[kinds == LOG]).tolist()
+        self.add_ids(ref.page_id for ref in refs)
+
+    def add_recent(self, state: StoreState) -> None:
+        """What rows that are in no checkpoint refer to."""
+        rows = [
+            row
+            for topic in state.topics.values()
+            for number in range(topic.partitions)
+            for row in topic.index(number).recent_rows()
+        ]
+        self.add_ids(row.file for row in rows if row.kind != LOG)
+        self._log_files += {_word(row.file) for row in rows if row.kind == LOG}
+
+    def add_ids(self, ids: Iterable[bytes]) -> None:
+        """These files."""
+        self._ids.append(np.fromiter(map(_word, filter(None, ids)), np.uint64))
+
+    def has(self, file_id: bytes) -> bool:
+        """Whether a file is among them."""
+        if self._sorted is None:
+            self._sorted = np.unique(np.concatenate(self._ids))
+        at = int(np.searchsorted(self._sorted, np.uint64(_word(file_id))))
+        return at < len(self._sorted) and int(self._sorted[at]) == _word(file_id)
+
+    def lowest_log_file(self) -> int:
+        """The first LSN of the first log file that has records of some row."""
+        return min(self._log_files, default=1 << 62)
+
+
+def _word(file_id: bytes) -> int:
+    return int.from_bytes(file_id[:8], "little")
