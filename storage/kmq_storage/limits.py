@@ -28,6 +28,9 @@ BATCH_ROWS_MAX = 65_536
 #: And of about this many bytes.
 STAGED_BATCH_BYTES = 8 * 1024 * 1024
 
+#: What is made while it is written goes to the disk in pieces of about this size.
+WRITE_BYTES = 8 * 1024 * 1024
+
 PARTITIONS_MAX = 100_000
 RECORD_BYTES_DEFAULT = 1_048_576
 

@@ -152,10 +152,10 @@ class SimulatedDisk:
         self.files[path] = Inode(_joined(buffers), stable=True, modified=self.now())
         return True
 
-    def stage(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> None:
+    def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         self.attempt(self.faults.full, errno.ENOSPC)
         assert path not in self.files, "ids are unique"
-        inode = self.files[path] = Inode(_joined(buffers), stable=False, modified=self.now())
+        inode = self.files[path] = Inode(_joined(list(buffers)), stable=False, modified=self.now())
         if sync:
             self.attempt(self.faults.sync, errno.EIO, inode)
             inode.sync()

@@ -39,7 +39,7 @@ class FailingDisk(LocalDisk):
         self.check("replace")
         super().replace_log(path, size, buffers)
 
-    def stage(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> None:
+    def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         self.check("stage synced" if sync else "stage")
         super().stage(path, buffers, sync=sync)
 

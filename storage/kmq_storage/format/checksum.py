@@ -6,10 +6,23 @@ verify. CRC-32C is what Kafka uses, and Java has it built in.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeAlias
+
 import google_crc32c
 import pyarrow as pa
 
+Bytes: TypeAlias = bytes | pa.Buffer
 
-def checksum(data: bytes | pa.Buffer, seed: int = 0) -> int:
+
+def checksum(data: Bytes, seed: int = 0) -> int:
     """The CRC-32C of bytes, continued from a seed."""
     return int(google_crc32c.extend(seed, data))
+
+
+def checksum_of(buffers: Iterable[Bytes]) -> int:
+    """The CRC-32C of buffers that stand one after another."""
+    found = 0
+    for buffer in buffers:
+        found = checksum(buffer, found)
+    return found

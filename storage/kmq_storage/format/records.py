@@ -8,7 +8,7 @@ offset until the batch is sealed into a segment.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -109,4 +109,9 @@ def sealed_batch(batch: pa.RecordBatch, offsets: pa.Array) -> pa.RecordBatch:
 
 def null_column(kind: pa.DataType, rows: int) -> pa.Array:
     """A column of nulls that takes little room in a file, other than what `pa.nulls` makes."""
+    return _nulls(kind, 1 << max(rows - 1, 0).bit_length()).slice(0, rows)
+
+
+@lru_cache(maxsize=16)
+def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
     return pa.array([None], kind).take(pa.array(np.zeros(rows, np.int32)))

@@ -8,24 +8,25 @@ them by one in that text, what stands behind them by one in the manifest.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.checksum import checksum
+from kmq_storage.format.checksum import Bytes, checksum, checksum_of
 from kmq_storage.model import Chunk, Location
 
 _MAGIC_BYTES = 8
-_FOOTER_BYTES = 8 * 1024
-_CONTINUATION = b"\xff\xff\xff\xff"
 _FACTS = struct.Struct("<QQIQIIqqQ")
 _DIGITS = 2 * _FACTS.size
-#: The file's id and a colon, the checksum of what stands before the batches, a colon.
 _HEAD_DIGITS = 8
+#: Fills up the text, whose length must be known before the batches are.
+_FILLER = "."
+_HEX = re.compile(rb"[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,61 +43,104 @@ class SealedBatch:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedSegment:
-    """The bytes of a segment, and what the manifest must know to read them."""
+class SegmentEncoder:
+    """Makes the bytes of one segment, batch by batch: none is kept once it is handed on."""
 
-    contents: pa.Buffer
-    footer_position: int
-    footer_checksum: int
+    def __init__(
+        self, schema: pa.Schema, file_id: bytes, *, most: int, compression: str | None = None
+    ) -> None:
+        self._schema = schema
+        self._file_id = file_id
+        #: No more batches than this.
+        self._most = most
+        #: lz4, zstd or None, which can be mapped.
+        self._options = pa.ipc.IpcWriteOptions(compression=compression)
+        self._facts: list[bytes] = []
+        self._head_checksum = 0
+        # Known when all buffers are made.
+        self.rows = self.size = self.length = 0
+        self.footer_position = self.footer_checksum = 0
+        self.min_timestamp = self.max_timestamp = 0
 
-
-def encode_segment(
-    batches: Sequence[SealedBatch],
-    schema: pa.Schema,
-    file_id: bytes,
-    *,
-    compression: str | None = None,
-) -> EncodedSegment:
-    """The file of these batches in offset order; `compression` is lz4, zstd or None (mappable)."""
-    room = 2 * schema.serialize().size + (_DIGITS + 256) * len(batches) + _FOOTER_BYTES
-    size = room + sum(pa.ipc.get_record_batch_size(each.batch) for each in batches)
-    target = pa.allocate_buffer(size + size // 64)  # what can't be compressed grows a little
-    sink = pa.FixedSizeBufferWriter(target)
-    unknown = _text(file_id, 0, b"").ljust(_text_length(len(batches)), ".")
-    ends = [_MAGIC_BYTES + schema.serialize().size]
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_file(
-        sink, schema, options=options, metadata={"kmq.batches": unknown}
-    ) as writer:
+    def buffers(self, batches: Iterable[SealedBatch]) -> Iterator[Bytes]:
+        """The bytes of the file with these batches in offset order, piece by piece."""
+        pieces = _Pieces()
+        unknown = _text(self._file_id, 0, b"").ljust(_text_length(self._most), _FILLER)
+        writer = pa.ipc.new_file(
+            pa.PythonFile(pieces, mode="w"),
+            self._schema,
+            options=self._options,
+            metadata={"kmq.batches": unknown},
+        )
+        head = _MAGIC_BYTES + self._schema.serialize().size
+        self.footer_position = head
         for each in batches:
             writer.write_batch(each.batch)
-            ends.append(sink.tell())
-    contents = target.slice(0, sink.tell())
-    facts = [
-        _facts(each, contents, start, end)
-        for each, start, end in zip(batches, ends, ends[1:], strict=False)
-    ]
-    text = _text(file_id, checksum(contents.slice(0, ends[0])), b"".join(facts))
-    place = _find(contents.slice(ends[-1]), file_id) + ends[-1]
-    memoryview(target).cast("B")[place : place + len(text)] = text.encode()
-    return EncodedSegment(contents, ends[-1], checksum(contents.slice(ends[-1])))
+            yield from self._head(pieces, head)
+            yield from self._message(pieces, each)
+        writer.close()
+        yield from self._head(pieces, head)
+        yield self._footer(b"".join(map(bytes, pieces.take())))
+        self.length = pieces.tell()
+
+    def _head(self, pieces: _Pieces, head: int) -> Iterator[Bytes]:
+        """What stands before the first batch; written with it."""
+        if not self._head_checksum:
+            buffers = pieces.take(head)
+            self._head_checksum = checksum_of(buffers)
+            yield from buffers
+
+    def _message(self, pieces: _Pieces, each: SealedBatch) -> Iterator[Bytes]:
+        buffers = pieces.take()
+        start, end = self.footer_position, pieces.tell()
+        low, high = each.min_timestamp, each.max_timestamp
+        self.min_timestamp = min(self.min_timestamp, low) if self._facts else low
+        self.max_timestamp = max(self.max_timestamp, high) if self._facts else high
+        facts = (each.base_offset, each.end_offset, each.batch.num_rows, start, end - start)
+        self._facts.append(_FACTS.pack(*facts, checksum_of(buffers), low, high, each.size))
+        self.rows += each.batch.num_rows
+        self.size += each.size
+        self.footer_position = end
+        yield from buffers
+
+    def _footer(self, footer: bytes) -> bytes:
+        """What stands behind the last batch, with the text that had to wait for it."""
+        assert len(self._facts) <= self._most, "there are more batches than was said"
+        text = _text(self._file_id, self._head_checksum, b"".join(self._facts)).encode()
+        place = _find(footer, self._file_id)
+        footer = footer[:place] + text + footer[place + len(text) :]
+        self.footer_checksum = checksum(footer)
+        return footer
 
 
-def _facts(each: SealedBatch, contents: pa.Buffer, start: int, end: int) -> bytes:
-    message = contents.slice(start, end - start)
-    assert message.slice(0, 4).to_pybytes() == _CONTINUATION, "an Arrow message begins"
-    return _FACTS.pack(
-        each.base_offset,
-        each.end_offset,
-        each.batch.num_rows,
-        start,
-        message.size,
-        checksum(message),
-        each.min_timestamp,
-        each.max_timestamp,
-        each.size,
-    )
+class _Pieces:
+    """A file for pyarrow to write into, which hands on what it got without copying it."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._buffers: list[Bytes] = []
+        self._written = 0
+
+    def write(self, data: Bytes) -> int:
+        self._buffers.append(data)
+        self._written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._written
+
+    def flush(self) -> None:
+        pass
+
+    def take(self, length: int | None = None) -> list[Bytes]:
+        """The buffers that were written and not taken yet, or those of the first bytes."""
+        count = 0
+        while count < len(self._buffers) and (length is None or length > 0):
+            length = length and length - len(self._buffers[count])
+            count += 1
+        taken, self._buffers = self._buffers[:count], self._buffers[count:]
+        return taken
 
 
 def _text(file_id: bytes, head_checksum: int, facts: bytes) -> str:
@@ -107,10 +151,9 @@ def _text_length(batches: int) -> int:
     return len(_text(bytes(16), 0, b"")) + _DIGITS * batches
 
 
-def _find(footer: pa.Buffer, file_id: bytes) -> int:
+def _find(footer: bytes, file_id: bytes) -> int:
     """Where the text of `kmq.batches` begins: the random id of the file stands nowhere else."""
-    raw: bytes = footer.to_pybytes()
-    return raw.find(file_id.hex().encode())
+    return footer.find(file_id.hex().encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +174,17 @@ def decode_footer(
     """
     if checksum(footer) != expected:
         raise CorruptionError(f"segment footer checksum does not match in {file}", file=file)
-    place = _find(footer, file_id)
+    raw = footer.to_pybytes()
+    place = _find(raw, file_id)
     if place < 0:
         raise CorruptionError(f"{file} is another segment than its name says", file=file)
-    raw = footer.slice(place).to_pybytes()
-    start = 2 * len(file_id) + 1
+    start = place + 2 * len(file_id) + 1
     head = int(raw[start : start + _HEAD_DIGITS], 16)
-    digits = raw[start + _HEAD_DIGITS + 1 :]
-    facts = bytes.fromhex(digits[: _hex_length(digits)].decode())
+    digits = _HEX.match(raw, start + _HEAD_DIGITS + 1)
+    facts = bytes.fromhex(digits[0].decode()) if digits else b""
     return SegmentFooter(
         head, tuple(_chunk(fact, file, columns) for fact in _FACTS.iter_unpack(facts))
     )
-
-
-def _hex_length(digits: bytes) -> int:
-    """How many hex digits the text goes on for; a zero byte ends every text in a footer."""
-    return digits.find(b"\0")
 
 
 def _chunk(fact: tuple[int, ...], file: str, columns: int) -> Chunk:

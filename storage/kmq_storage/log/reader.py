@@ -18,7 +18,8 @@ from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.model import Chunk, Location, Place, Segment
 from kmq_storage.objects.disk import Disk
 
-_MAPPED_FILES = 64
+#: Bytes of files that stay mapped, beside the last one.
+_MAPPED_BYTES = 128 * 1024 * 1024
 _FOOTERS_KEPT = 256
 
 
@@ -28,6 +29,7 @@ class ChunkReader:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._mapped: OrderedDict[str, pa.Buffer] = OrderedDict()
+        self._mapped_bytes = 0
         self._footers: OrderedDict[str, tuple[Chunk, ...]] = OrderedDict()
 
     def chunks(self, place: Place) -> tuple[Chunk, ...]:
@@ -85,7 +87,7 @@ class ChunkReader:
             if not known:
                 raise
             # The file may have been replaced since, after a failed sync.
-            del self._mapped[chunk.location.file]
+            self._mapped_bytes -= self._mapped.pop(chunk.location.file).size
             return self._decode_now(chunk)
 
     def _decode_now(self, chunk: Chunk) -> pa.RecordBatch:
@@ -95,12 +97,17 @@ class ChunkReader:
     def _bytes(self, location: Location) -> pa.Buffer:
         contents = self._mapped.get(location.file)
         if contents is None:
-            contents = self._mapped[location.file] = self._disk.map(location.file)
-            if len(self._mapped) > _MAPPED_FILES:
-                self._mapped.popitem(last=False)
+            contents = self._map(location.file)
         if location.position + location.length > contents.size:
             raise CorruptionError("file is shorter than its commit says")
         return contents.slice(location.position, location.length)
+
+    def _map(self, file: str) -> pa.Buffer:
+        contents = self._mapped[file] = self._disk.map(file)
+        self._mapped_bytes += contents.size
+        while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > 1:
+            self._mapped_bytes -= self._mapped.popitem(last=False)[1].size
+        return contents
 
 
 def _cut(batch: pa.RecordBatch, chunk: Chunk, start: int, end: int) -> pa.RecordBatch:

@@ -13,12 +13,18 @@ from kmq_storage.errors import ConflictError
 from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.format.manifest import Row
 from kmq_storage.format.records import SEALED, sealed_batch, stored_schema, timestamp_bounds
-from kmq_storage.format.segment import SealedBatch, encode_segment, segment_schema
+from kmq_storage.format.segment import SealedBatch, SegmentEncoder, segment_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan_places
 from kmq_storage.log.topic_state import Topic
+
+#: A batch with this share of the most rows is full enough: putting it together costs a copy.
+_FULL_SHARE = 4
+
+#: What a record takes in memory beside its key, value, headers and properties, at most.
+_ROW_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,16 @@ class Replacement:
     def bytes_per_row(self) -> float:
         """Bytes of keys, values, headers and properties of a record, on average."""
         return sum(row.size for row in self.rows) / max(sum(row.rows for row in self.rows), 1)
+
+    @property
+    def most_batches(self) -> int:
+        """More batches than its records can make: two neighbours together are never small."""
+        rows = sum(row.rows for row in self.rows)
+        size = sum(row.size for row in self.rows) + _ROW_BYTES * rows
+        return (
+            2 * (_FULL_SHARE * rows // limits.BATCH_ROWS_MAX + size // limits.STAGED_BATCH_BYTES)
+            + 4
+        )
 
     def slices(self, reader: ChunkReader) -> Iterator[Slice]:
         """The records that stand there now."""
@@ -65,8 +81,7 @@ class Replacer:
     def replace(self, replaced: Replacement, slices: Iterable[Slice]) -> SegmentEntry | None:
         """Have a segment of these records instead; None when the partition changed meanwhile."""
         key = (replaced.topic.id, replaced.partition)
-        batches = list(_batches(slices, replaced.bytes_per_row))
-        entry = _write(self._log, replaced, batches)
+        entry = _write(self._log, replaced, _batches(slices, replaced.bytes_per_row))
         entry = replace(entry, planned_lsn=max(self._lsns.get(key, 0), replaced.lsn))
         try:
             self._lsns[key] = self._log.commit([Unit((entry,))]).lsn
@@ -82,12 +97,14 @@ def _batches(slices: Iterable[Slice], bytes_per_row: float) -> Iterator[SealedBa
     held: list[Slice] = []
     rows = size = 0
     for part in slices:
-        more = part.batch.num_rows
-        if held and (rows + more > limits.BATCH_ROWS_MAX or size > limits.STAGED_BATCH_BYTES):
+        if held and rows + part.batch.num_rows > limits.BATCH_ROWS_MAX:
             yield _sealed(held, bytes_per_row)
             held, rows, size = [], 0, 0
         held.append(part)
-        rows, size = rows + more, size + part.batch.nbytes
+        rows, size = rows + part.batch.num_rows, size + part.batch.nbytes
+        if rows >= limits.BATCH_ROWS_MAX // _FULL_SHARE or size >= limits.STAGED_BATCH_BYTES:
+            yield _sealed(held, bytes_per_row)
+            held, rows, size = [], 0, 0
     if held and rows:
         yield _sealed(held, bytes_per_row)
 
@@ -102,33 +119,33 @@ def _sealed(parts: Sequence[Slice], bytes_per_row: float) -> SealedBatch:
     return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)
 
 
-def _write(log: CommitLog, replaced: Replacement, batches: Sequence[SealedBatch]) -> SegmentEntry:
+def _write(log: CommitLog, replaced: Replacement, batches: Iterable[SealedBatch]) -> SegmentEntry:
     """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
     file_id = log.environment.new_uuid().bytes
     topic, (base, end) = replaced.topic, replaced.span
-    encoded = encode_segment(
-        batches,
+    encoder = SegmentEncoder(
         segment_schema(stored_schema(SEALED), topic.name, replaced.partition, base),
         file_id,
+        most=replaced.most_batches,
         compression=topic.settings.compression,
     )
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
-    log.disk.stage(file, [encoded.contents], sync=True)
+    log.disk.stage(file, encoder.buffers(batches), sync=True)
     return SegmentEntry(
         topic.id,
         replaced.partition,
         base,
         end,
-        sum(each.batch.num_rows for each in batches),
+        encoder.rows,
         file_id,
-        encoded.contents.size,
-        encoded.footer_position,
-        encoded.footer_checksum,
+        encoder.length,
+        encoder.footer_position,
+        encoder.footer_checksum,
         SEALED,
-        min((each.min_timestamp for each in batches), default=0),
-        max((each.max_timestamp for each in batches), default=0),
+        encoder.min_timestamp,
+        encoder.max_timestamp,
         max(row.time for row in replaced.rows),
-        sum(each.size for each in batches),
+        encoder.size,
         sum(row.rows for row in replaced.rows),
         sum(row.size for row in replaced.rows),
         replaced.lsn,

@@ -101,7 +101,7 @@ def _by_bucket(keyed: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.Re
 
 
 def _newest(table: pa.Table) -> npt.NDArray[np.int64]:
-    newest = table.group_by("key").aggregate([("offset", "max")])
+    newest = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
     found: npt.NDArray[np.int64] = newest.column("offset_max").to_numpy()
     return found
 

@@ -98,7 +98,7 @@ class Disk(Protocol):
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create a file whole or not at all; False when the name is taken."""
 
-    def stage(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> None:
+    def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         """Create a file under a name nobody else uses and nobody reads before a commit names it."""
 
     def sync_staged(self, paths: Iterable[str]) -> None:

@@ -86,9 +86,9 @@ class MemoryDisk:
             self.files[path] = b"".join(bytes(memoryview(buffer)) for buffer in buffers)
             return True
 
-    def stage(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> None:
+    def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         """Create a file under a name nobody else uses and nobody reads before a commit names it."""
-        if not self.publish(path, buffers, sync=sync):
+        if not self.publish(path, list(buffers), sync=sync):
             raise FileExistsError(path)
 
     def sync_staged(self, paths: Iterable[str]) -> None:
