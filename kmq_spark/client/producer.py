@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from kmq_spark.client.acknowledger import Acknowledger
 from kmq_spark.client.arguments import checked_count, checked_timeout
 from kmq_spark.client.arrow_input import batches_of
+from kmq_spark.client.commits import Commits
 from kmq_spark.client.committer import Committer
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
@@ -83,29 +83,20 @@ class Producer:
             batch_bytes=settings.batch_bytes,
             max_bytes=settings.max_pending_bytes,
         )
-        self._committer = Committer(
+        committer = Committer(
             log,
             self._router,
             name=name or log.environment.new_uuid().hex,
             epoch=_open_epoch(log, name) if name else 0,
             durable=settings.durable,
         )
-        self._acknowledger = Acknowledger(self._committer, self._pending, durable=settings.durable)
-        self._worker = threading.Thread(target=self._run, name="kmq-producer", daemon=True)
-        self._pending.workers.add(self._worker)
-        self._worker.start()
+        self._commits = Commits(log, self._pending, committer, durable=settings.durable)
+        self._lingers = settings.linger > 0
 
     def after_fork_in_child(self) -> None:
         """Start empty in the child: what waits is the parent's to commit."""
         if not self._closed:
             self._open(None)
-
-    def _run(self) -> None:
-        acknowledger = self._acknowledger
-        while (sends := self._pending.take()) is not None:
-            for written in self._committer.write(sends):
-                acknowledger.acknowledge(written)
-        acknowledger.close()
 
     def send(
         self,
@@ -146,7 +137,10 @@ class Producer:
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
             )
-        return self._pending.add(topic, value, key, extras, on_delivery)
+        delivery = self._pending.add(topic, value, key, extras, on_delivery)
+        if not self._lingers and delivery.first:
+            self._commits.sent()
+        return delivery
 
     def send_batch(
         self,
@@ -261,8 +255,9 @@ class Producer:
         self._pending.close()
         if threading.current_thread() in self._pending.workers:
             return  # a callback must not wait for itself
-        self._worker.join(timeout)
-        if self._worker.is_alive():
+        worker = self._commits.worker
+        worker.join(timeout)
+        if worker.is_alive():
             raise KmqTimeoutError(
                 f"{len(self)} records are not durable after {timeout:g} s", timeout=timeout
             )

@@ -193,17 +193,14 @@ class ArrowWork:
         }
 
 
-Work = RowWork | ArrowWork
-
-
 def _definition(topic: Topic) -> object:
     """What an encoding depends on."""
     return topic.id, topic.partitions, topic.settings
 
 
-def work_of(waiting: Sequence[Sends]) -> list[Work]:
+def work_of(waiting: Sequence[Sends]) -> list[RowWork | ArrowWork]:
     """Sends as work, in their order per topic; row sends go together up to some bytes."""
-    work: list[Work] = []
+    work: list[RowWork | ArrowWork] = []
     gathering: dict[str, list[RowSends]] = {}
     for send in waiting:
         rows = gathering.setdefault(send.topic, [])
@@ -236,17 +233,22 @@ def unstorable(topic: Topic, rows: Rows, routes: Routes) -> Mask | None:
     return bad if bad.any() else None
 
 
+def too_large(topic: Topic, size: int) -> InvalidRequestError:
+    """The error for a record of more bytes than the topic takes."""
+    limit = topic.settings.max_record_bytes
+    return InvalidRequestError(
+        f"record of {size} bytes is too large: topic {topic.name} takes up to {limit} "
+        "(max_record_bytes)",
+        topic=topic.name,
+        size=size,
+        limit=limit,
+    )
+
+
 def why_unstorable(topic: Topic, rows: Rows, routes: Routes, row: int) -> InvalidRequestError:
     """Why the topic can't take this row."""
-    size, limit = int(rows.sizes[row]), topic.settings.max_record_bytes
-    if size > limit:
-        return InvalidRequestError(
-            f"record of {size} bytes is too large: topic {topic.name} takes up to {limit} "
-            "(max_record_bytes)",
-            topic=topic.name,
-            size=size,
-            limit=limit,
-        )
+    if int(rows.sizes[row]) > topic.settings.max_record_bytes:
+        return too_large(topic, int(rows.sizes[row]))
     partition = routes if isinstance(routes, int) else int(routes[row])
     named = f"not {partition}" if partition >= 0 else "and the partitioner named none of them"
     return InvalidRequestError(
