@@ -58,6 +58,11 @@ class Commits:
         if not (self._pending.calm() and self.try_here(waits=self._pending.awaited())):
             self._pending.call_worker()
 
+    def sent_batch(self, sends: Sends) -> None:
+        """A batch was sent: commit it here if the caller waits for each, or leave it to gather."""
+        if not (self._pending.awaited() and self.try_here()):
+            self._pending.call_worker_for(sends)
+
     def try_here(self, *, waits: bool = True) -> bool:
         """Commit what waits in the calling thread, if nobody is at it; whether it did.
 

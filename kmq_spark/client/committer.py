@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
 from kmq_spark.client.few_rows import FewRows, are_few
 from kmq_spark.client.routing import Router
-from kmq_spark.client.sends import RowSends, Sends
+from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.work import ArrowWork, RowWork, work_of
 from kmq_spark.errors import KmqError, UnavailableError
 from kmq_storage import limits
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
-from kmq_storage.log.staging import Placed, Stager
+from kmq_storage.log.staging import PartitionRecords, Placed, Stager
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit
 
@@ -138,8 +139,30 @@ class Committer:
         topic = state.topic(work.topic)
         if isinstance(work, FewRows):
             return work.unit(topic, self._router, synced=self._durable)
+        unit = work.take_placed(topic) if isinstance(work, ArrowWork) else None
+        if unit is not None:
+            return unit
+        now = self._log.environment.now_us()
+        return self._place(work.encode(topic, self._router, now), room)
+
+    def prepare(self, send: ArrowSend) -> None:
+        """Encode in the calling thread, beside the worker's; errors come up again where it commits.
+
+        While its bytes are in the processor's caches that takes a fraction of what it does later.
+        """
+        work = ArrowWork(send)
+        with suppress(KmqError):
+            topic = self._log.known_state.topic(send.topic)
+            work.prepare(topic, self._router, self._log.environment.now_us(), self._try_place)
+            send.work = work
+
+    def _try_place(self, parts: Sequence[PartitionRecords]) -> Unit | None:
+        room = limits.INLINE_COMMIT_BYTES_MAX
+        return self._place(parts, room) if self._stager.fit(parts, room=room) else None
+
+    def _place(self, parts: Sequence[PartitionRecords], room: int) -> Unit:
         placed: list[Placed] = []
-        for records in work.encode(topic, self._router, self._log.environment.now_us()):
+        for records in parts:
             placed.append(self._stager.place(records, room=room))
             room -= sum(body.size for body in placed[-1].bodies)
         return Unit(

@@ -14,7 +14,7 @@ from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.few_rows import encode_rows
 from kmq_storage.format.records import EncodedBatch
 from kmq_storage.log.binding import Unit
-from kmq_storage.log.state import Topic
+from kmq_storage.log.topic_state import Topic
 
 _ROWS, _BYTES = 8, 16_384
 

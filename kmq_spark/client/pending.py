@@ -19,6 +19,9 @@ from kmq_storage.names import check_name
 _ROW_BYTES = 64
 #: A producer that finished its last commit this long ago is not in the middle of a stream.
 _CALM_NS = 1_000_000
+#: A caller this far ahead of the worker lets it catch up for a moment: what has left the
+#: processor's caches takes both of them three times as long.
+_AHEAD_BYTES, _CATCH_UP_SECONDS = 2_097_152, 0.002
 
 
 class Pending:
@@ -114,16 +117,25 @@ class Pending:
         self._wait_for_room()
 
     def put(self, sends: Sends) -> None:
-        """Add a batch behind everything that was sent before; waits while too much is pending."""
+        """Add a batch behind everything that was sent before; it is nobody's to commit yet."""
         with self._lock:
             self._check_open()
             # Later single records of this topic go behind the batch.
             self._open.pop(sends.topic, None)
             self._waiting.append(sends)
-            self._arrived.set()
-            if sends.size >= self._batch_bytes:
-                self._urgent.set()
+
+    def call_worker_for(self, sends: Sends) -> None:
+        """Leave a batch to the worker; waits while too much is pending."""
+        self._arrived.set()
+        if sends.size >= self._batch_bytes:
+            self._urgent.set()
+        with self._changed:
+            if self._far_ahead():
+                self._changed.wait(_CATCH_UP_SECONDS)
         self._wait_for_room()
+
+    def _far_ahead(self) -> bool:
+        return sum(sends.size for sends in self._waiting) > _AHEAD_BYTES
 
     def _wait_for_room(self) -> None:
         if threading.current_thread() in self.workers:
@@ -149,7 +161,8 @@ class Pending:
             self._urgent.set()
 
     def call_worker(self) -> None:
-        """There is something to do for the worker."""
+        """There is something to do for the worker, now."""
+        self._urgent.set()
         self._arrived.set()
 
     def wait(self) -> bool:
@@ -179,6 +192,7 @@ class Pending:
         taken = list(self._waiting)
         self._taken.update(dict.fromkeys(taken))
         self._waiting.clear()
+        self._changed.notify_all()
         self._open.clear()
         self._urgent.clear()
         if not self._closed:

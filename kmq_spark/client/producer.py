@@ -7,7 +7,6 @@ import concurrent.futures.thread  # noqa: F401 - pyarrow's first array needs it:
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -23,12 +22,10 @@ from kmq_spark.client.pending import Pending
 from kmq_spark.client.routing import Partitioner, Router
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
-from kmq_spark.client.work import ArrowWork
 from kmq_spark.errors import (
     ClosedError,
     IllegalStateError,
     InvalidRequestError,
-    KmqError,
     KmqTimeoutError,
     NotFoundError,
 )
@@ -83,14 +80,14 @@ class Producer:
             batch_bytes=settings.batch_bytes,
             max_bytes=settings.max_pending_bytes,
         )
-        committer = Committer(
+        self._committer = Committer(
             log,
             self._router,
             name=name or log.environment.new_uuid().hex,
             epoch=_open_epoch(log, name) if name else 0,
             durable=settings.durable,
         )
-        self._commits = Commits(log, self._pending, committer, durable=settings.durable)
+        self._commits = Commits(log, self._pending, self._committer, durable=settings.durable)
         self._lingers = settings.linger > 0
 
     def after_fork_in_child(self) -> None:
@@ -192,20 +189,13 @@ class Producer:
         checked_extras(None, None, partition, None)
         batches = batches_of(data)
         send = ArrowSend(topic, batches, partition, self._pending.expedite)
-        self._prepare(send)
+        self._committer.prepare(send)
         return self._put(send)
-
-    def _prepare(self, send: ArrowSend) -> None:
-        """Encode in this thread, beside the worker's; errors come up again where it commits."""
-        work = ArrowWork(send)
-        with suppress(KmqError):
-            topic = self._log.known_state.topic(send.topic)
-            work.prepare(topic, self._router, self._log.environment.now_us())
-            send.work = work
 
     def _put(self, sends: Any) -> Future[Any]:
         if len(sends):
             self._pending.put(sends)
+            self._commits.sent_batch(sends)
         elif self._closed:
             raise ClosedError("the producer is closed")
         else:

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kmq_spark.client.partitioner import murmur2_of, partitions_of
+from kmq_spark.client.partitioner import partitions_of
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
+from kmq_storage.format.murmur2 import murmur2_of
 from kmq_storage.log.staging import PartitionRecords, SizedBatch
 from kmq_storage.log.topic_state import Topic
 

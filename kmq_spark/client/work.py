@@ -7,7 +7,7 @@ is left is tried again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
 
 import numpy as np
@@ -18,12 +18,14 @@ from kmq_spark.client.routing import Router, Routes, Rows, ranks, split
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import InvalidRequestError, KmqError, NotFoundError, QueueFullError
+from kmq_storage.log.binding import Unit
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.topic_state import Topic
 
 #: Memory of this size is still warm when the next work uses it again.
 _WORK_BYTES = 4 * 1024 * 1024
 
+Parts = Sequence[PartitionRecords]
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
@@ -147,10 +149,26 @@ class ArrowWork:
         self._send = send
         self._counts: dict[int, int] = {}
         self._prepared: tuple[object, list[PartitionRecords]] | None = None
+        self._placed: tuple[object, Unit] | None = None
 
-    def prepare(self, topic: Topic, router: Router, now: int) -> None:
-        """Encode ahead of time, in the thread of the caller: the worker then only commits."""
-        self._prepared = (_definition(topic), self._encode(topic, router, now))
+    def prepare(
+        self, topic: Topic, router: Router, now: int, place: Callable[[Parts], Unit | None]
+    ) -> None:
+        """Encode ahead of time, in the thread of the caller: the worker then only commits.
+
+        `place` makes a unit of it, or tells by None that this is too large to be done here.
+        """
+        records = self._encode(topic, router, now)
+        unit = place(records)
+        if unit is None:
+            self._prepared = _definition(topic), records
+        else:
+            self._placed = _definition(topic), unit
+
+    def take_placed(self, topic: Topic) -> Unit | None:
+        """What was prepared, if the topic is still as it was then."""
+        placed, self._placed = self._placed, None
+        return placed[1] if placed is not None and placed[0] == _definition(topic) else None
 
     def encode(self, topic: Topic, router: Router, now: int) -> list[PartitionRecords]:
         """The rows per partition; the first row that can't be stored refuses them all."""
