@@ -42,9 +42,9 @@ def test_the_message_of_a_few_rows_is_arrows_own(rows, keyed: bool):
 
 
 def _topic() -> Topic:
-    topic = Topic(bytes(16), "t")
+    topic = Topic(bytes(16), "t", None)
     topic.settings = TopicSettings(max_record_bytes=100)
-    topic.enlarge(5, indexed=False)
+    topic.enlarge(5)
     return topic
 
 
