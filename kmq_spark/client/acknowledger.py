@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 
 from kmq_spark.client.committer import Committer, Written
 from kmq_spark.client.pending import Pending
@@ -23,15 +24,22 @@ class Acknowledger:
         self._committer = committer
         self._pending = pending
         self._written: queue.Queue[Written | None] = queue.Queue(_UNACKNOWLEDGED_MAX)
+        #: Finished in a caller's thread, where nobody may be called back.
+        self._uncalled: deque[Written] = deque()
         self._thread: threading.Thread | None = None
         if durable:
             self._thread = threading.Thread(target=self._run, name="kmq-sync", daemon=True)
             pending.workers.add(self._thread)
             self._thread.start()
 
-    def acknowledge(self, written: Written) -> None:
-        """Finish these sends when it is time; waits while too many are on their way."""
-        if self._thread is None:
+    def acknowledge(self, written: Written, *, here: bool = False) -> None:
+        """Finish these sends when it is time; waits while too many are on their way.
+
+        With `here` that is in this thread and now: only when nothing else is on its way.
+        """
+        if here and self._thread is not None:
+            self._committer.make_durable(written)
+        if here or self._thread is None:
             self._finish(written)
         else:
             self._written.put(written)
@@ -43,7 +51,19 @@ class Acknowledger:
 
     def _finish(self, written: Written) -> None:
         written.finish()
+        called = any(send.calls_back for send in written.sends)
+        if called and threading.current_thread() not in self._pending.workers:
+            self._uncalled.append(written)  # somebody asked just now
+            self._pending.call_worker()
+            return
+        for send in written.sends if called else ():
+            send.call_back()
         self._pending.finished(written.sends)
+
+    def call_back(self) -> None:
+        """Call back for what was finished in callers' threads. Worker only."""
+        while self._uncalled:
+            self._finish(self._uncalled.popleft())
 
     def close(self) -> None:
         """Return when everything is finished."""

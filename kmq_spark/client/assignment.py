@@ -101,7 +101,7 @@ class Assignment:
         self, rows: int, timeout: float | None, stopped: Callable[[], bool]
     ) -> tuple[TopicPartition, Slice] | None:
         """The next records as Arrow, at most `rows`; None when none come within the time."""
-        found = self._fetcher.next_slice(rows)
+        found = None if self._fetcher.drained else self._fetcher.next_slice(rows)
         if found is not None:
             return found
         now = self._log.environment.monotonic
@@ -151,6 +151,7 @@ class Assignment:
     def resume(self, partitions: Partitions | None) -> None:
         """Go on with these partitions, or with all."""
         self._fetcher.paused.difference_update(self._chosen(partitions))
+        self._fetcher.drained = False
 
     def _chosen(self, partitions: Partitions | None) -> list[TopicPartition]:
         if partitions is None:

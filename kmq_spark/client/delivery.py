@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kmq_spark.errors import KmqError, KmqTimeoutError
 
@@ -33,13 +33,22 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+class Expedite(Protocol):
+    """Tells whoever commits that somebody waits."""
+
+    def __call__(self, *, helping: bool = False) -> None:
+        """Commit soon; with `helping` the thread that waits may do it itself."""
+
+
 class Outcome:
     """What becomes of sends that are committed together; subclasses know the places."""
 
-    __slots__ = ("_callbacks", "_event", "_waiters", "done", "expedite")
+    __slots__ = ("_callbacks", "_event", "_waiters", "awaited_by", "done", "expedite")
 
-    def __init__(self, expedite: Callable[[], None]) -> None:
+    def __init__(self, expedite: Expedite) -> None:
         self.done = False
+        #: The thread that last waited for this, done or not.
+        self.awaited_by = 0
         #: Called when somebody waits: lingering on would only make the wait longer.
         self.expedite = expedite
         self._event: threading.Event | None = None
@@ -56,7 +65,7 @@ class Outcome:
 
     def wait(self, timeout: float | None) -> bool:
         """Sleep until done, at most `timeout` seconds; whether it is done."""
-        self.expedite()
+        self.expedite(helping=timeout is None)  # who helps can't stop after some time
         event = self._grown_event()
         return event is None or event.wait(timeout)
 
@@ -67,16 +76,24 @@ class Outcome:
                 self._event = threading.Event()
             return None if self.done else self._event
 
+    @property
+    def calls_back(self) -> bool:
+        """Whether somebody asked to be called."""
+        return bool(self._callbacks)
+
     def finish(self) -> None:
-        """Wake everybody who waits, and call those who asked to be called."""
+        """Wake everybody who waits."""
         with _growing:
             self.done = True
-            event, callbacks, waiters = self._event, self._callbacks, self._waiters
+            event, waiters = self._event, list(self._waiters.values())
         if event is not None:
             event.set()
-        for delivery in waiters.values():
+        for delivery in waiters:
             delivery.wake_waiters()
-        for callback, delivery in callbacks:
+
+    def call_back(self) -> None:
+        """Call those who asked to be called, once it is finished."""
+        for callback, delivery in self._callbacks:
             delivery.invoke(callback)
 
     def call_when_done(self, callback: Callable[[Any], object], delivery: Delivery[Any]) -> None:
@@ -111,6 +128,11 @@ class Delivery(Future[T], tuple[Outcome, int]):
     def __repr__(self) -> str:
         return f"<Delivery {self._state.lower()}>"
 
+    @property
+    def first(self) -> bool:
+        """Whether it is the first send of its outcome."""
+        return self._index == 0
+
     def done(self) -> bool:
         """Whether the send is durable or failed."""
         return self._outcome.done
@@ -137,9 +159,11 @@ class Delivery(Future[T], tuple[Outcome, int]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The send's error or None; KmqTimeoutError after `timeout` seconds."""
-        if not (self._outcome.done or self._outcome.wait(timeout)):
+        outcome = self._outcome
+        outcome.awaited_by = threading.get_ident()
+        if not (outcome.done or outcome.wait(timeout)):
             raise KmqTimeoutError(f"the send is not durable after {timeout:g} s", timeout=timeout)
-        return self._outcome.error(self._index)
+        return outcome.error(self._index)
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call back with this future when it is done; in the producer's thread, or now."""

@@ -11,7 +11,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.log.topic_state import Partition, Topic, out_of_range
 
 _LOGGER = logging.getLogger(__name__)
 _SCAN_ROWS = 65_536
@@ -27,14 +27,18 @@ class Fetcher:
         #: The next offset to hand out, per assigned partition, in the order of their turns.
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
-        self._scans: dict[TopicPartition, Iterator[Slice]] = {}
+        #: Scans that are not at their end yet, and where that is.
+        self._scans: dict[TopicPartition, tuple[Iterator[Slice], int]] = {}
         self._returned: dict[TopicPartition, Slice] = {}
+        #: Whether nothing was found last, and nothing asks to look again but new commits.
+        self.drained = False
 
     def add(self, partition: TopicPartition, position: int | None) -> None:
         """Read this partition too, from a position or from where the reset policy says."""
         if position is None:
             position = self._reset_position(partition)
         self.positions[partition] = position
+        self.drained = False
 
     def remove(self, partition: TopicPartition) -> None:
         """Read this partition no more."""
@@ -46,6 +50,7 @@ class Fetcher:
         """Go on from another offset."""
         self.positions[partition] = offset
         self._forget(partition)
+        self.drained = False
 
     def _forget(self, partition: TopicPartition) -> None:
         self._scans.pop(partition, None)
@@ -54,6 +59,7 @@ class Fetcher:
     def next_slice(self, rows: int) -> tuple[TopicPartition, Slice] | None:
         """The next records of the partition whose turn it is; None when there are none."""
         state = self._log.state
+        self.drained = False
         for partition in list(self.positions):
             if partition in self.paused:
                 continue
@@ -65,43 +71,43 @@ class Fetcher:
             del self.positions[partition]  # its next turn comes after the others'
             self.positions[partition] = found.end
             return partition, found
+        self.drained = True
         return None
 
     def _scan(self, state: StoreState, partition: TopicPartition) -> Slice | None:
         topic = state.topic_by_id(partition.topic_id)
         if topic is None:
             return None
+        part = topic.partition(partition.partition)
         for _ in range(2):
-            position = self._position_inside(topic, partition)
-            end = topic.partition(partition.partition).end
-            if position >= end and partition not in self._scans:
-                state.check_end(topic.name, partition.partition)
+            position = self._position_inside(topic, part, partition)
+            going_on = self._scans.pop(partition, None)
+            if position >= part.end and going_on is None:
+                if state.broken or part.doubt:
+                    state.check_end(topic.name, partition.partition)
                 return None
-            scan_on = self._scans.get(partition)
-            if scan_on is None:
-                span = (position, end)
-                scan_on = scan(
-                    self._log,
-                    self._reader,
-                    topic,
-                    partition.partition,
-                    span,
-                    batch_rows=_SCAN_ROWS,
-                )
-                self._scans[partition] = scan_on
+            scan_on, end = going_on or self._begun(topic, part, partition)
             found = next(scan_on, None)
             while found is not None and found.batch.num_rows == 0:  # compaction left none
                 self.positions[partition] = found.end
                 found = next(scan_on, None)
             if found is not None:
+                if found.end < end:
+                    self._scans[partition] = scan_on, end
                 return found
-            del self._scans[partition]
         return None
 
-    def _position_inside(self, topic: Topic, partition: TopicPartition) -> int:
+    def _begun(
+        self, topic: Topic, part: Partition, partition: TopicPartition
+    ) -> tuple[Iterator[Slice], int]:
+        span = (self.positions[partition], part.end)
+        number = partition.partition
+        slices = scan(self._log, self._reader, topic, number, span, batch_rows=_SCAN_ROWS)
+        return slices, part.end
+
+    def _position_inside(self, topic: Topic, part: Partition, partition: TopicPartition) -> int:
         """The position, reset when it fell out of the log."""
         position = self.positions[partition]
-        part = topic.partition(partition.partition)
         if part.start <= position <= part.end:
             return position
         error = out_of_range(topic.name, partition.partition, position, part)

@@ -1,4 +1,4 @@
-"""What was sent and waits for its commit: filled by user threads, emptied by the producer's own."""
+"""What was sent and waits for its commit: filled by user threads, emptied by whoever commits."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from kmq_storage.names import check_name
 
 #: What a record costs in memory besides its bytes.
 _ROW_BYTES = 64
+#: A producer that finished its last commit this long ago is not in the middle of a stream.
+_CALM_NS = 1_000_000
+#: A caller this far ahead of the worker lets it catch up for a moment: what has left the
+#: processor's caches takes both of them three times as long.
+_AHEAD_BYTES, _CATCH_UP_SECONDS = 2_097_152, 0.002
 
 
 class Pending:
@@ -35,7 +40,12 @@ class Pending:
         #: Records sent one by one gather here until they are taken.
         self._open: dict[str, RowSends] = {}
         self._waiting: deque[Sends] = deque()
-        self._taken: list[Sends] = []
+        #: What is taken and not finished, in order.
+        self._taken: dict[Sends, None] = {}
+        #: What finished last, and when.
+        self._last: tuple[Sends | None, int] = (None, 0)
+        #: Set by whoever commits: try to do that now, in the thread of who waits.
+        self.commit_here: Callable[[], bool] = lambda: False
         self._arrived = threading.Event()
         #: Set when lingering makes no sense: enough is there, or somebody waits.
         self._urgent = threading.Event()
@@ -89,7 +99,8 @@ class Pending:
         rows.alarm = self._batch_bytes
         self._open[topic] = rows
         self._waiting.append(rows)
-        self._arrived.set()
+        if self._linger:  # else the producer decides who commits, and wakes the worker
+            self._arrived.set()
         return rows
 
     def _check_open(self) -> None:
@@ -106,16 +117,25 @@ class Pending:
         self._wait_for_room()
 
     def put(self, sends: Sends) -> None:
-        """Add a batch behind everything that was sent before; waits while too much is pending."""
+        """Add a batch behind everything that was sent before; it is nobody's to commit yet."""
         with self._lock:
             self._check_open()
             # Later single records of this topic go behind the batch.
             self._open.pop(sends.topic, None)
             self._waiting.append(sends)
-            self._arrived.set()
-            if sends.size >= self._batch_bytes:
-                self._urgent.set()
+
+    def call_worker_for(self, sends: Sends) -> None:
+        """Leave a batch to the worker; waits while too much is pending."""
+        self._arrived.set()
+        if sends.size >= self._batch_bytes:
+            self._urgent.set()
+        with self._changed:
+            if self._far_ahead():
+                self._changed.wait(_CATCH_UP_SECONDS)
         self._wait_for_room()
+
+    def _far_ahead(self) -> bool:
+        return sum(sends.size for sends in self._waiting) > _AHEAD_BYTES
 
     def _wait_for_room(self) -> None:
         if threading.current_thread() in self.workers:
@@ -135,30 +155,72 @@ class Pending:
     def _count(self) -> int:
         return sum(map(len, chain(self._waiting, self._taken)))
 
-    def expedite(self) -> None:
-        """Stop lingering: somebody waits."""
-        self._urgent.set()
+    def expedite(self, *, helping: bool = False) -> None:
+        """Stop lingering: somebody waits, and commits in its own thread if it is `helping`."""
+        if not (helping and self.commit_here()):
+            self._urgent.set()
 
-    def take(self) -> list[Sends] | None:
-        """Everything that waits, after lingering; None when closed and empty. Worker only."""
+    def call_worker(self) -> None:
+        """There is something to do for the worker, now."""
+        self._urgent.set()
+        self._arrived.set()
+
+    def wait(self) -> bool:
+        """Sleep until something waits and has lingered; False once closed. Worker only."""
         self._arrived.wait()
         if not self._closed:
             self._urgent.wait(self._linger)
+        return not self._closed
+
+    def take(self) -> list[Sends]:
+        """Everything that waits."""
         with self._lock:
-            taken = list(self._waiting)
-            self._taken += taken
-            self._waiting.clear()
-            self._open.clear()
-            self._urgent.clear()
-            if not self._closed:
-                self._arrived.clear()
-            return taken or (None if self._closed else [])
+            return self._take()
+
+    def take_alone(self, most: int) -> list[Sends]:
+        """Everything that waits, if nothing else is on its way to the disk.
+
+        Nothing when it is more than `most` bytes, or when somebody is to be called back: that
+        is for the worker.
+        """
+        with self._lock:
+            if self._taken or self._bytes() > most:
+                return []
+            return [] if any(send.calls_back for send in self._waiting) else self._take()
+
+    def _take(self) -> list[Sends]:
+        taken = list(self._waiting)
+        self._taken.update(dict.fromkeys(taken))
+        self._waiting.clear()
+        self._changed.notify_all()
+        self._open.clear()
+        self._urgent.clear()
+        if not self._closed:
+            self._arrived.clear()
+        return taken
+
+    def unfinished(self) -> list[Sends]:
+        """What was taken and is not finished, in order."""
+        with self._lock:
+            return list(self._taken)
 
     def finished(self, sends: Sequence[Sends]) -> None:
-        """These, which were the first to be taken, are done."""
+        """These are done."""
         with self._changed:
-            del self._taken[: len(sends)]
+            for send in sends:
+                self._taken.pop(send, None)
+            if sends:
+                self._last = sends[-1], self._now_ns()
             self._changed.notify_all()
+
+    def calm(self) -> bool:
+        """Whether sends come one at a time: the last one is long done, or was waited for here."""
+        last, when = self._last
+        return _was_waited_for_here(last) or self._now_ns() - when > _CALM_NS
+
+    def awaited(self) -> bool:
+        """Whether this thread waited for its last send, and so will for the next."""
+        return _was_waited_for_here(self._last[0])
 
     def flush(self, timeout: float | None) -> int:
         """Wait until nothing waits any more; how many records still do after `timeout` seconds."""
@@ -180,3 +242,7 @@ class Pending:
             self._arrived.set()
             self._urgent.set()
             self._changed.notify_all()
+
+
+def _was_waited_for_here(sends: Sends | None) -> bool:
+    return sends is not None and sends.awaited_by == threading.get_ident()

@@ -7,15 +7,14 @@ import concurrent.futures.thread  # noqa: F401 - pyarrow's first array needs it:
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from kmq_spark.client.acknowledger import Acknowledger
 from kmq_spark.client.arguments import checked_count, checked_timeout
 from kmq_spark.client.arrow_input import batches_of
+from kmq_spark.client.commits import Commits
 from kmq_spark.client.committer import Committer
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
@@ -23,12 +22,10 @@ from kmq_spark.client.pending import Pending
 from kmq_spark.client.routing import Partitioner, Router
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
-from kmq_spark.client.work import ArrowWork
 from kmq_spark.errors import (
     ClosedError,
     IllegalStateError,
     InvalidRequestError,
-    KmqError,
     KmqTimeoutError,
     NotFoundError,
 )
@@ -90,22 +87,13 @@ class Producer:
             epoch=_open_epoch(log, name) if name else 0,
             durable=settings.durable,
         )
-        self._acknowledger = Acknowledger(self._committer, self._pending, durable=settings.durable)
-        self._worker = threading.Thread(target=self._run, name="kmq-producer", daemon=True)
-        self._pending.workers.add(self._worker)
-        self._worker.start()
+        self._commits = Commits(log, self._pending, self._committer, durable=settings.durable)
+        self._lingers = settings.linger > 0
 
     def after_fork_in_child(self) -> None:
         """Start empty in the child: what waits is the parent's to commit."""
         if not self._closed:
             self._open(None)
-
-    def _run(self) -> None:
-        acknowledger = self._acknowledger
-        while (sends := self._pending.take()) is not None:
-            for written in self._committer.write(sends):
-                acknowledger.acknowledge(written)
-        acknowledger.close()
 
     def send(
         self,
@@ -146,7 +134,10 @@ class Producer:
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
             )
-        return self._pending.add(topic, value, key, extras, on_delivery)
+        delivery = self._pending.add(topic, value, key, extras, on_delivery)
+        if not self._lingers and delivery.first:
+            self._commits.sent()
+        return delivery
 
     def send_batch(
         self,
@@ -198,20 +189,13 @@ class Producer:
         checked_extras(None, None, partition, None)
         batches = batches_of(data)
         send = ArrowSend(topic, batches, partition, self._pending.expedite)
-        self._prepare(send)
+        self._committer.prepare(send)
         return self._put(send)
-
-    def _prepare(self, send: ArrowSend) -> None:
-        """Encode in this thread, beside the worker's; errors come up again where it commits."""
-        work = ArrowWork(send)
-        with suppress(KmqError):
-            topic = self._log.known_state.topic(send.topic)
-            work.prepare(topic, self._router, self._log.environment.now_us())
-            send.work = work
 
     def _put(self, sends: Any) -> Future[Any]:
         if len(sends):
             self._pending.put(sends)
+            self._commits.sent_batch(sends)
         elif self._closed:
             raise ClosedError("the producer is closed")
         else:
@@ -261,8 +245,9 @@ class Producer:
         self._pending.close()
         if threading.current_thread() in self._pending.workers:
             return  # a callback must not wait for itself
-        self._worker.join(timeout)
-        if self._worker.is_alive():
+        worker = self._commits.worker
+        worker.join(timeout)
+        if worker.is_alive():
             raise KmqTimeoutError(
                 f"{len(self)} records are not durable after {timeout:g} s", timeout=timeout
             )

@@ -12,6 +12,7 @@ import pyarrow as pa
 from kmq_spark.client.partitioner import partitions_of
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
+from kmq_storage.format.murmur2 import murmur2_of
 from kmq_storage.log.staging import PartitionRecords, SizedBatch
 from kmq_storage.log.topic_state import Topic
 
@@ -64,14 +65,24 @@ class Router:
         if self._partitioner is not None:
             return self._ask(self._partitioner, topic, keys, rows)
         if keys is None:
-            return self._sticky(topic)
+            return self.sticky(topic)
         by_key = partitions_of(keys, topic.partitions)
         if keys.null_count:
             keyed = keys.is_valid().to_numpy(zero_copy_only=False)
-            return np.where(keyed, by_key, self._sticky(topic)).astype(np.int32)
+            return np.where(keyed, by_key, self.sticky(topic)).astype(np.int32)
         return by_key
 
-    def _sticky(self, topic: Topic) -> int:
+    @property
+    def by_hash(self) -> bool:
+        """Whether keys decide, not a partitioner of the user's."""
+        return self._partitioner is None
+
+    @staticmethod
+    def by_key(topic: Topic, key: bytes | None) -> int:
+        """Where records with this key go."""
+        return (murmur2_of(key or b"") & 0x7FFFFFFF) % topic.partitions
+
+    def sticky(self, topic: Topic) -> int:
         """Keyless records stick to one partition for a batch; the next batch takes the next."""
         turn = self._next_sticky.get(topic.id, self._first_turn)
         self._next_sticky[topic.id] = turn + 1

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from kmq_spark.client.delivery import Outcome
+from kmq_spark.client.delivery import Expedite, Outcome
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import KmqError
@@ -34,7 +34,7 @@ class Sends(Outcome):
 
     __slots__ = ("failure", "size", "topic")
 
-    def __init__(self, topic: str, expedite: Callable[[], None]) -> None:
+    def __init__(self, topic: str, expedite: Expedite) -> None:
         super().__init__(expedite)
         self.topic = topic
         #: Bytes that it holds in memory, roughly.
@@ -65,7 +65,7 @@ class RowSends(Sends):
         "values",
     )
 
-    def __init__(self, topic: str, expedite: Callable[[], None]) -> None:
+    def __init__(self, topic: str, expedite: Expedite) -> None:
         super().__init__(topic, expedite)
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] = []
@@ -119,15 +119,21 @@ class RowSends(Sends):
         return sent if extra is None or extra.timestamp is None else extra.timestamp
 
     def finish(self) -> None:
-        """Wake who waits, and call `on_delivery` in the order of the sends."""
-        self._count = len(self.values)
-        self.values, self.keys = [], []  # futures that are kept must not keep the data
+        """Wake who waits, and let go of the data: futures that are kept must not keep it."""
+        if self._count is None:
+            self._count = len(self.values)
+        self.values, self.keys = [], []
         super().finish()
-        if self.user_callbacks:
-            self._call_back()
 
-    def _call_back(self) -> None:
-        stored = self._places is not None and self.failure is None
+    @property
+    def calls_back(self) -> bool:
+        """Whether somebody asked to be called."""
+        return bool(self.user_callbacks or self._callbacks)
+
+    def call_back(self) -> None:
+        """Call those who asked to be called, `on_delivery` in the order of the sends."""
+        super().call_back()
+        stored = self._places is not None and self.failure is None and self.user_callbacks
         places = self._places_of(0, len(self)) if stored else []
         for index, callback in self.user_callbacks:
             error = self.error(index)
@@ -161,7 +167,7 @@ class ArrowSend(Sends):
         topic: str,
         batches: Sequence[pa.RecordBatch],
         partition: int | None,
-        expedite: Callable[[], None],
+        expedite: Expedite,
     ) -> None:
         super().__init__(topic, expedite)
         self.batches = batches

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kmq_spark.client.arguments import checked_partitions
 from kmq_spark.errors import InvalidRequestError
@@ -14,8 +15,7 @@ Partitions = Mapping[str, list[int]]
 Listener = Callable[[dict[str, list[int]]], object]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartition:
+class TopicPartition(NamedTuple):
     """One partition of one topic; the id tells a topic from a later one of the same name."""
 
     topic: str

@@ -7,7 +7,7 @@ is left is tried again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
 
 import numpy as np
@@ -18,12 +18,14 @@ from kmq_spark.client.routing import Router, Routes, Rows, ranks, split
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import InvalidRequestError, KmqError, NotFoundError, QueueFullError
+from kmq_storage.log.binding import Unit
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.topic_state import Topic
 
 #: Memory of this size is still warm when the next work uses it again.
 _WORK_BYTES = 4 * 1024 * 1024
 
+Parts = Sequence[PartitionRecords]
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
@@ -147,10 +149,26 @@ class ArrowWork:
         self._send = send
         self._counts: dict[int, int] = {}
         self._prepared: tuple[object, list[PartitionRecords]] | None = None
+        self._placed: tuple[object, Unit] | None = None
 
-    def prepare(self, topic: Topic, router: Router, now: int) -> None:
-        """Encode ahead of time, in the thread of the caller: the worker then only commits."""
-        self._prepared = (_definition(topic), self._encode(topic, router, now))
+    def prepare(
+        self, topic: Topic, router: Router, now: int, place: Callable[[Parts], Unit | None]
+    ) -> None:
+        """Encode ahead of time, in the thread of the caller: the worker then only commits.
+
+        `place` makes a unit of it, or tells by None that this is too large to be done here.
+        """
+        records = self._encode(topic, router, now)
+        unit = place(records)
+        if unit is None:
+            self._prepared = _definition(topic), records
+        else:
+            self._placed = _definition(topic), unit
+
+    def take_placed(self, topic: Topic) -> Unit | None:
+        """What was prepared, if the topic is still as it was then."""
+        placed, self._placed = self._placed, None
+        return placed[1] if placed is not None and placed[0] == _definition(topic) else None
 
     def encode(self, topic: Topic, router: Router, now: int) -> list[PartitionRecords]:
         """The rows per partition; the first row that can't be stored refuses them all."""
@@ -193,17 +211,14 @@ class ArrowWork:
         }
 
 
-Work = RowWork | ArrowWork
-
-
 def _definition(topic: Topic) -> object:
     """What an encoding depends on."""
     return topic.id, topic.partitions, topic.settings
 
 
-def work_of(waiting: Sequence[Sends]) -> list[Work]:
+def work_of(waiting: Sequence[Sends]) -> list[RowWork | ArrowWork]:
     """Sends as work, in their order per topic; row sends go together up to some bytes."""
-    work: list[Work] = []
+    work: list[RowWork | ArrowWork] = []
     gathering: dict[str, list[RowSends]] = {}
     for send in waiting:
         rows = gathering.setdefault(send.topic, [])
@@ -236,17 +251,22 @@ def unstorable(topic: Topic, rows: Rows, routes: Routes) -> Mask | None:
     return bad if bad.any() else None
 
 
+def too_large(topic: Topic, size: int) -> InvalidRequestError:
+    """The error for a record of more bytes than the topic takes."""
+    limit = topic.settings.max_record_bytes
+    return InvalidRequestError(
+        f"record of {size} bytes is too large: topic {topic.name} takes up to {limit} "
+        "(max_record_bytes)",
+        topic=topic.name,
+        size=size,
+        limit=limit,
+    )
+
+
 def why_unstorable(topic: Topic, rows: Rows, routes: Routes, row: int) -> InvalidRequestError:
     """Why the topic can't take this row."""
-    size, limit = int(rows.sizes[row]), topic.settings.max_record_bytes
-    if size > limit:
-        return InvalidRequestError(
-            f"record of {size} bytes is too large: topic {topic.name} takes up to {limit} "
-            "(max_record_bytes)",
-            topic=topic.name,
-            size=size,
-            limit=limit,
-        )
+    if int(rows.sizes[row]) > topic.settings.max_record_bytes:
+        return too_large(topic, int(rows.sizes[row]))
     partition = routes if isinstance(routes, int) else int(routes[row])
     named = f"not {partition}" if partition >= 0 else "and the partitioner named none of them"
     return InvalidRequestError(

@@ -264,6 +264,9 @@ class SimulatedWords:
     def wake(self, index: int) -> None:
         pass
 
+    def wake_one(self, index: int) -> None:
+        pass
+
     def wait(self, index: int, value: int, timeout: float) -> None:
         if self._words[index] == value:
             self._scheduler.pause(min(timeout, 1e-3), stay=0.0)

@@ -45,6 +45,37 @@ class RecordsEntry:
     kind = 1
     _layout = struct.Struct("<16sIIQQIIHHIqqQ")
 
+    @property
+    def payload_length(self) -> int:
+        """The bytes of the binary form."""
+        return self._layout.size + len(self.staged)
+
+    # `dataclasses.replace` takes a multiple of this, and every commit needs it.
+
+    def at(self, position: int) -> RecordsEntry:
+        """The same batch at this place."""
+        return self._moved(self.base_offset, position)
+
+    def bound(self, base_offset: int) -> RecordsEntry:
+        """The same batch with the offset of its first row."""
+        return self._moved(base_offset, self.position)
+
+    def _moved(self, base_offset: int, position: int) -> RecordsEntry:
+        return RecordsEntry(
+            self.topic_id,
+            self.partition,
+            self.rows,
+            base_offset,
+            position,
+            self.length,
+            self.checksum,
+            self.columns,
+            self.min_timestamp,
+            self.max_timestamp,
+            self.size,
+            self.staged,
+        )
+
     def payload(self) -> bytes:
         """The binary form."""
         return (
@@ -279,6 +310,16 @@ def encode_entries(entries: Iterable[Entry]) -> bytes:
         payload = entry.payload()
         parts += (_ENTRY.pack(entry.kind, 0, len(payload)), payload, bytes(-len(payload) % 8))
     return b"".join(parts)
+
+
+def directory_length(entries: Iterable[Entry]) -> int:
+    """The bytes of the directory of these entries, wherever their batches come to stand."""
+    length = 0
+    for entry in entries:
+        records = entry if isinstance(entry, RecordsEntry) else None
+        payload = records.payload_length if records else len(entry.payload())
+        length += _ENTRY.size + payload + -payload % 8
+    return length
 
 
 def decode_entries(directory: bytes) -> Iterator[Entry]:

@@ -25,15 +25,42 @@ def murmur2(keys: pa.BinaryArray) -> Hashes:
     offsets, data = _buffers(keys)
     starts, lengths = offsets[:-1], np.diff(offsets)
     with np.errstate(over="ignore"):
-        hashes = _SEED ^ lengths.astype(np.uint32)
-        for word in range(int(lengths.max(initial=0)) // 4):
-            rows = _having(lengths >= 4 * (word + 1))
-            hashes[rows] = _mixed(hashes[rows], _words(data, starts[rows] + 4 * word))
-        hashes = _with_tails(hashes, data, starts, lengths)
+        if len(keys) and (lengths == lengths[0]).all():
+            hashes = _of_one_length(data, int(starts[0]), len(keys), int(lengths[0]))
+        else:
+            hashes = _of_any_length(data, starts, lengths)
         hashes ^= hashes >> np.uint32(13)
         hashes *= _M
         hashes ^= hashes >> np.uint32(15)
     return hashes
+
+
+def _of_one_length(data: npt.NDArray[np.uint8], start: int, count: int, length: int) -> Hashes:
+    """Before the last mixing, for keys of one length: they stand evenly, one after another."""
+    hashes = np.full(count, _SEED ^ np.uint32(length))
+    for at in range(0, length, 4):
+        words: Hashes = np.ndarray(count, "<u4", data, start + at, (length,)).copy()
+        if length - at >= 4:
+            words *= _M
+            words ^= words >> _R
+            words *= _M
+            hashes *= _M
+            hashes ^= words
+        else:
+            words &= np.uint32((1 << 8 * (length - at)) - 1)
+            hashes ^= words
+            hashes *= _M
+    return hashes
+
+
+def _of_any_length(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> Hashes:
+    hashes = _SEED ^ lengths.astype(np.uint32)
+    for word in range(int(lengths.max(initial=0)) // 4):
+        rows = _having(lengths >= 4 * (word + 1))
+        hashes[rows] = _mixed(hashes[rows], _words(data, starts[rows] + 4 * word))
+    return _with_tails(hashes, data, starts, lengths)
 
 
 def murmur2_of(key: bytes) -> int:
@@ -66,12 +93,6 @@ def _buffers(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 def _words(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> Hashes:
     """The little-endian 32-bit words that begin at these bytes."""
-    step = int(starts[1] - starts[0]) if len(starts) > 1 else 1
-    if step > 0 and starts[-1] - starts[0] == step * (len(starts) - 1):
-        evenly = np.arange(starts[0], starts[-1] + 1, step)
-        if np.array_equal(evenly, starts):  # keys of one length stand one after another
-            strided: Hashes = np.ndarray(len(starts), "<u4", data, int(starts[0]), (step,))
-            return strided.copy()
     words: Hashes = np.ndarray(len(data) - 3, "<u4", data, strides=(1,))[starts]
     return words
 

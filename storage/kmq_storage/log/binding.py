@@ -7,7 +7,7 @@ that has every earlier commit, so what it decides is what every reader will see.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -117,7 +117,7 @@ class _Binding:
         base = self._ends.get(key, part.end)
         self._ends[key] = base + entry.rows
         self._added[entry.topic_id] = self._added.get(entry.topic_id, 0) + entry.rows
-        return replace(entry, base_offset=base)
+        return entry.bound(base)
 
     def _check_capacity(self, topic: Topic, rows: int) -> None:
         capacity = topic.settings.capacity

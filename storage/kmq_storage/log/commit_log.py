@@ -37,6 +37,10 @@ class CommitLog(Protocol):
     #: Whether a commit counts, and is visible, only when it is on disk.
     durable: bool
 
+    @property
+    def prompt(self) -> bool:
+        """Whether an append would not wait: it may be done where a caller should not be kept."""
+
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write one commit of all units; it is visible to others, but not yet synced.
 

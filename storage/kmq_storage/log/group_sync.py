@@ -23,7 +23,7 @@ from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.disk_errors import lost_commit
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
-from kmq_storage.log.locking import held
+from kmq_storage.log.locking import AppendLock
 from kmq_storage.log.recovery import recover, repair
 from kmq_storage.objects.disk import Disk, Lock
 
@@ -38,7 +38,7 @@ class GroupSync:
         disk: Disk,
         journal: Journal,
         hint: Hint,
-        locks: tuple[Lock, Lock],
+        locks: tuple[AppendLock, Lock],
         environment: Environment,
     ) -> None:
         self._disk = disk
@@ -128,7 +128,7 @@ class GroupSync:
     def _appending(self) -> Iterator[None]:
         """Hold the append lock; who can't have it does not know whether its commit is stored."""
         try:
-            with held(self._append_lock, "append", self._environment):
+            with self._append_lock:
                 yield
         except CommitOutcomeUnknownError:
             raise

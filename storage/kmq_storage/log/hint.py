@@ -10,7 +10,7 @@ from __future__ import annotations
 from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.disk import SharedWords
 
-BOOT, WRITTEN, SYNCED, ROLLS, LOSSES, STAGED, SYNC_FAILED = range(7)
+BOOT, WRITTEN, SYNCED, ROLLS, LOSSES, STAGED, SYNC_FAILED, APPENDING = range(8)
 WORDS = 8
 
 _VALUE_BITS = 48
@@ -117,6 +117,38 @@ class Hint:
     def note_sync_failed(self, failed: bool) -> None:
         """Have nobody sync the same file again; called under the sync or the append lock."""
         self._words.store(SYNC_FAILED, self._sealed(int(failed)))
+
+    def is_quiet_at(self, lsn: int, losses: int) -> bool:
+        """Whether this is the last written LSN, no sync failed, and no frame was lost since."""
+        load = self._words.load
+        return (
+            load(WRITTEN) == self._sealed(lsn)
+            and load(LOSSES) == losses
+            and load(BOOT) == self._boot
+            and self.synced is not None
+            and not self.sync_failed
+        )
+
+    @property
+    def appending(self) -> int:
+        """Odd while somebody holds the append lock; changes whenever it is given back."""
+        return self._words.load(APPENDING)
+
+    def note_appending(self) -> None:
+        """The append lock is held from now on; called under it."""
+        self._words.store(APPENDING, self._words.load(APPENDING) | 1)
+
+    def note_appended(self) -> None:
+        """The append lock is about to be given back; called under it."""
+        self._words.store(APPENDING, (self._words.load(APPENDING) | 1) + 1 & _WORD_MASK)
+
+    def wake_next_appender(self) -> None:
+        """Have one of those who wait for the append lock try again."""
+        self._words.wake_one(APPENDING)
+
+    def sleep_while_appending(self, seen: int, timeout: float) -> None:
+        """Sleep until the append lock is given back, at most `timeout` seconds."""
+        self._words.wait(APPENDING, seen, timeout)
 
     def wake(self) -> None:
         """Have everybody who sleeps look again."""

@@ -9,9 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-
-import pyarrow as pa
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
@@ -23,29 +20,22 @@ from kmq_storage.errors import (
     KmqError,
     UnavailableError,
 )
-from kmq_storage.format.checksum import checksum
-from kmq_storage.format.entries import Entry, RecordsEntry, encode_entries
-from kmq_storage.format.frame import (
-    FrameHeader,
-    InvalidFrameError,
-    chain_of,
-    encode_frame,
-    layout,
-)
+from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
-    collected,
     lost_commit,
     repair_goes_on,
     translated,
     unavailable,
 )
-from kmq_storage.log.group_sync import GroupSync, damaged_commit
+from kmq_storage.log.framing import Framed, Stamp, framed
+from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import WORDS, Hint
-from kmq_storage.log.journal import CollectedError, Cursor, Journal, StoredFrame
-from kmq_storage.log.locking import held
+from kmq_storage.log.history import History, commit_of
+from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.locking import AppendLock
 from kmq_storage.log.recovery import recover, repair
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
@@ -55,6 +45,8 @@ from kmq_storage.objects.fork import reopen_in_child
 
 #: How often a reader looks for commits that no hint page tells of (seconds).
 _BLIND_PAUSE = 0.05
+#: Reading so many commits of others takes no longer than writing one.
+_FEW_COMMITS = 32
 
 
 class LocalLog:
@@ -79,9 +71,11 @@ class LocalLog:
         with translated(disk.url):
             words = disk.open_words(paths.HINT, WORDS)
         self._hint = Hint(words, identity.seed, disk.boot_id())
-        self._append_lock = disk.open_lock(paths.APPEND_LOCK)
+        lock = disk.open_lock(paths.APPEND_LOCK)
+        self._append_lock = AppendLock(lock, self._hint, self.environment)
         locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
         self._sync = GroupSync(disk, self._new_journal(), self._hint, locks, self.environment)
+        self._history = History(disk.url, self._new_journal, self._sync)
         self._start_writer()
         self._start_reader()
         self._writing = threading.Lock()
@@ -104,6 +98,14 @@ class LocalLog:
     def _new_journal(self) -> Journal:
         return Journal(self.disk, self.identity, self._hint)
 
+    @property
+    def prompt(self) -> bool:
+        """Whether an append would not wait: nobody else is at it, and there is little to read."""
+        written = self._hint.written
+        if written is None or written - self._writer.cursor.lsn > _FEW_COMMITS:
+            return False
+        return self._append_lock.seems_free
+
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write one commit of all units; it is visible to others, but not yet synced.
 
@@ -113,14 +115,14 @@ class LocalLog:
         self._check_writable()
         bodies = [body for unit in units for body in unit.bodies]
         with self._writing, self._at_the_end():
-            entries = bind(self._writer.state, units)
+            commit = framed(bind(self._writer.state, units), bodies)
             if not all(unit.synced for unit in units):  # before, should this process die in between
                 self._hint.note_staged_unsynced(self._writer.cursor.lsn + 1)
-            end = self._write(self._writer.cursor, entries, bodies)
-            self._hint.publish_written(end.lsn)
+            end = self._write(commit)
             losses = self._writer_losses
+        entries = tuple(commit.entries)
         return WrittenCommit(
-            end.lsn, to_datetime(end.time), tuple(entries), chain=end.chain or 0, losses=losses
+            end.lsn, to_datetime(end.time), entries, chain=end.chain or 0, losses=losses
         )
 
     def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
@@ -160,13 +162,13 @@ class LocalLog:
         losses = self._writer_losses
         frame = None
         with suppress(UnavailableError):
-            frame = next(self._frames(lsn, lsn), None)
+            frame = next(self._history.frames(lsn, lsn), None)
         if frame is None or self._hint.losses != losses:
             raise CommitOutcomeUnknownError(
                 f"a failed sync changed the log of store {self.disk.url}; commit {lsn} may be lost",
                 lsn=lsn,
             )
-        commit = _commit_of(frame)
+        commit = commit_of(frame)
         return WrittenCommit(
             commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
         )
@@ -184,9 +186,13 @@ class LocalLog:
         """
         try:
             self._follow()
-            with held(self._append_lock, "append", self.environment):
-                self._catch_up()
+            self._append_lock.acquire(self._follow)
+            try:
+                if not self._is_at_the_end():
+                    self._catch_up()
                 yield
+            finally:
+                self._append_lock.release()
         except OSError as error:
             if isinstance(error, KmqError):
                 raise
@@ -198,6 +204,16 @@ class LocalLog:
         if written is None or self._hint.losses != self._writer_losses:
             return False
         return self._writer.follow(written)
+
+    def _is_at_the_end(self) -> bool:
+        """Whether the writer's replica is at the log's end, and that is clean; quickly told."""
+        writer = self._writer
+        return (
+            self._hint.is_quiet_at(writer.cursor.lsn, self._writer_losses)
+            and writer.state.broken is None
+            and not writer.state.damage
+            and not writer.journal.has_bytes_at(writer.cursor)
+        )
 
     def _catch_up(self) -> None:
         """Bring the writer's replica to the end of the log, and make that end clean."""
@@ -243,32 +259,22 @@ class LocalLog:
         found = [*state.damage[-1:], *filter(None, [state.broken])]
         return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
 
-    def _write(self, cursor: Cursor, entries: list[Entry], bodies: Sequence[pa.Buffer]) -> Cursor:
-        directory_length = len(encode_entries(entries))
-        placed = layout(directory_length, bodies)
-        entries = _placed(entries, placed.positions)
-        directory = encode_entries(entries)
-        nonce = self.environment.new_uuid().bytes
-        header = FrameHeader(
-            cursor.lsn + 1,
-            placed.length,
-            max(self.environment.now_us(), cursor.time + 1),
-            nonce,
-            cursor.chain or 0,
-            min(self._hint.synced or 0, cursor.lsn),
-            len(entries),
-            directory_length,
-            checksum(directory),
-            placed.body_position,
+    def _write(self, commit: Framed) -> Cursor:
+        journal, after = self._writer.journal, self._writer.cursor
+        stamp = Stamp(
+            max(self.environment.now_us(), after.time + 1),
+            self.environment.new_uuid().bytes,
+            min(self._hint.synced or 0, after.lsn),
         )
-        seed = self.identity.seed
-        buffers = encode_frame(header, directory, placed, bodies, seed)
-        here = self._writer.journal.append(cursor, list(buffers), placed.length)
+        length = commit.placed.length
+        frame = commit.frame(after, stamp, self.identity.seed)
+        here = journal.append(after, frame, length)
         end = Cursor(
-            header.lsn, chain_of(nonce), header.time, here.file, here.position + placed.length
+            after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
         )
+        self._hint.publish_written(end.lsn)  # now, since readers need as long to wake up
         try:
-            self._writer.applied(end, entries, here.position)
+            self._writer.applied(end, commit.entries, here.position)
         except BaseException:  # interrupted: what is half applied must not be used
             self._start_writer()
             raise
@@ -289,7 +295,7 @@ class LocalLog:
 
     def _check_survived(self, lsn: int, chain: int) -> None:
         """After a failed sync that lost frames: is the commit of this LSN still the one written?"""
-        if not any(frame.header.chain == chain for frame in self._frames(lsn, lsn)):
+        if not any(frame.header.chain == chain for frame in self._history.frames(lsn, lsn)):
             raise lost_commit(self.disk.url, lsn)
 
     def refresh(self) -> StoreState:
@@ -317,7 +323,7 @@ class LocalLog:
 
     def _make_visible(self) -> None:
         while not self._hint.valid and not self.disk.read_only:
-            with held(self._append_lock, "append", self.environment):
+            with self._append_lock:
                 if not self._hint.valid:
                     recover(self.disk, self._new_journal(), self._hint)
         if self._hint.losses != self._reader_losses:
@@ -365,26 +371,7 @@ class LocalLog:
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still in the log."""
-        last, first = self.refresh().lsn, self._new_journal().first_lsn()
-        if start is not None and start < first and first > 1:
-            raise collected(self.disk.url, start, first)
-        for frame in self._frames(max(start or 1, first), last):
-            yield _commit_of(frame)
-
-    def _frames(self, first: int, last: int) -> Iterator[StoredFrame]:
-        journal = self._new_journal()
-        cursor = journal.start_of(first)
-        try:
-            while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
-                cursor = frame.end
-                if cursor.lsn >= first:
-                    yield frame
-        except CollectedError as error:
-            raise collected(self.disk.url, first, journal.first_lsn()) from error
-        except InvalidFrameError as error:
-            if self._sync.repairing():
-                raise repair_goes_on(self.disk.url) from error
-            raise damaged_commit(cursor, str(error)) from error
+        yield from self._history.commits(start, self.refresh().lsn)
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit on disk, and where the log goes on."""
@@ -405,18 +392,3 @@ class LocalLog:
         """Give back files and locks; waiting threads end with ClosedError."""
         self._closed = True
         self.wake_waiters()
-
-
-def _commit_of(frame: StoredFrame) -> Commit:
-    return Commit(frame.header.lsn, to_datetime(frame.header.time), tuple(frame.entries()))
-
-
-def _placed(entries: list[Entry], positions: Sequence[int]) -> list[Entry]:
-    """The entries, with the batches inside the frame at their positions."""
-    remaining = iter(positions)
-    return [
-        replace(entry, position=next(remaining))
-        if isinstance(entry, RecordsEntry) and not entry.staged
-        else entry
-        for entry in entries
-    ]

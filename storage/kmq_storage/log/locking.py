@@ -1,35 +1,80 @@
-"""Holding a lock: wait a while, then say who has it; nothing is ever stolen."""
+"""The append lock: wait a while, then say who has it; nothing is ever stolen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.errors import UnavailableError
+from kmq_storage.log.hint import Hint
 from kmq_storage.objects.disk import Lock
 
-#: The lock is held for some 100 microseconds at a time.
+#: The lock is held for some 100 microseconds at a time; a holder that died wakes nobody.
 _FIRST_PAUSE, _LONGEST_PAUSE = 10e-6, 500e-6
+_LONGEST_SLEEP = 5e-3
 
 
-@contextmanager
-def held(lock: Lock, what: str, environment: Environment) -> Iterator[None]:
-    """Hold the lock during a block; UnavailableError names the holder after 10 seconds."""
-    deadline = environment.monotonic() + limits.LOCK_TIMEOUT
-    pause = _FIRST_PAUSE
-    while not lock.try_acquire():
-        if environment.monotonic() > deadline:
-            raise UnavailableError(
-                f"{lock.holder()} holds the {what} lock for more than {limits.LOCK_TIMEOUT:g} s "
-                "(stopped, perhaps); nothing was written, try again when it goes on or ends",
-                holder=lock.holder(),
-                lock=what,
-            )
-        environment.sleep(pause * (0.5 + environment.rng.random()))
-        pause = min(pause * 2, _LONGEST_PAUSE)
-    try:
-        yield
-    finally:
-        lock.release()
+class AppendLock:
+    """The lock under which commits are written; who waits for it sleeps on the hint page."""
+
+    def __init__(self, lock: Lock, hint: Hint, environment: Environment) -> None:
+        self._lock = lock
+        self._hint = hint
+        self._environment = environment
+
+    @property
+    def seems_free(self) -> bool:
+        """Whether nobody holds it, as the hint page says."""
+        return not self._hint.appending % 2
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def acquire(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Wait for the lock, doing something useful each time it may be free.
+
+        UnavailableError names the holder after 10 seconds.
+        """
+        if not self._lock.try_acquire():
+            self._wait(meanwhile)
+        self._hint.note_appending()
+
+    def _wait(self, meanwhile: Callable[[], object]) -> None:
+        environment = self._environment
+        deadline = environment.monotonic() + limits.LOCK_TIMEOUT
+        pause = _FIRST_PAUSE
+        seen = self._hint.appending
+        while not self._lock.try_acquire():
+            if environment.monotonic() > deadline:
+                raise UnavailableError(
+                    f"{self._lock.holder()} holds the append lock for more than "
+                    f"{limits.LOCK_TIMEOUT:g} s (stopped, perhaps); nothing was written, try again "
+                    "when it goes on or ends",
+                    holder=self._lock.holder(),
+                    lock="append",
+                )
+            if seen % 2:
+                self._hint.sleep_while_appending(seen, _LONGEST_SLEEP)
+                meanwhile()
+            else:  # it is being taken or given back just now
+                environment.sleep(pause * (0.5 + environment.rng.random()))
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            seen = self._hint.appending
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give the lock back and wake the next one."""
+        try:
+            self._hint.note_appended()
+        finally:
+            self._lock.release()
+        self._hint.wake_next_appender()

@@ -67,10 +67,14 @@ class Stager:
         self._sync = sync
         self._inline_bytes_max = inline_bytes_max
 
+    def fit(self, parts: Sequence[PartitionRecords], *, room: int) -> bool:
+        """Whether all of this goes inside a frame that has `room` bytes."""
+        sizes = [_message_bytes(records) for records in parts]
+        return sum(sizes) <= room and max(sizes, default=0) <= self._inline_bytes_max
+
     def place(self, records: PartitionRecords, *, room: int) -> Placed:
         """Inside the frame while the batches are small and fit into `room` bytes; else staged."""
-        small = min(self._inline_bytes_max, room)
-        if sum(pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches) > small:
+        if _message_bytes(records) > min(self._inline_bytes_max, room):
             return Placed(tuple(self.stage(records)))
         encoded = [encode_batch(sized.batch, size=sized.size) for sized in records.batches]
         entries = [
@@ -101,6 +105,10 @@ class Stager:
             _staged_entry(records, sized, file_id, contents, span)
             for sized, span in zip(records.batches, spans, strict=True)
         ]
+
+
+def _message_bytes(records: PartitionRecords) -> int:
+    return sum(pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches)
 
 
 def _staged_entry(

@@ -56,6 +56,9 @@ class SharedWords(Protocol):
     def wake(self, index: int) -> None:
         """Wake everybody who waits for this word to change."""
 
+    def wake_one(self, index: int) -> None:
+        """Wake at least one of those who wait for this word to change."""
+
     def wait(self, index: int, value: int, timeout: float) -> None:
         """Sleep until the word differs from the value or the timeout (seconds) ends."""
 

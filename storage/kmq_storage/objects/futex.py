@@ -34,10 +34,10 @@ def _load() -> Callable[..., int] | None:
 _syscall = _load()
 
 
-def wake(address: int) -> None:
-    """Wake every waiter of the 32-bit word at this address."""
+def wake(address: int, most: int = _EVERYBODY) -> None:
+    """Wake the waiters of the 32-bit word at this address, at most so many."""
     if _syscall is not None:
-        _syscall(_SYSCALL, ctypes.c_void_p(address), _WAKE, _EVERYBODY, None, None, 0)
+        _syscall(_SYSCALL, ctypes.c_void_p(address), _WAKE, most, None, None, 0)
 
 
 def wait(address: int, value: int, timeout: float) -> None:

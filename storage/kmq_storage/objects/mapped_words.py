@@ -37,6 +37,10 @@ class MappedWords:
         """Wake everybody who waits for this word to change."""
         futex.wake(self._address + index * _WORD)
 
+    def wake_one(self, index: int) -> None:
+        """Wake one of those who wait for this word to change."""
+        futex.wake(self._address + index * _WORD, 1)
+
     def wait(self, index: int, value: int, timeout: float) -> None:
         """Sleep until the word differs from the value or the timeout (seconds) ends."""
         futex.wait(self._address + index * _WORD, value, timeout)

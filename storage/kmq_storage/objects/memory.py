@@ -189,6 +189,10 @@ class MemoryWords:
         with self._changed:
             self._changed.notify_all()
 
+    def wake_one(self, index: int) -> None:
+        """Wake everybody: threads that wait for another word are among them."""
+        self.wake(index)
+
     def wait(self, index: int, value: int, timeout: float) -> None:
         """Sleep until the word differs from the value or the timeout (seconds) ends."""
         with self._changed:

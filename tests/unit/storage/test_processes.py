@@ -24,7 +24,7 @@ from kmq_storage.errors import (
     NotFoundError,
     UnavailableError,
 )
-from kmq_storage.log.locking import held
+from kmq_storage.log.locking import AppendLock
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
@@ -151,7 +151,7 @@ def test_a_child_forked_under_the_append_lock_does_not_hold_it(tmp_path: Path):
     log = open_folder(tmp_path)
     make_topic(log)
     lock = log.disk.open_lock("locks/append.lock")
-    with held(lock, "append", SYSTEM):
+    with AppendLock(lock, log._hint, SYSTEM):
         child = os.fork()
         if child == 0:
             time.sleep(30)

@@ -1,0 +1,83 @@
+"""Who commits what waits: the producer's own thread, or a caller who would only wait for it.
+
+A thread of its own gathers what many calls send. A caller who waits at once for what it sent, or
+sends now and then without lingering, is served faster where it is: two changes of thread cost
+more than the commit. One thread at a time takes and writes, so commits keep the order of the calls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from kmq_spark.client.acknowledger import Acknowledger
+from kmq_spark.client.committer import Committer
+from kmq_spark.client.pending import Pending
+from kmq_spark.client.sends import Sends
+from kmq_storage import limits
+from kmq_storage.log.commit_log import CommitLog
+
+
+class Commits:
+    """Commits what is pending, until that is closed and empty."""
+
+    def __init__(
+        self, log: CommitLog, pending: Pending, committer: Committer, *, durable: bool
+    ) -> None:
+        self._log = log
+        self._pending = pending
+        self._committer = committer
+        self._acknowledger = Acknowledger(committer, pending, durable=durable)
+        #: Held by the thread that takes and writes.
+        self._turn = threading.Lock()
+        #: Whether a signal ended a caller's commit: what became of it, the worker finds out.
+        self._interrupted = False
+        pending.commit_here = self.try_here
+        self.worker = threading.Thread(target=self._run, name="kmq-producer", daemon=True)
+        pending.workers.add(self.worker)
+        self.worker.start()
+
+    def _run(self) -> None:
+        open_still = True
+        while open_still:
+            open_still = self._pending.wait()
+            with self._turn:
+                if self._interrupted:
+                    self._interrupted = False
+                    self._write(self._pending.unfinished(), again=True)
+                self._acknowledger.call_back()
+                self._write(self._pending.take())
+        self._acknowledger.close()
+
+    def _write(self, sends: Sequence[Sends], *, again: bool = False) -> None:
+        for written in self._committer.write(sends, again=again):
+            self._acknowledger.acknowledge(written)
+
+    def sent(self) -> None:
+        """Something was sent that shall not linger: commit it here, or wake the worker."""
+        if not (self._pending.calm() and self.try_here(waits=self._pending.awaited())):
+            self._pending.call_worker()
+
+    def sent_batch(self, sends: Sends) -> None:
+        """A batch was sent: commit it here if the caller waits for each, or leave it to gather."""
+        if not (self._pending.awaited() and self.try_here()):
+            self._pending.call_worker_for(sends)
+
+    def try_here(self, *, waits: bool = True) -> bool:
+        """Commit what waits in the calling thread, if nobody is at it; whether it did.
+
+        Unless the caller `waits`, it is not kept until all is on disk.
+        """
+        if not self._log.prompt or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            sends = self._pending.take_alone(limits.INLINE_COMMIT_BYTES_MAX)
+            for written in self._committer.write(sends):
+                self._acknowledger.acknowledge(written, here=waits)
+            return bool(sends)
+        except BaseException:  # a signal's: no error of a commit comes up here
+            self._interrupted = True
+            self._pending.call_worker()
+            raise
+        finally:
+            self._turn.release()

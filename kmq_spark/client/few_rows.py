@@ -1,0 +1,105 @@
+"""A few plain rows on their way into a commit, without Arrow arrays.
+
+What a caller sends one by one and waits for is committed one by one; the way that is made for
+thousands of rows costs ten times as much then. Records and places are the same either way.
+"""
+
+from __future__ import annotations
+
+from kmq_spark.client.routing import Router
+from kmq_spark.client.sends import RowSends, Sends
+from kmq_spark.client.work import RowWork, too_large
+from kmq_spark.errors import KmqError
+from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.few_rows import encode_rows
+from kmq_storage.format.records import EncodedBatch
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.topic_state import Topic
+
+_ROWS, _BYTES = 8, 16_384
+
+
+class FewRows:
+    """The rows of one send that `are_few`."""
+
+    def __init__(self, sends: RowSends) -> None:
+        self.topic = sends.topic
+        self._sends = sends
+        #: The rows of each partition, without those that can't be stored.
+        self._rows: dict[int, list[int]] = {}
+        self._bases: dict[int, int] = {}
+
+    def unit(self, topic: Topic, router: Router, *, synced: bool) -> Unit:
+        """The rows as entries of a commit; empty when none can be stored."""
+        self._rows = {}
+        sticky = router.sticky(topic) if self._sends.keys[0] is None else None
+        for row, (key, value) in enumerate(zip(self._sends.keys, self._sends.values, strict=True)):
+            size = len(value or b"") + len(key or b"")
+            if size > topic.settings.max_record_bytes:
+                self._sends.fail_rows([row], too_large(topic, size))
+            else:
+                partition = router.by_key(topic, key) if sticky is None else sticky
+                self._rows.setdefault(partition, []).append(row)
+        batches = [self._batch(rows) for rows in self._rows.values()]
+        entries = [
+            _entry(topic, partition, batch)
+            for partition, batch in zip(self._rows, batches, strict=True)
+        ]
+        return Unit(tuple(entries), tuple(batch.message for batch in batches), synced=synced)
+
+    def _batch(self, rows: list[int]) -> EncodedBatch:
+        sends = self._sends
+        keys = None if sends.keys[0] is None else [sends.keys[row] or b"" for row in rows]
+        times = [sends.times[row] // 1000 for row in rows]
+        return encode_rows(times, keys, [sends.values[row] or b"" for row in rows])
+
+    def refuse(self, error: KmqError) -> list[RowWork]:
+        """What is left to try after a refusal: it goes the way of many rows."""
+        return RowWork([self._sends]).refuse(error)
+
+    def fail(self, error: KmqError) -> None:
+        """Nothing of it can be stored."""
+        self._sends.failure = self._sends.failure or error
+
+    def committed(self, first_offsets: dict[int, int]) -> None:
+        """The rows of each partition stand from these offsets on."""
+        self._bases = first_offsets
+        self._sends.placed(self, 0)
+
+    def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
+        """Partitions and offsets of the rows from `first` up to `end`; -1 for those that failed."""
+        found = {
+            row: (partition, self._bases[partition] + rank)
+            for partition, rows in self._rows.items()
+            for rank, row in enumerate(rows)
+        }
+        places = [found.get(row, (-1, -1)) for row in range(first, end)]
+        return [partition for partition, _ in places], [offset for _, offset in places]
+
+
+def are_few(sends: Sends) -> bool:
+    """Whether sends are a few plain rows: bytes, with keys or without, and nothing else."""
+    return (
+        type(sends) is RowSends
+        and len(sends) <= _ROWS
+        and sends.size <= _BYTES
+        and not (sends.extras or sends.row_errors)
+        and None not in sends.values
+        and (None not in sends.keys or not any(key is not None for key in sends.keys))
+    )
+
+
+def _entry(topic: Topic, partition: int, batch: EncodedBatch) -> RecordsEntry:
+    return RecordsEntry(
+        topic.id,
+        partition,
+        batch.rows,
+        -1,
+        0,
+        batch.message.size,
+        batch.checksum,
+        batch.columns,
+        batch.min_timestamp,
+        batch.max_timestamp,
+        batch.size,
+    )

@@ -1,0 +1,49 @@
+"""Commits read again from their frames: what a handle tells of the past, not of its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.log.disk_errors import collected, repair_goes_on
+from kmq_storage.log.group_sync import GroupSync, damaged_commit
+from kmq_storage.log.journal import CollectedError, Journal, StoredFrame
+from kmq_storage.model import Commit, to_datetime
+
+
+class History:
+    """The frames of one store's log, from an LSN on."""
+
+    def __init__(self, url: str, new_journal: Callable[[], Journal], sync: GroupSync) -> None:
+        self._url = url
+        self._new_journal = new_journal
+        self._sync = sync
+
+    def commits(self, start: int | None, last: int) -> Iterator[Commit]:
+        """The commits from an LSN (None: the first that is still in the log) to the last one."""
+        first = self._new_journal().first_lsn()
+        if start is not None and start < first and first > 1:
+            raise collected(self._url, start, first)
+        for frame in self.frames(max(start or 1, first), last):
+            yield commit_of(frame)
+
+    def frames(self, first: int, last: int) -> Iterator[StoredFrame]:
+        """The frames with these LSNs, both included."""
+        journal = self._new_journal()
+        cursor = journal.start_of(first)
+        try:
+            while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
+                cursor = frame.end
+                if cursor.lsn >= first:
+                    yield frame
+        except CollectedError as error:
+            raise collected(self._url, first, journal.first_lsn()) from error
+        except InvalidFrameError as error:
+            if self._sync.repairing():
+                raise repair_goes_on(self._url) from error
+            raise damaged_commit(cursor, str(error)) from error
+
+
+def commit_of(frame: StoredFrame) -> Commit:
+    """The commit of a frame."""
+    return Commit(frame.header.lsn, to_datetime(frame.header.time), tuple(frame.entries()))

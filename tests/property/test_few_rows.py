@@ -1,0 +1,114 @@
+"""A few plain rows take a short way to the log; what is stored is the same as the long way's.
+
+Finds a message that differs by a byte from Arrow's own, and a record, partition or offset that
+depends on how many records were sent at once.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kmq_spark as kmq
+from kmq_spark.client.few_rows import FewRows, are_few
+from kmq_spark.client.routing import Router
+from kmq_spark.client.sends import RowSends
+from kmq_spark.client.work import RowWork
+from kmq_storage.format.few_rows import encode_rows
+from kmq_storage.format.records import decode_batch, encode_batch, stored_schema
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import TopicSettings
+
+times = st.integers(-(2**63), 2**63 - 1)
+sent_times = st.integers(0, 2**63 - 1)
+some_bytes = st.binary(max_size=70)
+
+
+def _lists(*columns: st.SearchStrategy[object]) -> st.SearchStrategy[list[tuple[object, ...]]]:
+    return st.lists(st.tuples(*columns), min_size=1, max_size=8)
+
+
+@given(rows=_lists(times, some_bytes, some_bytes), keyed=st.booleans())
+def test_the_message_of_a_few_rows_is_arrows_own(rows, keyed: bool):
+    timestamps, keys, values = (list(column) for column in zip(*rows, strict=True))
+    columns = [timestamps, keys, values] if keyed else [timestamps, values]
+    schema = stored_schema(1 if keyed else 0)
+    arrays = [pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    size = sum(map(len, values)) + (sum(map(len, keys)) if keyed else 0)
+    short = encode_rows(timestamps, keys if keyed else None, values)
+    assert short == encode_batch(batch, size=size)
+
+
+def _topic() -> Topic:
+    topic = Topic(bytes(16), "t", None)
+    topic.settings = TopicSettings(max_record_bytes=100)
+    topic.enlarge(5)
+    return topic
+
+
+def _sends(rows: list[tuple[int, bytes, bytes]], *, keyed: bool) -> RowSends:
+    sends = RowSends("t", lambda *, helping=False: None)
+    for time, key, value in rows:
+        sends.times.append(time)
+        sends.keys.append(key if keyed else None)
+        sends.values.append(value)
+    return sends
+
+
+@given(rows=_lists(sent_times, some_bytes, some_bytes), keyed=st.booleans())
+def test_both_ways_give_the_same_batches_places_and_errors(rows, keyed: bool):
+    few, many = _sends(rows, keyed=keyed), _sends(rows, keyed=keyed)
+    assert are_few(few)
+    short, long = FewRows(few), RowWork([many])
+    unit = short.unit(_topic(), Router("murmur2"), synced=True)
+    parts = long.encode(_topic(), Router("murmur2"), 0)
+    expected = {
+        part.partition: (sized.batch, encode_batch(sized.batch, size=sized.size))
+        for part in parts
+        for sized in part.batches
+    }
+    assert {entry.partition for entry in unit.entries} == set(expected)
+    for entry, body in zip(unit.entries, unit.bodies, strict=True):
+        batch, encoded = expected[entry.partition]
+        assert decode_batch(body, entry.columns, entry.checksum, "") == batch
+        told = (entry.rows, entry.columns, entry.min_timestamp, entry.max_timestamp, entry.size)
+        assert told == (
+            encoded.rows,
+            encoded.columns,
+            encoded.min_timestamp,
+            encoded.max_timestamp,
+            encoded.size,
+        )
+    assert {row: str(error) for row, error in few.row_errors.items()} == {
+        row: str(error) for row, error in many.row_errors.items()
+    }
+    bases = {partition: 1_000 * partition for partition in expected}
+    for work in (short, long):
+        work.committed(bases)
+    if expected:
+        assert short.places(0, len(rows)) == long.places(0, len(rows))
+
+
+@given(counts=st.lists(st.integers(1, 12), min_size=1, max_size=6))
+def test_records_are_the_same_however_many_are_sent_at_once(counts: list[int]):
+    with kmq.open("memory://few-rows") as store:
+        store.create_topic("t", partitions=3)
+        try:
+            with store.producer() as producer:
+                number = 0
+                for count in counts:
+                    sent = [
+                        producer.send("t", b"%d" % each, b"%d" % (each % 7))
+                        for each in range(number, number + count)
+                    ]
+                    places = [future.result() for future in sent]
+                    for each, place in zip(range(number, number + count), places, strict=True):
+                        partition, offset = place.partition, place.offset
+                        span = {partition: offset}, {partition: offset + 1}
+                        found = store.read("t", start=span[0], end=span[1], partitions=[partition])
+                        assert found.read_all()["value"].to_pylist() == [b"%d" % each]
+                    number += count
+        finally:
+            store.delete_topic("t")
