@@ -14,9 +14,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kmq_storage.objects import memory
+from tests.support import s3 as s3_support
 from tests.support import spark as spark_support
 
 if TYPE_CHECKING:
+    import subprocess
+
     from pyspark.sql import SparkSession
 
     import kmq_spark as kmq
@@ -67,6 +70,38 @@ def store(store_url: str) -> Iterator[kmq.Store]:
 
     with kmq.open(store_url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[s3_support.S3Server]:
+    """An S3 server in memory."""
+    server = s3_support.start_moto()
+    yield server
+    server.kill()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of versitygw come last, and it is built meanwhile where it is missing."""
+    needs = [item for item in items if "versitygw" in getattr(item, "fixturenames", ())]
+    if needs:
+        items[:] = [item for item in items if item not in needs] + needs
+        config.stash[_BUILD] = s3_support.build_versitygw()
+
+
+_BUILD = pytest.StashKey["subprocess.Popen[bytes] | None"]()
+
+
+@pytest.fixture(scope="session")
+def versitygw(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[s3_support.S3Server]:
+    """An S3 server on a folder; without Go the test is skipped, with the reason."""
+    reason = s3_support.missing_versitygw(pytestconfig.stash[_BUILD])
+    if reason:
+        pytest.skip(reason)
+    server = s3_support.start_versitygw(tmp_path_factory.mktemp("versitygw"))
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,14 @@ class WrittenCommit(Commit):
 class CommitLog(Protocol):
     """One handle on a store's commit log; safe for any number of threads."""
 
-    disk: Disk
     identity: Identity
     environment: Environment
     #: Whether a commit counts, and is visible, only when it is on disk.
     durable: bool
+
+    @property
+    def disk(self) -> Files:
+        """The place of the store."""
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write one commit of all units; it is visible to others, but not yet synced.
