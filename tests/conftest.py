@@ -18,8 +18,6 @@ from tests.support import s3 as s3_support
 from tests.support import spark as spark_support
 
 if TYPE_CHECKING:
-    import subprocess
-
     from pyspark.sql import SparkSession
 
     import kmq_spark as kmq
@@ -51,11 +49,18 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ.pop("KMQ_STORE", None)
 
 
-@pytest.fixture(params=["memory", "local"])
+#: Where the fixtures `store_url` and `store` make stores; `s3` takes longer.
+_PLACES = os.environ.get("KMQ_TEST_PLACES", "memory,local").split(",")
+
+
+@pytest.fixture(params=_PLACES)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a store that does not exist yet, in memory and in a folder."""
     if request.param == "local":
         yield str(tmp_path / "store")
+        return
+    if request.param == "s3":
+        yield request.getfixturevalue("s3_url")
         return
     name = uuid.uuid4().hex
     yield f"memory://{name}"
@@ -78,6 +83,14 @@ def moto() -> Iterator[s3_support.S3Server]:
     server = s3_support.start_moto()
     yield server
     server.kill()
+
+
+@pytest.fixture
+def s3_url(moto: s3_support.S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a store in a bucket, with the credentials in the environment."""
+    for name, value in moto.environment().items():
+        monkeypatch.setenv(name, value)
+    return moto.new_url()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,7 +15,6 @@ from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import Sends
 from kmq_spark.client.work import Work, work_of
 from kmq_spark.errors import KmqError, UnavailableError
-from kmq_storage import limits
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
@@ -68,7 +67,7 @@ class Committer:
 
     def write(self, sends: Sequence[Sends]) -> Iterator[Written]:
         """Write all sends in commits of bounded size; those that can't be stored have failed."""
-        for some in _commit_sized(sends):
+        for some in _commit_sized(sends, self._log.inline_bytes_max):
             written = Written(some, {}, self._next_sequence)
             self._next_sequence += 1
             try:
@@ -98,8 +97,10 @@ class Committer:
 
     def _encode_all(self, waiting: Sequence[Work], done: dict[Work, Unit]) -> dict[Work, Unit]:
         state = self._log.written_state()
-        room = limits.INLINE_COMMIT_BYTES_MAX - sum(map(_inline_bytes, done.values()))
+        room = self._log.inline_bytes_max - sum(map(_inline_bytes, done.values()))
         for work in waiting:
+            if state.find_topic(work.topic) is None:
+                state = self._log.refresh()  # it may have been made just now, by another process
             try:
                 unit = self._encode(work, state, room)
             except KmqError as error:
@@ -155,12 +156,12 @@ class Committer:
         return True
 
 
-def _commit_sized(sends: Sequence[Sends]) -> Iterator[Sequence[Sends]]:
+def _commit_sized(sends: Sequence[Sends], most: int) -> Iterator[Sequence[Sends]]:
     """Sends in order, cut so that their batches fit inside a commit; a larger one stands alone."""
     some: list[Sends] = []
     size = 0
     for send in sends:
-        if some and size + send.size > limits.INLINE_COMMIT_BYTES_MAX:
+        if some and size + send.size > most:
             yield some
             some, size = [], 0
         some.append(send)

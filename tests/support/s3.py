@@ -41,6 +41,15 @@ class S3Server:
             "endpoint": endpoint or self.endpoint,
         }
 
+    def environment(self) -> dict[str, str]:
+        """The same for a client that reads the usual environment variables."""
+        return {
+            "AWS_ACCESS_KEY_ID": _ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": _SECRET_KEY,
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": self.endpoint,
+        }
+
     @staticmethod
     def new_url() -> str:
         """A place for one store."""

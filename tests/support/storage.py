@@ -28,7 +28,11 @@ FILE_BYTES = 64 * 1024
 
 
 def open_log(
-    disk: Disk | BucketFiles, *, durable: bool = True, create: bool = True, file_bytes: int = FILE_BYTES
+    disk: Disk | BucketFiles,
+    *,
+    durable: bool = True,
+    create: bool = True,
+    file_bytes: int = FILE_BYTES,
 ) -> CommitLog:
     """A handle on the store of this disk, with small log files."""
     identity = open_identity(disk, SYSTEM, create=create, log_file_bytes=file_bytes)

@@ -36,6 +36,9 @@ class CommitLog(Protocol):
     #: Whether a commit counts, and is visible, only when it is on disk.
     durable: bool
 
+    #: Bytes of the batches inside one commit; more are staged, or go into the next one.
+    inline_bytes_max: int
+
     @property
     def disk(self) -> Files:
         """The place of the store."""

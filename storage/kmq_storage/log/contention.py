@@ -10,7 +10,8 @@ from __future__ import annotations
 from kmq_storage.environment import Environment
 from kmq_storage.log.collected import Moment
 
-#: A loser waits for this many commits' time, doubled with each loss in a row.
+#: Who loses twice in a row waits for this many commits' time, doubled with each loss more: the
+#: first time it may just not have known what others wrote.
 _COMMITS_FIRST, _DOUBLINGS_MAX = 8, 3
 _PAUSE_MAX = 5.0
 _NEW_SHARE = 0.2
@@ -42,6 +43,8 @@ class Contention:
         """Another writer was faster: wait for a while."""
         self.lost_count += 1
         self._losses += 1
-        commits = _COMMITS_FIRST * 2 ** min(self._losses - 1, _DOUBLINGS_MAX)
+        if self._losses == 1:
+            return
+        commits = _COMMITS_FIRST * 2 ** min(self._losses - 2, _DOUBLINGS_MAX)
         pause = commits * self._commit_seconds * (0.5 + self._environment.rng.random())
         self._environment.sleep(min(pause, _PAUSE_MAX))

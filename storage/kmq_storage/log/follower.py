@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kmq_storage import limits, paths
@@ -91,27 +92,27 @@ class Follower:
         self.state.broken = None
         hits = 0
         while True:
-            lsn, since = self.cursor.lsn + 1, Moment.now(self._environment)
-            found, reason = self._try_fetch(lsn)
-            if self._was_collected():
-                continue
+            cursor, since = self.cursor, Moment.now(self._environment)
+            found, reason = self._try_fetch(cursor)
+            if self._was_collected() or self.cursor is not cursor:
+                continue  # begun anew, or moved on by this process's own commit
             if reason:
-                if not self._pass_over(lsn, reason):
+                if not self._pass_over(cursor, reason):
                     return
             elif found is not None:
                 self._apply(found)
                 hits = self._fetch_ahead(hits + 1)
-            elif self._is_end(lsn):
+            elif self._is_end(cursor):
                 self._known_since = since
                 return
 
-    def _try_fetch(self, lsn: int) -> tuple[CommitObject | None, str]:
-        """The commit if it is there, or what is wrong with it."""
+    def _try_fetch(self, cursor: Cursor) -> tuple[CommitObject | None, str]:
+        """The commit after the cursor if it is there, or what is wrong with it."""
         try:
-            found = self._objects.fetch(lsn)
+            found = self._objects.fetch(cursor.lsn + 1)
         except InvalidFrameError as error:
             return None, str(error)
-        if found is not None and self.cursor.chain not in (None, found.header.previous):
+        if found is not None and cursor.chain not in (None, found.header.previous):
             return None, "the commit does not follow its predecessor"
         return found, ""
 
@@ -140,7 +141,7 @@ class Follower:
             )
         return True
 
-    def _is_end(self, lsn: int) -> bool:
+    def _is_end(self, cursor: Cursor) -> bool:
         """Whether no later commit is there either; looked up once per handle.
 
         A store that says yes to a write and loses it leaves a hole. Nothing is read or written
@@ -148,35 +149,38 @@ class Follower:
         """
         if self._end_proven:
             return True
-        later = next((each for each in self._objects.later_than(lsn) if self._proves(each)), None)
+        lsn, later = cursor.lsn + 1, self._next_proven(cursor.lsn + 1)
         if later is not None:
             for _ in range(_LOOKS_FOR_MISSING):
-                if self._try_fetch(lsn) != (None, ""):
+                if self._try_fetch(cursor) != (None, ""):
                     return False  # written meanwhile
                 self._environment.sleep(limits.FOLLOW_PAUSE_FIRST)
             reason = "it is missing, and later ones are there"
-            self.state.broken = Damage(paths.commit_object(lsn), reason, lsn, later - 1)
+            self.state.broken = Damage(paths.commit_object(lsn), reason, lsn, later.header.lsn - 1)
         self._end_proven = later is None
         return True
 
-    def _proves(self, lsn: int) -> bool:
-        try:
-            return self._objects.fetch(lsn) is not None
-        except InvalidFrameError:
-            return False
+    def _next_proven(self, lsn: int) -> CommitObject | None:
+        """The first commit after this LSN that is listed and proves itself."""
+        for later in self._objects.later_than(lsn):
+            with suppress(InvalidFrameError):
+                found = self._objects.fetch(later)
+                if found is not None:
+                    return found
+        return None
 
-    def _pass_over(self, lsn: int, reason: str) -> bool:
+    def _pass_over(self, cursor: Cursor, reason: str) -> bool:
         """Go on behind a damaged commit, when a later one proves itself."""
+        lsn, later = cursor.lsn + 1, self._next_proven(cursor.lsn + 1)
         file = paths.commit_object(lsn)
-        later = next((each for each in self._objects.later_than(lsn) if self._proves(each)), None)
-        found = None if later is None else self._objects.fetch(later)
+        if later is None:
+            self.state.broken = Damage(file, reason, lsn, lsn)
+            return False
+        before = later.header.lsn - 1
         with self.changed:
-            if later is None or found is None:
-                self.state.broken = Damage(file, reason, lsn, lsn)
-                return False
-            self.state.note_damage(Damage(file, reason, lsn, later - 1))
-            self.cursor = Cursor(later - 1, found.header.previous, self.cursor.time)
-            return True
+            self.state.note_damage(Damage(file, reason, lsn, before))
+            self.cursor = Cursor(before, later.header.previous, cursor.time)
+        return True
 
     def _apply(self, found: CommitObject) -> None:
         self.applied(found.header, found.entries())

@@ -64,6 +64,8 @@ class LocalLog:
     the reader's stops at the last visible one and knows where records are.
     """
 
+    inline_bytes_max = limits.INLINE_COMMIT_BYTES_MAX
+
     def __init__(
         self, disk: Disk, identity: Identity, environment: Environment, *, durable: bool = True
     ) -> None:

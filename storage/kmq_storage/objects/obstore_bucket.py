@@ -162,4 +162,4 @@ def _range(start: int, length: int | None) -> Any:
 
 
 def _body(buffers: Sequence[Bytes]) -> Any:
-    return buffers[0] if len(buffers) == 1 else joined_bytes(buffers)
+    return memoryview(buffers[0]).cast("B") if len(buffers) == 1 else joined_bytes(buffers)
