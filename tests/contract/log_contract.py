@@ -222,7 +222,7 @@ class CommitLogContract:
         self, log: CommitLog, open_handle: Open
     ):
         send(log, b"x", b"y", b"z")
-        (chunk,) = log.refresh().topic("t").chunks(0, 0, 3)
+        (chunk,) = log.refresh().topic("t").places(0, 0, 3)
         batch = ChunkReader(open_handle(read_only=True).disk).read(chunk, 1, 3)
         assert batch.column("value").to_pylist() == [b"y", b"z"]
 

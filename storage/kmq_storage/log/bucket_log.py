@@ -28,21 +28,17 @@ from kmq_storage.log.collected import Moment, collected_lsn
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects
 from kmq_storage.log.contention import Contention
-from kmq_storage.log.disk_errors import translated
-from kmq_storage.log.follower import Follower, Start
+from kmq_storage.log.disk_errors import collected, translated
+from kmq_storage.log.follower import Follower
 from kmq_storage.log.framing import Frame, frame_after
-from kmq_storage.log.journal import Cursor
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
 
 _PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
-
-
-def from_the_first_commit() -> Start:
-    """The empty store: every commit is read."""
-    return Start(StoreState(indexed=True), Cursor())
+#: Commits that are fetched at once where they are read one after another.
+_AHEAD = 16
 
 
 class BucketLog:
@@ -61,7 +57,6 @@ class BucketLog:
         environment: Environment,
         *,
         durable: bool = True,
-        start: Callable[[], Start] = from_the_first_commit,
     ) -> None:
         self.disk = disk
         self.identity = identity
@@ -69,7 +64,7 @@ class BucketLog:
         self.durable = durable
         self._files = disk
         self._objects = CommitObjects(disk, identity.seed)
-        self._follower = Follower(disk, self._objects, environment, start)
+        self._follower = Follower(disk, self._objects, environment)
         self._contention = Contention(environment)
         self._writing = threading.Lock()
         self._polling = threading.Lock()
@@ -239,9 +234,20 @@ class BucketLog:
             losses=0,
         )
 
-    def commits(self, start: int) -> Iterator[Commit]:
-        """The visible commits from an LSN on."""
-        for lsn in range(max(start, 1), self.refresh().lsn + 1):
+    def commits(self, start: int | None) -> Iterator[Commit]:
+        """The visible commits from an LSN on; None: from the first that is still there.
+
+        OffsetOutOfRangeError when that commit was collected.
+        """
+        last = self.refresh().lsn
+        with translated(self._files.url):
+            first = collected_lsn(self._files) + 1
+        wanted = first if start is None else max(start, 1)
+        if wanted < first:
+            raise collected(self._files.url, wanted, first)
+        for lsn in range(wanted, last + 1):
+            if (lsn - wanted) % _AHEAD == 0:
+                self._objects.fetch_ahead(lsn, min(2 * _AHEAD, last + 1 - lsn))
             found = self.written_commit(lsn)
             yield Commit(found.lsn, found.time, found.entries)
 

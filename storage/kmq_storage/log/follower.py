@@ -7,18 +7,19 @@ thread asks at a time, the others share its answer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import FrameHeader, InvalidFrameError
+from kmq_storage.log.checkpoint import newest_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, is_recent
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects
 from kmq_storage.log.journal import Cursor
+from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Damage
 from kmq_storage.objects.bucket_files import BucketFiles
@@ -30,14 +31,6 @@ _AHEAD_MAX = 32
 _LOOKS_FOR_MISSING = 3
 
 
-@dataclass(slots=True)
-class Start:
-    """Where a replica begins: a state, and the last commit that it has."""
-
-    state: StoreState
-    cursor: Cursor
-
-
 class Follower:
     """A state and the place in the log up to which it has read."""
 
@@ -46,12 +39,10 @@ class Follower:
         files: BucketFiles,
         objects: CommitObjects,
         environment: Environment,
-        start: Callable[[], Start],
     ) -> None:
         self._files = files
         self._objects = objects
         self._environment = environment
-        self._start = start
         #: Held while state and cursor change; told whenever they did.
         self.changed = threading.Condition(threading.RLock())
         self._looking = threading.Lock()
@@ -61,9 +52,13 @@ class Follower:
         self._begin()
 
     def _begin(self) -> None:
-        begin = self._start()
+        """Begin at the newest checkpoint, or where the log begins."""
+        found = newest_checkpoint(self._files)
         with self.changed:
-            self.state, self.cursor = begin.state, begin.cursor
+            if found is None:
+                self.state, self.cursor = StoreState(Manifest(self._files, ())), Cursor()
+            else:
+                self.state, self.cursor = found.state(self._files, indexed=True), found.cursor
             self._known_since = None
             self._end_proven = False
 
@@ -190,9 +185,7 @@ class Follower:
         with self.changed:
             if header.lsn != self.cursor.lsn + 1:
                 return  # another thread was faster
-            self.state.apply(
-                header.lsn, header.time, list(entries), file=paths.log_file(header.lsn)
-            )
+            self.state.apply(header.lsn, header.time, list(entries), file=header.lsn, position=0)
             self.cursor = Cursor(header.lsn, header.chain, header.time)
             self.changed.notify_all()
 

@@ -16,6 +16,11 @@ from kmq_storage.objects.read_cache import HEAD_BYTES, ReadCache, RemoteContents
 #: What a reader keeps of what it fetched, unless storage_options say otherwise.
 CACHE_BYTES = 64 * 1024 * 1024
 
+#: Folders of files that are read in parts.
+_SLICED = tuple(
+    f"{folder}/" for folder in (paths.LOG_FOLDER, paths.STAGED_FOLDER, paths.SEGMENT_FOLDER)
+)
+
 _ATTEMPTS = 5
 _PAUSE = 0.1
 
@@ -55,9 +60,14 @@ class BucketFiles:
         whole: bytes = self.bucket.get(path).data.to_pybytes()
         return whole
 
-    def map(self, path: str) -> RemoteContents:
-        """An object to slice from: only what is looked at is fetched."""
-        return RemoteContents(self.cache, paths.in_bucket(path))
+    def map(self, path: str) -> pa.Buffer | RemoteContents:
+        """A file with records to slice from, fetched as it is looked at; any other one whole."""
+        name = paths.in_bucket(path)
+        head = self.cache.head(name)
+        if head.size == head.data.size:
+            return head.data
+        contents = RemoteContents(self.cache, name)
+        return contents if name.startswith(_SLICED) else contents.slice()
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
         """Begin to fetch parts of files (path, position, length) that will be mapped soon."""
