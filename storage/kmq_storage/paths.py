@@ -32,6 +32,7 @@ CHECKPOINT_FOLDER = "checkpoints"
 PAGE_FOLDER = "pages"
 PIN_FOLDER = "pins"
 COLLECTED_FOLDER = "collected"
+CLOCK_FOLDER = "clock"
 LOCK_FOLDER = "locks"
 HINT = "log/hint"
 APPEND_LOCK = "locks/append.lock"
@@ -39,6 +40,7 @@ SYNC_LOCK = "locks/sync.lock"
 
 _COMMITS_PER_FOLDER = 4096
 _COMMIT_OBJECT = re.compile(r"log/\d{16}/(\d{20})\.kmq\Z")
+_COLLECTED = re.compile(r"collected/(\d{20})\Z")
 _LOG_FILE = re.compile(r"(\d{20})\.log\Z")
 _FILE_ID = re.compile(r"[/-]([0-9a-f]{32})\.(?:ipc|arrow)\Z")
 _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
@@ -80,8 +82,9 @@ def collected_mark(lsn: int) -> str:
 
 
 def try_collected_lsn(name: str) -> int | None:
-    """The LSN of such an object's bare name, or None for any other name."""
-    return int(name) if re.fullmatch(r"\d{20}", name) else None
+    """The LSN of such an object, or None for any other name."""
+    match = _COLLECTED.match(name)
+    return int(match.group(1)) if match else None
 
 
 def staged_file(file_id: bytes) -> str:

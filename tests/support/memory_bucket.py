@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from kmq_storage.objects.bucket import Fetched, Put, joined_bytes
-from kmq_storage.objects.files import Bytes
+from kmq_storage.objects.files import Bytes, FoundFile
 
 
 class MemoryBucket:
     """Objects in a dictionary, with the clock of the store as an argument."""
 
-    def __init__(self, url: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, url: str, *, clock: Callable[[], int] = lambda: time.time_ns() // 1000
+    ) -> None:
         self.url = url
         self.objects: dict[str, bytes] = {}
-        self._times: dict[str, float] = {}
+        self._times: dict[str, int] = {}
         self._clock = clock
         self._guard = threading.Lock()
 
@@ -31,8 +33,8 @@ class MemoryBucket:
         end = len(body) if length is None else start + length
         return Fetched(pa.py_buffer(body[start:end]), len(body))
 
-    def modified(self, name: str) -> float:
-        """When an object was written, by the store's own clock: seconds since 1970."""
+    def modified(self, name: str) -> int:
+        """When an object was written, UTC microseconds by the store's own clock."""
         try:
             return self._times[name]
         except KeyError:
@@ -53,11 +55,15 @@ class MemoryBucket:
             self._times[name] = self._clock()
         return Put.CREATED
 
-    def list(self, folder: str, after: str = "") -> Iterator[str]:
-        """The names below a folder in order, those behind `after` if it is given."""
+    def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
+        """The objects below a folder by name, those behind `after` if it is given."""
         with self._guard:
-            names = sorted(self.objects)
-        return (name for name in names if name.startswith(f"{folder}/") and name > after)
+            found = [
+                FoundFile(name, len(self.objects[name]), self._times[name])
+                for name in sorted(self.objects)
+                if name.startswith(f"{folder}/") and name > after
+            ]
+        return iter(found)
 
     def delete(self, name: str) -> None:
         """Delete an object; nothing happens when it is missing."""

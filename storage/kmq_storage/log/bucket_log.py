@@ -24,13 +24,14 @@ from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
-from kmq_storage.log.collected import Moment, collected_lsn
+from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark_collected
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects
 from kmq_storage.log.contention import Contention
 from kmq_storage.log.disk_errors import collected, translated
 from kmq_storage.log.follower import Follower
 from kmq_storage.log.framing import Frame, frame_after
+from kmq_storage.log.journal import Cursor
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.bucket import Put
@@ -219,6 +220,29 @@ class BucketLog:
         with translated(self._files.url):
             self._follower.advance()
         return self._follower.state
+
+    def reload(self) -> StoreState:
+        """The state with every visible commit, built anew from the newest checkpoint."""
+        self.check_open()
+        with translated(self._files.url):
+            self._follower.begin_anew()
+        return self.refresh()
+
+    def snapshot(self) -> tuple[StoreState, Cursor]:
+        """A reader's state of its own with every commit, and where the log goes on."""
+        self.check_open()
+        with translated(self._files.url):
+            follower = Follower(self._files, self._objects, self.environment)
+            follower.advance()
+        return follower.state, follower.cursor
+
+    def drop_before(self, lsn: int) -> list[str]:
+        """Mark the commits before an LSN as collected, and delete those that were long ago."""
+        self._check_writable()
+        with translated(self._files.url):
+            if lsn - 1 > collected_lsn(self._files):
+                mark_collected(self._files, lsn - 1)
+            return self._objects.delete_up_to(min(deletable_lsn(self._files), lsn - 1))
 
     def written_commit(self, lsn: int) -> WrittenCommit:
         """The commit with this LSN."""

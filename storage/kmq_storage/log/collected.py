@@ -4,19 +4,19 @@ A commit's name is free again once its object was deleted, so a writer or reader
 take an old LSN for the next one. Two rules keep it from harm:
 
 1. Who deletes commits first marks their last LSN as collected, and deletes only what was marked
-   `COLLECT_GRACE` ago by the clock of the store.
+   `COLLECTED_LOG_GRACE` ago by the clock of the store.
 2. Who saw the log's end, or read the marks, less than half of that ago may go on: what came
    after it is still there. Everybody else reads the marks before what they saw counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.objects.bucket_files import BucketFiles
-from kmq_storage.objects.lease import store_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +40,31 @@ def is_recent(since: Moment | None, environment: Environment) -> bool:
     """Whether what was seen at that moment still rules out that commits were deleted."""
     if since is None:
         return False
-    return since.seconds_to(Moment.now(environment)) < limits.COLLECT_GRACE / 2
+    return since.seconds_to(Moment.now(environment)) < limits.COLLECTED_LOG_GRACE / 2
 
 
 def collected_lsn(files: BucketFiles) -> int:
     """The highest LSN that is marked as collected; 0 when there is none."""
-    found = map(paths.try_collected_lsn, files.list(paths.COLLECTED_FOLDER))
-    return max((lsn for lsn in found if lsn is not None), default=0)
+    return max((lsn for lsn, _ in _marks(files)), default=0)
 
 
 def mark_collected(files: BucketFiles, lsn: int) -> None:
     """Say that nobody needs the commits up to this one: a checkpoint above it stands."""
-    files.publish(paths.collected_mark(lsn), [b""], sync=True)
+    files.publish(paths.collected_mark(lsn), [b"-"], sync=True)
 
 
-def deletable_lsn(files: BucketFiles, environment: Environment) -> int:
-    """Up to which LSN commits may be deleted now; 0 for none."""
-    now = store_time(files.bucket, paths.COLLECTED_FOLDER, environment)
-    lsns = map(paths.try_collected_lsn, files.list(paths.COLLECTED_FOLDER))
-    old = (
-        lsn
-        for lsn in lsns
-        if lsn is not None
-        and files.bucket.modified(paths.collected_mark(lsn)) < now - limits.COLLECT_GRACE
-    )
-    return max(old, default=0)
+def deletable_lsn(files: BucketFiles) -> int:
+    """Up to which LSN commits may be deleted now; 0 for none. Forgets marks that say no more."""
+    before = files.now() - round(limits.COLLECTED_LOG_GRACE * 1e6)
+    old = sorted(lsn for lsn, marked in _marks(files) if marked < before)
+    for lsn in old[:-1]:
+        files.remove(paths.collected_mark(lsn))
+    return old[-1] if old else 0
+
+
+def _marks(files: BucketFiles) -> Iterator[tuple[int, int]]:
+    """The marks: their LSNs, and when they were made by the clock of the store."""
+    for found in files.walk(paths.COLLECTED_FOLDER):
+        lsn = paths.try_collected_lsn(found.path)
+        if lsn is not None:
+            yield lsn, found.modified

@@ -18,6 +18,7 @@ from kmq_storage.format.frame import (
 from kmq_storage.log.framing import Frame
 from kmq_storage.objects.bucket import Put, joined_bytes
 from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.files import FoundFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +70,18 @@ class CommitObjects:
     def later_than(self, lsn: int) -> Iterator[int]:
         """The LSNs above this one that the bucket lists; a hint."""
         after = paths.commit_object(lsn)
-        names = self._files.bucket.list(paths.LOG_FOLDER, after)
-        return (found for found in map(paths.try_commit_lsn, names) if found is not None)
+        return self._lsns(self._files.bucket.list(paths.LOG_FOLDER, after))
+
+    def _lsns(self, found: Iterator[FoundFile]) -> Iterator[int]:
+        lsns = (paths.try_commit_lsn(each.path) for each in found)
+        return (lsn for lsn in lsns if lsn is not None)
+
+    def delete_up_to(self, lsn: int) -> list[str]:
+        """Delete the commits with these LSNs; their names."""
+        names = []
+        for found in self._lsns(self._files.walk(paths.LOG_FOLDER)):
+            if found > lsn:
+                break
+            names.append(paths.commit_object(found))
+            self._files.remove(names[-1])
+        return names

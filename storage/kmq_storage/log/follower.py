@@ -62,6 +62,11 @@ class Follower:
             self._known_since = None
             self._end_proven = False
 
+    def begin_anew(self) -> None:
+        """Forget everything that was read: files that it names were collected."""
+        with self._looking:
+            self._begin()
+
     @property
     def is_sure(self) -> bool:
         """Whether the next name can't be free because its commit was deleted."""

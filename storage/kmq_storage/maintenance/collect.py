@@ -26,7 +26,7 @@ from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.reports import CollectReport
-from kmq_storage.objects.disk import Disk, FoundFile
+from kmq_storage.objects.files import Files, FoundFile
 
 _FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
 
@@ -101,14 +101,14 @@ def _us(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-def _roots(disk: Disk) -> Iterator[Root]:
+def _roots(disk: Files) -> Iterator[Root]:
     for file in disk.walk(paths.CHECKPOINT_FOLDER):
         parsed = paths.try_checkpoint(file.path.rpartition("/")[2])
         if parsed is not None:
             yield Root(file, *parsed)
 
 
-def _read(disk: Disk, root: Root) -> Checkpoint:
+def _read(disk: Files, root: Root) -> Checkpoint:
     return read_checkpoint(disk, root.lsn, root.digest)
 
 
@@ -142,7 +142,7 @@ class _References:
     Of an id 8 bytes are looked at: two that agree there only keep a file that might go.
     """
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Files) -> None:
         self._disk = disk
         self.pages: set[bytes] = set()
         self._ids: list[npt.NDArray[np.uint64]] = []
@@ -195,7 +195,7 @@ def _word(file_id: bytes) -> int:
 class _Deletion:
     """Deletes files, and counts them."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Files) -> None:
         self._disk = disk
         self._files = self._bytes = 0
 

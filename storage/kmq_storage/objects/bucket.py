@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kmq_storage.objects.files import Bytes
+from kmq_storage.objects.files import Bytes, FoundFile
 
 
 class Put(enum.Enum):
@@ -49,8 +49,8 @@ class Bucket(Protocol):
     def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
         """An object from a byte on, at most `length` bytes; less where it ends before."""
 
-    def modified(self, name: str) -> float:
-        """When an object was written, by the store's own clock: seconds since 1970."""
+    def modified(self, name: str) -> int:
+        """When an object was written, UTC microseconds by the store's own clock."""
 
     def put(self, name: str, buffers: Sequence[Bytes]) -> None:
         """Write an object, whatever was there; only for names that one writer has alone."""
@@ -62,8 +62,8 @@ class Bucket(Protocol):
         FileNotFoundError (no such bucket).
         """
 
-    def list(self, folder: str, after: str = "") -> Iterator[str]:
-        """The names below a folder in order, those behind `after` if it is given.
+    def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
+        """The objects below a folder by name, those behind `after` if it is given.
 
         May show names that nobody put, and may miss new ones: a hint, never a proof.
         """

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.objects.bucket import Bucket, Put, joined_bytes
-from kmq_storage.objects.files import Bytes
-from kmq_storage.objects.lease import Lease
+from kmq_storage.objects.files import Bytes, FoundFile
+from kmq_storage.objects.lease import Lease, store_time
 from kmq_storage.objects.read_cache import HEAD_BYTES, ReadCache, RemoteContents
 
 #: What a reader keeps of what it fetched, unless storage_options say otherwise.
@@ -52,8 +52,16 @@ class BucketFiles:
 
     def list(self, folder: str) -> list[str]:
         """The bare names in a folder, sorted; none when the folder is missing."""
-        names = (name.removeprefix(f"{folder}/") for name in self.bucket.list(folder))
+        names = (found.path.removeprefix(f"{folder}/") for found in self.bucket.list(folder))
         return sorted(name for name in names if "/" not in name)
+
+    def walk(self, folder: str) -> Iterator[FoundFile]:
+        """The objects below a folder, by name."""
+        return self.bucket.list(folder)
+
+    def now(self) -> int:
+        """The time by the clock of the store, UTC microseconds: an object is written for it."""
+        return store_time(self.bucket, paths.CLOCK_FOLDER, self._environment)
 
     def read(self, path: str) -> bytes:
         """A whole small object, as it is now."""

@@ -30,8 +30,8 @@ class _Holder:
     nonce: str
     name: str
     seconds: float
-    #: By the clock of the store.
-    beaten: float
+    #: UTC microseconds by the clock of the store.
+    beaten: int
     released: bool
 
 
@@ -127,7 +127,7 @@ class Lease:
         return json.dumps(facts).encode()
 
     def _last(self) -> _Holder | None:
-        names = [name.rpartition("/")[2] for name in self._bucket.list(self._folder)]
+        names = [found.path.rpartition("/")[2] for found in self._bucket.list(self._folder)]
         epochs = [int(name[:20]) for name in names if name[:20].isdigit() and len(name) == 25]
         for epoch in sorted(epochs, reverse=True):
             with suppress(FileNotFoundError):
@@ -149,15 +149,16 @@ class Lease:
     def _is_live(self, holder: _Holder) -> bool:
         if holder.released:
             return False
-        if self._read_only:  # no clock of the store without writing: this host's will do
-            return self._environment.now_ns() / 1e9 <= holder.beaten + holder.seconds
-        return store_time(self._bucket, self._folder, self._environment) <= (
-            holder.beaten + holder.seconds
-        )
+        # Without writing there is no clock of the store: this host's will do.
+        now = self._environment.now_us() if self._read_only else self._store_time()
+        return now <= holder.beaten + holder.seconds * 1e6
+
+    def _store_time(self) -> int:
+        return store_time(self._bucket, self._folder, self._environment)
 
 
-def store_time(bucket: Bucket, folder: str, environment: Environment) -> float:
-    """What the clock of the store says, to the second: the time of an object written for it."""
+def store_time(bucket: Bucket, folder: str, environment: Environment) -> int:
+    """What the clock of the store says (UTC us), to the second: when an object was written."""
     name = f"{folder}/{environment.new_uuid().hex}.clock"
     bucket.put(name, [b""])
     try:

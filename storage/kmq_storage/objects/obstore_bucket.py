@@ -15,9 +15,10 @@ from typing import Any, NoReturn, TypeVar
 import pyarrow as pa
 
 from kmq_storage.errors import IllegalStateError, InvalidRequestError, KmqError
+from kmq_storage.model import to_microseconds
 from kmq_storage.objects.bucket import Fetched, Put, joined_bytes
 from kmq_storage.objects.credentials import obstore_options, secrets_of, without_secrets
-from kmq_storage.objects.files import Bytes
+from kmq_storage.objects.files import Bytes, FoundFile
 
 SCHEMES = ("s3", "gs", "az")
 
@@ -89,9 +90,9 @@ class ObstoreBucket:
             data = data.slice(0, length)
         return Fetched(data, size)
 
-    def modified(self, name: str) -> float:
-        """When an object was written, by the store's own clock: seconds since 1970."""
-        return self._call(lambda: float(self._reading.head(name)["last_modified"].timestamp()))
+    def modified(self, name: str) -> int:
+        """When an object was written, UTC microseconds by the store's own clock."""
+        return to_microseconds(self._call(lambda: self._reading.head(name))["last_modified"])
 
     def put(self, name: str, buffers: Sequence[Bytes]) -> None:
         """Write an object, whatever was there; only for names that one writer has alone."""
@@ -112,14 +113,16 @@ class ObstoreBucket:
             return Put.UNKNOWN
         return Put.CREATED
 
-    def list(self, folder: str, after: str = "") -> Iterator[str]:
-        """The names below a folder in order, those behind `after` if it is given."""
+    def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
+        """The objects below a folder by name, those behind `after` if it is given."""
         pages = self._call(lambda: iter(self._reading.list(folder, offset=after or None)))
         while True:
             page = self._call(lambda: next(pages, None))
             if page is None:
                 return
-            yield from (entry["path"] for entry in page)
+            for entry in page:
+                modified = to_microseconds(entry["last_modified"])
+                yield FoundFile(entry["path"], entry["size"], modified)
 
     def delete(self, name: str) -> None:
         """Delete an object; nothing happens when it is missing."""
