@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -23,15 +22,8 @@ from kmq_storage.errors import (
     KmqError,
     UnavailableError,
 )
-from kmq_storage.format.checksum import checksum
-from kmq_storage.format.entries import Entry, RecordsEntry, encode_entries
-from kmq_storage.format.frame import (
-    FrameHeader,
-    InvalidFrameError,
-    chain_of,
-    encode_frame,
-    layout,
-)
+from kmq_storage.format.entries import Entry
+from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.commit_log import WrittenCommit
@@ -42,6 +34,7 @@ from kmq_storage.log.disk_errors import (
     translated,
     unavailable,
 )
+from kmq_storage.log.framing import frame_after
 from kmq_storage.log.group_sync import GroupSync, damaged_commit
 from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.journal import CollectedError, Cursor, Journal, StoredFrame
@@ -246,31 +239,21 @@ class LocalLog:
         return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
 
     def _write(self, cursor: Cursor, entries: list[Entry], bodies: Sequence[pa.Buffer]) -> Cursor:
-        directory_length = len(encode_entries(entries))
-        placed = layout(directory_length, bodies)
-        entries = _placed(entries, placed.positions)
-        directory = encode_entries(entries)
-        nonce = self.environment.new_uuid().bytes
-        header = FrameHeader(
-            cursor.lsn + 1,
-            placed.length,
-            max(self.environment.now_us(), cursor.time + 1),
-            nonce,
-            cursor.chain or 0,
-            min(self._hint.synced or 0, cursor.lsn),
-            len(entries),
-            directory_length,
-            checksum(directory),
-            placed.body_position,
+        frame = frame_after(
+            cursor,
+            entries,
+            bodies,
+            environment=self.environment,
+            durable_lsn=min(self._hint.synced or 0, cursor.lsn),
+            seed=self.identity.seed,
         )
-        seed = self.identity.seed
-        buffers = encode_frame(header, directory, placed, bodies, seed)
-        here = self._writer.journal.append(cursor, list(buffers), placed.length)
+        header = frame.header
+        here = self._writer.journal.append(cursor, list(frame.buffers), header.length)
         end = Cursor(
-            header.lsn, chain_of(nonce), header.time, here.file, here.position + placed.length
+            header.lsn, header.chain, header.time, here.file, here.position + header.length
         )
         try:
-            self._writer.applied(end, entries, here.position)
+            self._writer.applied(end, list(frame.entries), here.position)
         except BaseException:  # interrupted: what is half applied must not be used
             self._start_writer()
             raise
@@ -411,14 +394,3 @@ class LocalLog:
 
 def _commit_of(frame: StoredFrame) -> Commit:
     return Commit(frame.header.lsn, to_datetime(frame.header.time), tuple(frame.entries()))
-
-
-def _placed(entries: list[Entry], positions: Sequence[int]) -> list[Entry]:
-    """The entries, with the batches inside the frame at their positions."""
-    remaining = iter(positions)
-    return [
-        replace(entry, position=next(remaining))
-        if isinstance(entry, RecordsEntry) and not entry.staged
-        else entry
-        for entry in entries
-    ]

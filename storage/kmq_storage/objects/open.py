@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.names import nearest
-from kmq_storage.objects import obstore_bucket
-from kmq_storage.objects.bucket_files import CACHE_BYTES, BucketFiles
-from kmq_storage.objects.credentials import check_url
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
 
-_SCHEMES = ("file", "memory", *obstore_bucket.SCHEMES)
+if TYPE_CHECKING:
+    from kmq_storage.objects.bucket_files import BucketFiles
 
 
 def open_disk(
@@ -56,18 +53,10 @@ def _own(text: str, *, read_only: bool) -> Disk:
 
 
 def _bucket(text: str, scheme: str, options: dict[str, Any], *, read_only: bool) -> BucketFiles:
-    check_url(text)
-    cache_bytes = options.pop("cache_bytes", CACHE_BYTES)
-    if not isinstance(cache_bytes, int) or cache_bytes < 0:
-        raise InvalidRequestError("storage_options: cache_bytes is a number of bytes")
-    if scheme not in obstore_bucket.SCHEMES:
-        raise InvalidRequestError(
-            f"store scheme {scheme!r} is unknown{nearest(scheme, _SCHEMES)}; "
-            "use a path, file:///..., memory://name, s3://..., gs://... or az://...",
-            scheme=scheme,
-        )
-    bucket = obstore_bucket.open_obstore(text.rstrip("/"), options)
-    return BucketFiles(bucket, read_only=read_only, cache_bytes=cache_bytes)
+    # Only now: a local store is opened without what buckets need.
+    from kmq_storage.objects.open_bucket import open_bucket_files
+
+    return open_bucket_files(text, scheme, options, read_only=read_only)
 
 
 def _local(path: Path, *, read_only: bool) -> LocalDisk:
