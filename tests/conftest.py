@@ -109,7 +109,7 @@ def versitygw(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[s3_support.S3Server]:
     """An S3 server on a folder; without Go the test is skipped, with the reason."""
-    reason = s3_support.missing_versitygw(pytestconfig.stash[_BUILD])
+    reason = s3_support.missing_versitygw(pytestconfig.stash.get(_BUILD, None))
     if reason:
         pytest.skip(reason)
     server = s3_support.start_versitygw(tmp_path_factory.mktemp("versitygw"))
