@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kmq_storage.objects import memory
+from tests.support import s3 as s3_support
 from tests.support import spark as spark_support
 
 if TYPE_CHECKING:
@@ -48,11 +49,18 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ.pop("KMQ_STORE", None)
 
 
-@pytest.fixture(params=["memory", "local"])
+#: Where the fixtures `store_url` and `store` make stores; `s3` takes longer.
+_PLACES = os.environ.get("KMQ_TEST_PLACES", "memory,local").split(",")
+
+
+@pytest.fixture(params=_PLACES)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a store that does not exist yet, in memory and in a folder."""
     if request.param == "local":
         yield str(tmp_path / "store")
+        return
+    if request.param == "s3":
+        yield request.getfixturevalue("s3_url")
         return
     name = uuid.uuid4().hex
     yield f"memory://{name}"
@@ -67,6 +75,46 @@ def store(store_url: str) -> Iterator[kmq.Store]:
 
     with kmq.open(store_url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[s3_support.S3Server]:
+    """An S3 server in memory."""
+    server = s3_support.start_moto()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def s3_url(moto: s3_support.S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a store in a bucket, with the credentials in the environment."""
+    for name, value in moto.environment().items():
+        monkeypatch.setenv(name, value)
+    return moto.new_url()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of versitygw come last, and it is built meanwhile where it is missing."""
+    needs = [item for item in items if "versitygw" in getattr(item, "fixturenames", ())]
+    if needs:
+        items[:] = [item for item in items if item not in needs] + needs
+        config.stash[_BUILD] = s3_support.build_versitygw()
+
+
+_BUILD = pytest.StashKey["subprocess.Popen[bytes] | None"]()
+
+
+@pytest.fixture(scope="session")
+def versitygw(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[s3_support.S3Server]:
+    """An S3 server on a folder; without Go the test is skipped, with the reason."""
+    reason = s3_support.missing_versitygw(pytestconfig.stash.get(_BUILD, None))
+    if reason:
+        pytest.skip(reason)
+    server = s3_support.start_versitygw(tmp_path_factory.mktemp("versitygw"))
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session")

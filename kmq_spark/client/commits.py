@@ -14,7 +14,6 @@ from kmq_spark.client.acknowledger import Acknowledger
 from kmq_spark.client.committer import Committer
 from kmq_spark.client.pending import Pending
 from kmq_spark.client.sends import Sends
-from kmq_storage import limits
 from kmq_storage.log.commit_log import CommitLog
 
 
@@ -71,7 +70,7 @@ class Commits:
         if not self._log.prompt or not self._turn.acquire(blocking=False):
             return False
         try:
-            sends = self._pending.take_alone(limits.INLINE_COMMIT_BYTES_MAX)
+            sends = self._pending.take_alone(self._log.inline_bytes_max)
             for written in self._committer.write(sends):
                 self._acknowledger.acknowledge(written, here=waits)
             return bool(sends)

@@ -17,7 +17,6 @@ from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.work import ArrowWork, RowWork, work_of
 from kmq_spark.errors import KmqError, UnavailableError
-from kmq_storage import limits
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
@@ -82,7 +81,7 @@ class Committer:
             self._next_sequence = begun.sequence
         else:
             begun = None
-        for some in _commit_sized(sends):
+        for some in _commit_sized(sends, self._log.inline_bytes_max):
             self._begun = written = begun or Written(some, {}, self._next_sequence)
             self._next_sequence = written.sequence + 1
             if written.commit is None:
@@ -123,8 +122,10 @@ class Committer:
 
     def _encode_all(self, waiting: Sequence[Work], done: dict[Work, Unit]) -> dict[Work, Unit]:
         state = self._log.written_state()
-        room = limits.INLINE_COMMIT_BYTES_MAX - sum(map(_inline_bytes, done.values()))
+        room = self._log.inline_bytes_max - sum(map(_inline_bytes, done.values()))
         for work in waiting:
+            if state.find_topic(work.topic) is None:
+                state = self._log.refresh()  # it may have been made just now, by another process
             try:
                 unit = self._encode(work, state, room)
             except KmqError as error:
@@ -157,7 +158,7 @@ class Committer:
             send.work = work
 
     def _try_place(self, parts: Sequence[PartitionRecords]) -> Unit | None:
-        room = limits.INLINE_COMMIT_BYTES_MAX
+        room = self._log.inline_bytes_max
         return self._place(parts, room) if self._stager.fit(parts, room=room) else None
 
     def _place(self, parts: Sequence[PartitionRecords], room: int) -> Unit:
@@ -204,12 +205,12 @@ class Committer:
         return True
 
 
-def _commit_sized(sends: Sequence[Sends]) -> Iterator[Sequence[Sends]]:
+def _commit_sized(sends: Sequence[Sends], most: int) -> Iterator[Sequence[Sends]]:
     """Sends in order, cut so that their batches fit inside a commit; a larger one stands alone."""
     some: list[Sends] = []
     size = 0
     for send in sends:
-        if some and size + send.size > limits.INLINE_COMMIT_BYTES_MAX:
+        if some and size + send.size > most:
             yield some
             some, size = [], 0
         some.append(send)

@@ -23,7 +23,7 @@ from kmq_spark.errors import InvalidRequestError
 from kmq_storage import groups, topics
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.maintenance.checkpointing import checkpoint
@@ -59,7 +59,7 @@ def open_store(
     maintenance: bool = True,
     environment: Environment = SYSTEM,
 ) -> Store:
-    """Open the store in a folder, at a `file://` or at a `memory://name` URL.
+    """Open the store in a folder, in memory (`memory://name`) or in a bucket (`s3://...`).
 
     Args:
         url: where it is; a relative path is fixed now.
@@ -67,19 +67,17 @@ def open_store(
         read_only: refuse writes (IllegalStateError) and never change a byte.
         durability: `fsync`: acknowledged and visible means on disk. `os`: written, which
             survives `kill -9` but not power loss.
-        storage_options: for stores in buckets; a local store takes none.
         maintenance: look after the store in the background while there are producers.
+        storage_options: for stores in buckets, which read the usual environment variables
+            without them: the names of obstore (`access_key_id`, ...) or s3fs (`key`, `secret`,
+            `endpoint_url`), and `cache_bytes`.
         environment: the source of time, ids and randomness.
 
     """
     _check_choice("durability", durability, _DURABILITIES)
-    if storage_options:
-        raise InvalidRequestError(
-            f"storage_options are for stores in buckets, not for {os.fspath(url)}"
-        )
-    disk = open_disk(url, read_only=read_only)
+    disk = open_disk(url, read_only=read_only, storage_options=storage_options)
     identity = open_identity(disk, environment, create=create)
-    log = LocalLog(disk, identity, environment, durable=durability == "fsync")
+    log = open_commit_log(disk, identity, environment, durable=durability == "fsync")
     return Store(log, maintenance=maintenance)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.open import open_disk
 
@@ -25,5 +25,5 @@ def open_log(url: str, *, read_only: bool) -> CommitLog:
         return known
     if known is not None:  # the folder was deleted and holds another store now
         known.close()
-    log = _opened[key] = LocalLog(disk, identity, SYSTEM)
+    log = _opened[key] = open_commit_log(disk, identity, SYSTEM)
     return log

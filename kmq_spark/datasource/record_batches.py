@@ -20,7 +20,7 @@ from kmq_spark.errors import CorruptionError
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice as StoredSlice
 from kmq_storage.log.scan import moved, scan, scan_places
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 from kmq_storage.objects.open import open_disk
 
 #: Small batches are put together up to this; Spark is fastest with tens of thousands of rows.
@@ -47,7 +47,7 @@ def read_task(url: str, task: Task, *, include_headers: bool) -> Iterator[pa.Rec
         disk.close()
 
 
-def _records(url: str, disk: Disk, reader: ChunkReader, part: Slice) -> Iterator[StoredSlice]:
+def _records(url: str, disk: Files, reader: ChunkReader, part: Slice) -> Iterator[StoredSlice]:
     """The stored records of a slice, small batches joined; files that moved are looked up again."""
     position = part.start
     places = part.index.places(disk, part.start, part.end)

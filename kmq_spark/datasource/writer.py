@@ -23,7 +23,6 @@ from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.sink import Sink, Written
 from kmq_spark.datasource.sink_task import write_task
 from kmq_spark.datasource.staged_output import merged
-from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import IllegalStateError
 from kmq_storage.format.entries import BatchIdEntry, Entry
@@ -105,7 +104,7 @@ def _commit(sink: Sink, written: Sequence[Written], batch: BatchIdEntry | None =
     entries += [entry for each in written for entry in each.staged]
     bodies: list[pa.Buffer] = []
     for records in _small_by_partition(written):
-        room = limits.INLINE_COMMIT_BYTES_MAX - sum(body.size for body in bodies)
+        room = log.inline_bytes_max - sum(body.size for body in bodies)
         placed = stager.place(records, room=room)
         entries += placed.entries
         bodies += placed.bodies

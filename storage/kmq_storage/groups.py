@@ -72,14 +72,7 @@ def offset_entries(
 
 def has_live_member(log: CommitLog, group: str) -> bool:
     """Whether some process holds the group's place now."""
-    path = paths.member_lock(group)
-    if not log.disk.exists(path) and log.disk.read_only:
-        return False
-    lock = log.disk.open_lock(path)
-    if lock.try_acquire():
-        lock.release()
-        return False
-    return True
+    return log.disk.open_lock(paths.member_lock(group)).is_held()
 
 
 def check_idle(log: CommitLog, group: str) -> None:

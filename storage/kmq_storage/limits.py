@@ -72,3 +72,23 @@ DIRTY_SHARE = 0.5
 
 #: A handle that writes looks after its store this often (seconds).
 MAINTAIN_INTERVAL = 10.0
+
+#: One commit in a bucket: some servers answer larger conditional uploads before they read them.
+COMMIT_OBJECT_BYTES_MAX = 4 * 1024 * 1024
+
+#: The inline batches of such a commit; its directory needs the rest.
+COMMIT_OBJECT_INLINE_MAX = 3 * 1024 * 1024
+
+#: A commit in a bucket whose outcome stays unknown for this long is an error (seconds).
+COMMIT_TIMEOUT = 60.0
+
+#: A follower of a bucket looks again after these pauses (seconds): they grow while nothing comes.
+FOLLOW_PAUSE_FIRST = 0.02
+FOLLOW_PAUSE_MAX = 2.0
+
+#: What was read of a bucket counts as the newest for a writer in a hurry (seconds).
+FRESH_SECONDS = 1.0
+
+#: Commits stay in a bucket for this long after it was said that nobody needs them (seconds,
+#: by the clock of the store). Part of the format: whoever reads or writes counts on it.
+COLLECTED_LOG_GRACE = 3600.0

@@ -13,6 +13,11 @@ locks/append.lock           held while a frame is written
 locks/sync.lock             held while files are synced
 locks/maintain.lock         held by whoever maintains in the background
 locks/<32 hex>.member       held by the member of a consumer group
+
+In a bucket a commit is an object, and a lock is a folder with the objects of its epochs:
+
+log/<LSN // 4096>/<LSN>.kmq     one frame, 16 and 20 digits
+collected/<LSN>                 nobody reads commits up to this one any more
 """
 
 from __future__ import annotations
@@ -27,12 +32,17 @@ SEGMENT_FOLDER = "segments"
 CHECKPOINT_FOLDER = "checkpoints"
 PAGE_FOLDER = "pages"
 PIN_FOLDER = "pins"
+COLLECTED_FOLDER = "collected"
+CLOCK_FOLDER = "clock"
 LOCK_FOLDER = "locks"
 HINT = "log/hint"
 APPEND_LOCK = "locks/append.lock"
 SYNC_LOCK = "locks/sync.lock"
 MAINTAIN_LOCK = "locks/maintain.lock"
 
+_COMMITS_PER_FOLDER = 4096
+_COMMIT_OBJECT = re.compile(r"log/\d{16}/(\d{20})\.kmq\Z")
+_COLLECTED = re.compile(r"collected/(\d{20})\Z")
 _LOG_FILE = re.compile(r"(\d{20})\.log\Z")
 _FILE_ID = re.compile(r"[/-]([0-9a-f]{32})\.(?:ipc|arrow)\Z")
 _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
@@ -46,6 +56,36 @@ def log_file(first_lsn: int) -> str:
 def try_first_lsn(file_name: str) -> int | None:
     """The first LSN of a log file's bare name, or None for any other file."""
     match = _LOG_FILE.match(file_name)
+    return int(match.group(1)) if match else None
+
+
+def commit_object(lsn: int) -> str:
+    """The object of a commit in a bucket; few enough in a folder to list one."""
+    return f"{LOG_FOLDER}/{lsn // _COMMITS_PER_FOLDER:016d}/{lsn:020d}.kmq"
+
+
+def try_commit_lsn(name: str) -> int | None:
+    """The LSN of a commit's object, or None for any other name."""
+    match = _COMMIT_OBJECT.match(name)
+    if match is None or commit_object(int(match.group(1))) != name:
+        return None
+    return int(match.group(1))
+
+
+def in_bucket(path: str) -> str:
+    """The object that stands for a file: the log file of a commit is the commit's object."""
+    lsn = try_first_lsn(path.removeprefix(f"{LOG_FOLDER}/"))
+    return path if lsn is None else commit_object(lsn)
+
+
+def collected_mark(lsn: int) -> str:
+    """The object that says that commits up to this LSN may be gone from a bucket."""
+    return f"{COLLECTED_FOLDER}/{lsn:020d}"
+
+
+def try_collected_lsn(name: str) -> int | None:
+    """The LSN of such an object, or None for any other name."""
+    match = _COLLECTED.match(name)
     return int(match.group(1)) if match else None
 
 

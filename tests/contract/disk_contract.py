@@ -9,89 +9,36 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 
 from kmq_storage.objects.disk import Disk, SharedWords
+from tests.contract.files_contract import FilesContract
 
 SIZE = 8_192
 
 
-class DiskContract:
+class DiskContract(FilesContract):
     """Subclasses give the fixture `disk`: an empty place for one store."""
 
     @pytest.fixture
     def disk(self) -> Disk:
         raise NotImplementedError
 
-    def test_a_missing_file_does_not_exist_and_cannot_be_read(self, disk: Disk):
-        assert not disk.exists("kmq.json")
-        with pytest.raises(FileNotFoundError):
-            disk.read("kmq.json")
-        with pytest.raises(FileNotFoundError):
-            disk.map("staged/a.ipc")
-
-    def test_a_published_file_is_read_back(self, disk: Disk):
-        assert disk.publish("kmq.json", [b"one, ", bytearray(b"two")], sync=True)
-        assert disk.exists("kmq.json")
-        assert disk.read("kmq.json") == b"one, two"
-        assert disk.map("kmq.json").to_pybytes() == b"one, two"
-
-    def test_publishing_a_taken_name_changes_nothing(self, disk: Disk):
-        assert disk.publish("kmq.json", [b"first"], sync=False)
-        assert not disk.publish("kmq.json", [b"second"], sync=False)
-        assert disk.read("kmq.json") == b"first"
-
-    def test_a_race_for_a_name_has_one_winner_and_shows_no_part_of_a_file(self, disk: Disk):
-        contents = [bytes([n]) * 200_000 for n in range(8)]
-        for number in range(10):
-            path, seen = f"names/{number}", []
-            barrier = threading.Barrier(len(contents) + 1)
-
-            def publish(
-                content: bytes, path: str = path, barrier: threading.Barrier = barrier
-            ) -> bool:
-                barrier.wait()
-                return disk.publish(path, [content[:1], content[1:]], sync=False)
-
-            with ThreadPoolExecutor(len(contents)) as pool:
-                futures = [pool.submit(publish, content) for content in contents]
-                barrier.wait()
-                while not all(future.done() for future in futures):
-                    seen += [disk.read(path)] if disk.exists(path) else []
-            won = [n for n, future in enumerate(futures) if future.result()]
-            assert len(won) == 1
-            assert {*seen, disk.read(path)} == {contents[won[0]]}
-
-    def test_a_staged_file_is_read_back_and_its_name_is_taken(self, disk: Disk):
+    def test_the_name_of_a_staged_file_is_taken_and_stays_so(self, disk: Disk):
         disk.stage("staged/a.ipc", [b"abc", memoryview(b"def")], sync=False)
         disk.sync_staged(["staged/a.ipc"])
         disk.stage_again("staged/a.ipc")
-        assert disk.map("staged/a.ipc").to_pybytes() == b"abcdef"
         with pytest.raises(FileExistsError):
             disk.stage("staged/a.ipc", [b"x"], sync=True)
         assert disk.read("staged/a.ipc") == b"abcdef"
 
-    def test_an_empty_file_is_mapped_as_nothing(self, disk: Disk):
-        disk.stage("staged/a.ipc", [], sync=True)
-        assert disk.map("staged/a.ipc").size == 0
-
-    def test_a_folder_lists_its_own_bare_names_in_order(self, disk: Disk):
-        assert disk.list("staged") == []
-        for name in ("b", "a", "c"):
-            disk.stage(f"staged/{name}", [b"x"], sync=False)
+    def test_a_log_file_is_listed_and_removed_as_any_other(self, disk: Disk):
         disk.open_log("log/00000000000000000001.log", SIZE, create=True)
-        assert disk.list("staged") == ["a", "b", "c"]
         assert disk.list("log") == ["00000000000000000001.log"]
-
-    def test_a_removed_file_is_gone_and_may_be_removed_again(self, disk: Disk):
-        disk.stage("staged/a", [b"x"], sync=False)
-        disk.open_log("log/1.log", SIZE, create=True)
-        for path in ("staged/a", "log/1.log", "staged/a"):
-            disk.remove(path)
-            assert not disk.exists(path)
+        disk.remove("log/00000000000000000001.log")
+        assert not disk.exists("log/00000000000000000001.log")
 
     def test_a_log_file_is_created_once_full_of_zeros(self, disk: Disk):
         with pytest.raises(FileNotFoundError):
@@ -177,18 +124,6 @@ class DiskContract:
             if ended.wait(0.01):
                 break
         assert ended.is_set()
-
-    def test_a_lock_has_one_holder(self, disk: Disk):
-        lock, same_name = disk.open_lock("locks/a.lock"), disk.open_lock("locks/a.lock")
-        other = disk.open_lock("locks/b.lock")
-        assert lock.try_acquire()
-        assert not lock.try_acquire()
-        assert not same_name.try_acquire()
-        assert other.try_acquire()
-        assert lock.holder()
-        lock.release()
-        assert same_name.try_acquire()
-        same_name.release()
 
     @pytest.mark.parametrize("own_handles", [False, True])
     def test_a_lock_keeps_threads_apart(self, disk: Disk, own_handles: bool):

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from kmq_storage.objects import file_io
+from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.local import LocalDisk
 from tests.contract.disk_contract import SIZE, DiskContract
 
@@ -64,6 +65,10 @@ class TestLocalDisk(DiskContract):
     @pytest.fixture
     def disk(self, tmp_path: Path) -> LocalDisk:
         return LocalDisk(tmp_path / "store")
+
+    @pytest.fixture
+    def files(self, disk: Disk) -> Disk:
+        return disk
 
     def test_a_lock_is_free_after_kill_9_and_named_its_holder_before(self, disk: LocalDisk):
         with _start(_HOLD, disk.url) as process:

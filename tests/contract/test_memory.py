@@ -16,6 +16,10 @@ class TestMemoryDisk(DiskContract):
     def disk(self) -> Disk:
         return memory_disk(uuid.uuid4().hex)
 
+    @pytest.fixture
+    def files(self, disk: Disk) -> Disk:
+        return disk
+
     def test_a_read_only_view_has_the_same_files(self):
         name = uuid.uuid4().hex
         store, view = memory_disk(name), memory_disk(name, read_only=True)

@@ -145,6 +145,9 @@ class SimulatedDisk:
     def map(self, path: str) -> pa.Buffer:
         return pa.py_buffer(self._inode(path).data)
 
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
+        pass
+
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         self.scheduler.pause()
         if path in self.files:
@@ -297,6 +300,12 @@ class SimulatedLock:
 
     def release(self) -> None:
         self._holder = None
+
+    def is_held(self) -> bool:
+        if not self.try_acquire():
+            return True
+        self.release()
+        return False
 
     def holder(self) -> str:
         return self._holder.name if self._holder else "nobody"

@@ -13,12 +13,14 @@ from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.records import TIMESTAMP_TYPE, stored_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.model import Commit
+from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 from kmq_storage.objects.local import LocalDisk
 
 TOPIC_ID = bytes(range(16))
@@ -26,11 +28,15 @@ FILE_BYTES = 64 * 1024
 
 
 def open_log(
-    disk: Disk, *, durable: bool = True, create: bool = True, file_bytes: int = FILE_BYTES
+    disk: Disk | BucketFiles,
+    *,
+    durable: bool = True,
+    create: bool = True,
+    file_bytes: int = FILE_BYTES,
 ) -> CommitLog:
     """A handle on the store of this disk, with small log files."""
     identity = open_identity(disk, SYSTEM, create=create, log_file_bytes=file_bytes)
-    return LocalLog(disk, identity, SYSTEM, durable=durable)
+    return open_commit_log(disk, identity, SYSTEM, durable=durable)
 
 
 def open_folder(folder: Path, *, durable: bool = True, read_only: bool = False) -> CommitLog:
@@ -55,7 +61,7 @@ def batch_of(values: Sequence[bytes]) -> SizedBatch:
 
 
 def unit_of(
-    disk: Disk,
+    disk: Files,
     values: Sequence[bytes],
     *,
     topic_id: bytes = TOPIC_ID,

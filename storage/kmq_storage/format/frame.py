@@ -196,10 +196,16 @@ def decode_header(log: pa.Buffer, position: int, store_seed: int) -> FrameHeader
 
 def read_directory(log: pa.Buffer, position: int, header: FrameHeader) -> bytes:
     """The directory of the frame at a position, once it and the trailer prove to be whole."""
-    directory: bytes = log.slice(position + HEADER_BYTES, header.directory_length).to_pybytes()
-    if checksum(directory) != header.directory_checksum:
-        raise InvalidFrameError("directory checksum does not match")
+    directory = proven_directory(log, position, header)
     trailer = log.slice(position + header.length - TRAILER_BYTES, TRAILER_BYTES).to_pybytes()
     if _UINT64.unpack(trailer)[0] != header.lsn ^ _MAGIC_WORD:
         raise InvalidFrameError("the frame's end was not written")
+    return directory
+
+
+def proven_directory(log: pa.Buffer, position: int, header: FrameHeader) -> bytes:
+    """The directory of the frame at a position, once it proves to be whole."""
+    directory: bytes = log.slice(position + HEADER_BYTES, header.directory_length).to_pybytes()
+    if checksum(directory) != header.directory_checksum:
+        raise InvalidFrameError("directory checksum does not match")
     return directory

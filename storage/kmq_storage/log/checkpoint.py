@@ -25,7 +25,7 @@ from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.paging import repaged
 from kmq_storage.log.snapshot import restored, snapshot
 from kmq_storage.log.state import StoreState
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -38,18 +38,18 @@ class Checkpoint:
     refs: tuple[PageRef, ...]
     members: dict[str, Any]
 
-    def state(self, disk: Disk, *, indexed: bool) -> StoreState:
+    def state(self, disk: Files, *, indexed: bool) -> StoreState:
         """The state to go on from; `indexed` knows where records are."""
         return restored(self.members, Manifest(disk, self.refs) if indexed else None)
 
 
-def checkpoints(disk: Disk) -> list[tuple[int, bytes]]:
+def checkpoints(disk: Files) -> list[tuple[int, bytes]]:
     """The checkpoints there are as (LSN, digest), the newest first."""
     found = map(paths.try_checkpoint, disk.list(paths.CHECKPOINT_FOLDER))
     return sorted((each for each in found if each is not None), reverse=True)
 
 
-def newest_checkpoint(disk: Disk) -> Checkpoint | None:
+def newest_checkpoint(disk: Files) -> Checkpoint | None:
     """The newest checkpoint that proves itself, or None."""
     for lsn, digest in checkpoints(disk):
         try:
@@ -61,7 +61,7 @@ def newest_checkpoint(disk: Disk) -> Checkpoint | None:
     return None
 
 
-def starting_point(disk: Disk, journal: Journal) -> Checkpoint | None:
+def starting_point(disk: Files, journal: Journal) -> Checkpoint | None:
     """Where reading the log begins: the newest checkpoint, or None for the first commit.
 
     CorruptionError when commits between it and the log's first file are nowhere.
@@ -81,7 +81,7 @@ def starting_point(disk: Disk, journal: Journal) -> Checkpoint | None:
     return found
 
 
-def read_checkpoint(disk: Disk, lsn: int, digest: bytes) -> Checkpoint:
+def read_checkpoint(disk: Files, lsn: int, digest: bytes) -> Checkpoint:
     """A checkpoint; CorruptionError when its bytes changed."""
     file = paths.checkpoint_file(lsn, digest)
     contents = disk.map(file)
@@ -93,7 +93,7 @@ def read_checkpoint(disk: Disk, lsn: int, digest: bytes) -> Checkpoint:
 
 
 def write_checkpoint(
-    disk: Disk, state: StoreState, cursor: Cursor, new_uuid: Callable[[], uuid.UUID]
+    disk: Files, state: StoreState, cursor: Cursor, new_uuid: Callable[[], uuid.UUID]
 ) -> int:
     """Write a checkpoint of a reader's state, which must be on disk; how many new pages it has."""
     assert state.manifest is not None, "a reader's state has a manifest"

@@ -15,7 +15,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,6 @@ class WrittenCommit(Commit):
 class CommitLog(Protocol):
     """One handle on a store's commit log; safe for any number of threads."""
 
-    disk: Disk
     identity: Identity
     environment: Environment
     #: Whether a commit counts, and is visible, only when it is on disk.
@@ -40,6 +39,13 @@ class CommitLog(Protocol):
     @property
     def prompt(self) -> bool:
         """Whether an append would not wait: it may be done where a caller should not be kept."""
+
+    #: Bytes of the batches inside one commit; more are staged, or go into the next one.
+    inline_bytes_max: int
+
+    @property
+    def disk(self) -> Files:
+        """The place of the store."""
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write one commit of all units; it is visible to others, but not yet synced.

@@ -24,6 +24,16 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """A commit as it is stored."""
+
+    header: FrameHeader
+    #: With the position of each batch inside the frame.
+    entries: list[Entry]
+    buffers: list[bytes | pa.Buffer]
+
+
+@dataclass(frozen=True, slots=True)
 class Framed:
     """A commit with every batch at its place."""
 
@@ -31,8 +41,8 @@ class Framed:
     bodies: Sequence[pa.Buffer]
     placed: BodyLayout
 
-    def frame(self, after: Cursor, stamp: Stamp, seed: int) -> list[bytes | pa.Buffer]:
-        """The buffers of the frame that follows this place in the log."""
+    def frame(self, after: Cursor, stamp: Stamp, seed: int) -> Frame:
+        """The frame that follows this place in the log."""
         directory = encode_entries(self.entries)
         header = FrameHeader(
             after.lsn + 1,
@@ -46,7 +56,8 @@ class Framed:
             checksum(directory),
             self.placed.body_position,
         )
-        return encode_frame(header, directory, self.placed, self.bodies, seed)
+        buffers = encode_frame(header, directory, self.placed, self.bodies, seed)
+        return Frame(header, self.entries, buffers)
 
 
 def framed(entries: Sequence[Entry], bodies: Sequence[pa.Buffer]) -> Framed:

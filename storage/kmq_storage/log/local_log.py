@@ -56,6 +56,8 @@ class LocalLog:
     the reader's stops at the last visible one and knows where records are.
     """
 
+    inline_bytes_max = limits.INLINE_COMMIT_BYTES_MAX
+
     def __init__(
         self, disk: Disk, identity: Identity, environment: Environment, *, durable: bool = True
     ) -> None:
@@ -268,7 +270,7 @@ class LocalLog:
         )
         length = commit.placed.length
         frame = commit.frame(after, stamp, self.identity.seed)
-        here = journal.append(after, frame, length)
+        here = journal.append(after, frame.buffers, length)
         end = Cursor(
             after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
         )

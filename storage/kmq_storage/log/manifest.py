@@ -10,7 +10,7 @@ import numpy as np
 
 from kmq_storage import paths
 from kmq_storage.format.manifest import Key, Page, PageRef, decode_page
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 #: Decoded pages that are kept; each is some 400 KB that stay mapped.
 _PAGES_KEPT = 64
@@ -19,7 +19,7 @@ _PAGES_KEPT = 64
 class Manifest:
     """Rows of all partitions at one checkpoint; safe for several threads."""
 
-    def __init__(self, disk: Disk, refs: Sequence[PageRef]) -> None:
+    def __init__(self, disk: Files, refs: Sequence[PageRef]) -> None:
         self._disk = disk
         self.refs = list(refs)
         self._firsts = [ref.first for ref in refs]

@@ -19,7 +19,7 @@ from kmq_storage.format.manifest import Key, Page, PageRef, Row, row_values
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.row_table import RowTable
 from kmq_storage.model import Damage, Place
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 #: Rows of a page that are made at a time: a look at one offset wants few.
 _ROWS_AT_ONCE = 64
@@ -61,7 +61,7 @@ class Excerpt:
     #: The rows that are in no page, column by column: there may be very many small ones.
     recent: tuple[tuple[Any, ...], ...]
 
-    def places(self, disk: Disk, start: int, end: int) -> list[Place]:
+    def places(self, disk: Files, start: int, end: int) -> list[Place]:
         """Where the records with offsets in [start, end) stand."""
         index = OffsetIndex(self.key, Manifest(disk, self.refs))
         for values in zip(*self.recent, strict=True):

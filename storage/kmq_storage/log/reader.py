@@ -16,7 +16,7 @@ from kmq_storage.format.records import decode_batch
 from kmq_storage.format.segment import decode_footer
 from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.model import Chunk, Location, Place, Segment
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 #: Bytes of files that stay mapped, beside the last one.
 _MAPPED_BYTES = 128 * 1024 * 1024
@@ -26,7 +26,7 @@ _FOOTERS_KEPT = 256
 class ChunkReader:
     """Reads places; keeps the last files mapped. One thread at a time."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Files) -> None:
         self._disk = disk
         self._mapped: OrderedDict[str, pa.Buffer] = OrderedDict()
         self._mapped_bytes = 0

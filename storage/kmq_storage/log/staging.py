@@ -17,7 +17,7 @@ from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.records import columns_of, encode_batch, timestamp_bounds
 from kmq_storage.log.disk_errors import translated
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 _FILE_MAGIC_BYTES = 8
 _CONTINUATION = b"\xff\xff\xff\xff"
@@ -56,7 +56,7 @@ class Stager:
 
     def __init__(
         self,
-        disk: Disk,
+        disk: Files,
         new_uuid: Callable[[], uuid.UUID],
         *,
         sync: bool,

@@ -6,11 +6,11 @@ from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError, InvalidRequestError, NotFoundError, UnavailableError
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 
 def open_identity(
-    disk: Disk,
+    disk: Files,
     environment: Environment,
     *,
     create: bool,
@@ -43,7 +43,7 @@ def open_identity(
         ) from error
 
 
-def _check_no_log(disk: Disk) -> None:
+def _check_no_log(disk: Files) -> None:
     """A store that lost its kmq.json must not be taken for a new one and written over."""
     logs = [name for name in disk.list(paths.LOG_FOLDER) if paths.try_first_lsn(name)]
     if logs:

@@ -21,7 +21,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
-from kmq_storage.objects.disk import Disk, FoundFile
+from kmq_storage.objects.files import Files, FoundFile
 
 _FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
 
@@ -92,14 +92,14 @@ def _us(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-def _roots(disk: Disk) -> Iterator[Root]:
+def _roots(disk: Files) -> Iterator[Root]:
     for file in disk.walk(paths.CHECKPOINT_FOLDER):
         parsed = paths.try_checkpoint(file.path.rpartition("/")[2])
         if parsed is not None:
             yield Root(file, *parsed)
 
 
-def _read(disk: Disk, root: Root) -> Checkpoint:
+def _read(disk: Files, root: Root) -> Checkpoint:
     return read_checkpoint(disk, root.lsn, root.digest)
 
 
@@ -130,7 +130,7 @@ def _goes(file: FoundFile, kept: References, named: References, *, orphans_befor
 class _Deletion:
     """Deletes files, and counts them."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Files) -> None:
         self._disk = disk
         self._files = self._bytes = 0
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from kmq_storage import paths
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def pinned(log: CommitLog, lsn: int, seconds: float) -> Iterator[None]:
         log.disk.remove(file)
 
 
-def pinned_lsn(disk: Disk, now: int, expire: Callable[[str], None]) -> int | None:
+def pinned_lsn(disk: Files, now: int, expire: Callable[[str], None]) -> int | None:
     """The lowest LSN that somebody keeps at this time (UTC us); tells of pins that are over."""
     lsns = []
     for name in disk.list(paths.PIN_FOLDER):

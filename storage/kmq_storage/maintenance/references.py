@@ -10,10 +10,10 @@ import numpy.typing as npt
 from kmq_storage.format.manifest import LOG, PageRef
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 
-def references_of(disk: Disk, state: StoreState) -> References:
+def references_of(disk: Files, state: StoreState) -> References:
     """What a reader's state refers to."""
     assert state.manifest is not None, "a reader's state has a manifest"
     found = References(disk)
@@ -28,7 +28,7 @@ class References:
     Of an id 8 bytes are looked at: two that agree there only keep a file that might go.
     """
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Files) -> None:
         self._disk = disk
         self.pages: set[bytes] = set()
         self._ids: list[npt.NDArray[np.uint64]] = []

@@ -1,31 +1,19 @@
-"""What the commit log needs of a disk: a small contract that every backend passes.
+"""What the commit log needs of a real disk, beyond what every place of a store has.
 
-Paths are relative to the store's root and use `/`. Every call may raise `OSError`; the
-layer above knows what that means for a commit and translates it.
+Every call may raise `OSError`; the layer above knows what that means for a commit and
+translates it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
-Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+from kmq_storage.objects.files import Bytes, Files, FoundFile, Lock
 
-
-class Lock(Protocol):
-    """A lock among threads and processes that the death of its holder frees."""
-
-    def try_acquire(self) -> bool:
-        """Take the lock if it is free."""
-
-    def release(self) -> None:
-        """Give the lock back."""
-
-    def holder(self) -> str:
-        """Who holds the lock, as far as the system can tell, for an error message."""
+__all__ = ["Bytes", "Disk", "Files", "FoundFile", "Lock", "LogFile", "SharedWords"]
 
 
 class LogFile(Protocol):
@@ -63,46 +51,8 @@ class SharedWords(Protocol):
         """Sleep until the word differs from the value or the timeout (seconds) ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A file that a walk through a store met."""
-
-    path: str
-    #: Bytes.
-    length: int
-    #: When it was last written, UTC microseconds by the store's clock.
-    modified: int
-
-
-class Disk(Protocol):
-    """A folder that holds one store."""
-
-    url: str
-    read_only: bool
-
-    def exists(self, path: str) -> bool:
-        """Whether the file is there."""
-
-    def list(self, folder: str) -> list[str]:
-        """The bare names in a folder, sorted; none when the folder is missing."""
-
-    def walk(self, folder: str) -> Iterator[FoundFile]:
-        """The files in a folder and the folders below it, by path; none when it is missing."""
-
-    def now(self) -> int:
-        """The time by the clock that files are dated with, UTC microseconds."""
-
-    def read(self, path: str) -> bytes:
-        """A whole small file."""
-
-    def map(self, path: str) -> pa.Buffer:
-        """A whole file without copying; only a log file may still change, in place."""
-
-    def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
-        """Create a file whole or not at all; False when the name is taken."""
-
-    def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
-        """Create a file under a name nobody else uses and nobody reads before a commit names it."""
+class Disk(Files, Protocol):
+    """A folder that holds one store, with what only a disk has: log files, words, syncing."""
 
     def sync_staged(self, paths: Iterable[str]) -> None:
         """Bring files to disk that were staged without sync, and their names."""
@@ -125,14 +75,5 @@ class Disk(Protocol):
     def open_words(self, path: str, count: int) -> SharedWords:
         """Open or create a page of shared words; zeros when new."""
 
-    def open_lock(self, path: str) -> Lock:
-        """Open or create a lock."""
-
-    def remove(self, path: str) -> None:
-        """Delete a file, so that no crash brings it back; nothing happens when it is missing."""
-
     def sync_names(self, folder: str) -> None:
         """Bring to disk which files were made and removed in a folder, whoever did it."""
-
-    def close(self) -> None:
-        """Give back what the system lent: files, maps, locks."""

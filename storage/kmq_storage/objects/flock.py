@@ -54,6 +54,16 @@ class FileLock:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         self._threads.release()
 
+    def is_held(self) -> bool:
+        """Whether some thread or process holds the lock now."""
+        try:
+            if not self.try_acquire():
+                return True
+        except FileNotFoundError:  # read-only, and nobody ever took it
+            return False
+        self.release()
+        return False
+
     def holder(self) -> str:
         """The process that holds the lock, from the kernel's table of locks."""
         with suppress(OSError):

@@ -83,6 +83,9 @@ class LocalDisk:
         finally:
             os.close(fd)
 
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
+        """Mapping costs nothing here."""
+
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create a file whole or not at all; False when the name is taken."""
         target = self._path(path)

@@ -77,6 +77,9 @@ class MemoryDisk:
             return self.logs[path].contents()
         return pa.py_buffer(self.read(path))
 
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
+        """Mapping costs nothing here."""
+
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create a file whole or not at all; False when the name is taken."""
         with self._guard:
@@ -213,6 +216,10 @@ class MemoryLock:
     def release(self) -> None:
         """Give the lock back."""
         self._lock.release()
+
+    def is_held(self) -> bool:
+        """Whether somebody holds the lock now."""
+        return self._lock.locked()
 
     def holder(self) -> str:
         """Who holds the lock, as far as the system can tell."""

@@ -3,37 +3,60 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.names import nearest
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
 
-_SCHEMES = ("file", "memory")
+if TYPE_CHECKING:
+    from kmq_storage.objects.bucket_files import BucketFiles
 
 
-def open_disk(url: str | os.PathLike[str], *, read_only: bool = False) -> Disk:
-    """The disk behind a path, a `file://` or `memory://name` URL; relative paths are fixed."""
+def open_disk(
+    url: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Disk | BucketFiles:
+    """The place behind a path or URL; relative paths are fixed.
+
+    `storage_options` are for buckets: the credentials and settings of their client, and
+    `cache_bytes`, how much of what was read is kept in memory.
+    """
     text = os.fspath(url) if isinstance(url, str | os.PathLike) else url
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidRequestError(f"store {text!r} is not a path or URL")
-    if "://" not in text:
+    scheme = urlsplit(text).scheme if "://" in text else ""
+    if scheme not in ("", "file", "memory"):
+        return _bucket(text, scheme, dict(storage_options or {}), read_only=read_only)
+    if storage_options:
+        raise InvalidRequestError(f"storage_options are for stores in buckets, not for {text}")
+    if not scheme:
         return _local(Path(text), read_only=read_only)
+    return _own(text, read_only=read_only)
+
+
+def _own(text: str, *, read_only: bool) -> Disk:
     parts = urlsplit(text)
-    if parts.scheme in _SCHEMES and not (parts.netloc + parts.path).strip("/"):
+    if not (parts.netloc + parts.path).strip("/"):
         raise InvalidRequestError(f"store {text!r} names no place: {parts.scheme}://... and more")
     if parts.scheme == "memory":
         return memory_disk(parts.netloc + parts.path, read_only=read_only)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+    if parts.netloc in ("", "localhost"):
         return _local(Path(unquote(parts.path)), read_only=read_only)
-    raise InvalidRequestError(
-        f"store scheme {parts.scheme!r} is unknown{nearest(parts.scheme, _SCHEMES)}; "
-        "use a path, file:///... or memory://name",
-        scheme=parts.scheme,
-    )
+    raise InvalidRequestError(f"store {text!r} is on another host; use a path of this one")
+
+
+def _bucket(text: str, scheme: str, options: dict[str, Any], *, read_only: bool) -> BucketFiles:
+    # Only now: a local store is opened without what buckets need.
+    from kmq_storage.objects.open_bucket import open_bucket_files
+
+    return open_bucket_files(text, scheme, options, read_only=read_only)
 
 
 def _local(path: Path, *, read_only: bool) -> LocalDisk:

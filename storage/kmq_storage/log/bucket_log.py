@@ -1,0 +1,340 @@
+"""The commit log in a bucket: whoever creates the object of the next LSN made the commit.
+
+Read `append` first. Nobody is asked and nothing is locked: a commit is bound to the state it
+will follow and created if absent. When the name is taken or the answer is lost, the object is
+read back, and its nonce says who wrote it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from kmq_storage import limits, paths
+from kmq_storage.environment import Environment
+from kmq_storage.errors import (
+    ClosedError,
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    IllegalStateError,
+    InvalidRequestError,
+    UnavailableError,
+)
+from kmq_storage.format.entries import Entry
+from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.format.identity import Identity
+from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
+from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark_collected
+from kmq_storage.log.commit_log import WrittenCommit
+from kmq_storage.log.commit_objects import CommitObject, CommitObjects
+from kmq_storage.log.contention import Contention
+from kmq_storage.log.disk_errors import collected, translated
+from kmq_storage.log.follower import Follower
+from kmq_storage.log.framing import Frame, Stamp, framed
+from kmq_storage.log.journal import Cursor
+from kmq_storage.log.state import StoreState
+from kmq_storage.model import Commit, to_datetime
+from kmq_storage.objects.bucket import Put
+from kmq_storage.objects.bucket_files import BucketFiles
+
+_PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
+#: Commits that are fetched at once where they are read one after another.
+_AHEAD = 16
+
+
+class BucketLog:
+    """One handle on the commit log of a store in a bucket; safe for any number of threads.
+
+    What is written is durable and visible at once, so there is one replica for all.
+    """
+
+    #: Inline batches of one commit, in bytes.
+    inline_bytes_max = limits.COMMIT_OBJECT_INLINE_MAX
+
+    def __init__(
+        self,
+        disk: BucketFiles,
+        identity: Identity,
+        environment: Environment,
+        *,
+        durable: bool = True,
+    ) -> None:
+        self.disk = disk
+        self.identity = identity
+        self.environment = environment
+        self.durable = durable
+        self._files = disk
+        self._objects = CommitObjects(disk, identity.seed)
+        self._follower = Follower(disk, self._objects, environment)
+        self._contention = Contention(environment)
+        self._writing = threading.Lock()
+        self._polling = threading.Lock()
+        self._closed = False
+
+    # --- writing ------------------------------------------------------------------------
+
+    def append(self, units: Sequence[Unit]) -> WrittenCommit:
+        """Write one commit of all units; it is durable and visible to others.
+
+        RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
+        is stored already; nothing is written then. CommitOutcomeUnknownError when the store
+        didn't answer for long, UnavailableError when it refused.
+        """
+        self._check_writable()
+        with self._writing, translated(self._files.url):
+            if not self._follower.is_sure or self._contention.is_likely:
+                self._follower.advance()
+            while True:
+                begun = Moment.now(self.environment)
+                frame = self._next_frame(units)
+                if self._create(frame) and not self._is_void(frame):
+                    self._contention.won(begun)
+                    self._follower.applied(frame.header, tuple(frame.entries))
+                    self._follower.note_end(begun)
+                    return _written(frame)
+                self._contention.lost()
+                self._follower.advance()
+
+    @property
+    def prompt(self) -> bool:
+        """An append always waits for the bucket."""
+        return False
+
+    def _next_frame(self, units: Sequence[Unit]) -> Frame:
+        """The units bound to the newest state that is known; to the newest there is, if refused."""
+        try:
+            return self._bound(units)
+        except (RefusedError, DuplicateCommitError):
+            self._follower.advance()
+            return self._bound(units)
+
+    def _bound(self, units: Sequence[Unit]) -> Frame:
+        bodies = [body for unit in units for body in unit.bodies]
+        with self._follower.changed:
+            self._check_whole()
+            cursor = self._follower.cursor
+            entries: list[Entry] = bind(self._follower.state, units)
+        time = max(self.environment.now_us(), cursor.time + 1)
+        stamp = Stamp(time, self.environment.new_uuid().bytes, cursor.lsn)
+        frame = framed(entries, bodies).frame(cursor, stamp, self.identity.seed)
+        if frame.header.length > limits.COMMIT_OBJECT_BYTES_MAX:
+            raise InvalidRequestError(
+                f"a commit of {frame.header.length} bytes is more than a bucket takes at once "
+                f"({limits.COMMIT_OBJECT_BYTES_MAX}); send less at once",
+                length=frame.header.length,
+            )
+        return frame
+
+    def _check_whole(self) -> None:
+        broken = self._follower.state.broken
+        if broken is not None:
+            raise CorruptionError(
+                f"commit {broken.first_lsn} in {broken.file} is damaged ({broken.reason}); nothing "
+                "is written behind it: put the object back from a copy",
+                file=broken.file,
+                lsn=broken.first_lsn,
+            )
+
+    def _create(self, frame: Frame) -> bool:
+        """Whether the commit of this LSN is ours, once that is known for certain."""
+        deadline = self.environment.monotonic() + limits.COMMIT_TIMEOUT
+        pause, doubtful = _PAUSE_FIRST, False
+        while True:
+            try:
+                if self._objects.create(frame) is Put.CREATED:
+                    return True
+                found = self._read_back(frame.header.lsn)
+                if found is not None:
+                    return found.header.nonce == frame.header.nonce
+            except (PermissionError, FileNotFoundError):
+                if not doubtful:
+                    raise
+            except OSError:
+                pass  # reading failed: nothing is known yet
+            doubtful = True
+            if self.environment.monotonic() > deadline:
+                raise _unknown(self._files.url, frame.header.lsn)
+            self.environment.sleep(pause * (0.5 + self.environment.rng.random()))
+            pause = min(2 * pause, _PAUSE_MAX)
+
+    def _read_back(self, lsn: int) -> CommitObject | None:
+        try:
+            return self._objects.fetch(lsn)
+        except InvalidFrameError as error:
+            raise CorruptionError(
+                f"commit {lsn} in {paths.commit_object(lsn)} is damaged ({error}); nothing is "
+                "written behind it: put the object back from a copy",
+                file=paths.commit_object(lsn),
+                lsn=lsn,
+            ) from error
+
+    def _is_void(self, frame: Frame) -> bool:
+        """Whether the name was free only since the log had moved on: nobody will read it."""
+        return not self._follower.is_sure and collected_lsn(self._files) >= frame.header.lsn
+
+    def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
+        """Append one commit; what a bucket stores is durable, whatever was asked for.
+
+        Raises what was wrong with a unit itself, instead of RefusedError.
+        """
+        try:
+            return self.append(units)
+        except RefusedError as refused:
+            raise refused.cause from None
+
+    def sync(self, commit: WrittenCommit | int) -> None:
+        """Return at once: a commit of a bucket is durable when it is there."""
+        lsn = commit if isinstance(commit, int) else commit.lsn
+        if lsn > self._follower.cursor.lsn and lsn > self.refresh().lsn:
+            raise UnavailableError(f"store {self._files.url} has no commit {lsn} yet", lsn=lsn)
+
+    def _check_writable(self) -> None:
+        self.check_open()
+        if self._files.read_only:
+            raise IllegalStateError("the store was opened read-only", url=self._files.url)
+
+    # --- reading ------------------------------------------------------------------------
+
+    def written_state(self) -> StoreState:
+        """The state to prepare the next commit with; up to a second old while commits are made.
+
+        A commit that doesn't fit the newest state is bound again, so this costs no request
+        per commit.
+        """
+        self._check_writable()
+        return self._follower.state if self._follower.is_fresh() else self.refresh()
+
+    @property
+    def known_state(self) -> StoreState:
+        """The state that the next commit would follow as far as this handle knows, at no cost."""
+        return self._follower.state
+
+    @property
+    def state(self) -> StoreState:
+        """The state as of the last refresh."""
+        return self._follower.state
+
+    def refresh(self) -> StoreState:
+        """The state with every commit that was there when this was called."""
+        self.check_open()
+        with translated(self._files.url):
+            self._follower.advance()
+        return self._follower.state
+
+    def reload(self) -> StoreState:
+        """The state with every visible commit, built anew from the newest checkpoint."""
+        self.check_open()
+        with translated(self._files.url):
+            self._follower.begin_anew()
+        return self.refresh()
+
+    def snapshot(self) -> tuple[StoreState, Cursor]:
+        """A reader's state of its own with every commit, and where the log goes on."""
+        self.check_open()
+        with translated(self._files.url):
+            follower = Follower(self._files, self._objects, self.environment)
+            follower.advance()
+        return follower.state, follower.cursor
+
+    def drop_before(self, lsn: int) -> list[str]:
+        """Mark the commits before an LSN as collected, and delete those that were long ago."""
+        self._check_writable()
+        with translated(self._files.url):
+            if lsn - 1 > collected_lsn(self._files):
+                mark_collected(self._files, lsn - 1)
+            return self._objects.delete_up_to(min(deletable_lsn(self._files), lsn - 1))
+
+    def written_commit(self, lsn: int) -> WrittenCommit:
+        """The commit with this LSN."""
+        with translated(self._files.url):
+            found = self._read_back(lsn)
+        if found is None:
+            raise UnavailableError(f"store {self._files.url} has no commit {lsn}", lsn=lsn)
+        return WrittenCommit(
+            lsn,
+            to_datetime(found.header.time),
+            tuple(found.entries()),
+            chain=found.header.chain,
+            losses=0,
+        )
+
+    def commits(self, start: int | None) -> Iterator[Commit]:
+        """The visible commits from an LSN on; None: from the first that is still there.
+
+        OffsetOutOfRangeError when that commit was collected.
+        """
+        last = self.refresh().lsn
+        with translated(self._files.url):
+            first = collected_lsn(self._files) + 1
+        wanted = first if start is None else max(start, 1)
+        if wanted < first:
+            raise collected(self._files.url, wanted, first)
+        for lsn in range(wanted, last + 1):
+            if (lsn - wanted) % _AHEAD == 0:
+                self._objects.fetch_ahead(lsn, min(2 * _AHEAD, last + 1 - lsn))
+            found = self.written_commit(lsn)
+            yield Commit(found.lsn, found.time, found.entries)
+
+    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Sleep until a commit after this LSN is there, at most `timeout` seconds.
+
+        One thread of this handle looks for all; its pauses grow to `FOLLOW_PAUSE_MAX` while
+        nothing comes. Also returns when `wake_waiters` was called and `stopped` says so.
+        """
+        now = self.environment.monotonic
+        begun = now()
+        while self._follower.cursor.lsn <= lsn:
+            self.check_open()
+            left = begun + timeout - now()
+            if left <= 0 or stopped():
+                return False
+            self._pause_and_look(lsn, min(left, pause_after(now() - begun)))
+        return True
+
+    def _pause_and_look(self, lsn: int, seconds: float) -> None:
+        looks = self._polling.acquire(blocking=False)
+        try:
+            with self._follower.changed:
+                came = self._follower.cursor.lsn > lsn or self._follower.changed.wait(seconds)
+            if looks and not came and not self._closed:
+                self.refresh()
+        finally:
+            if looks:
+                self._polling.release()
+
+    def wake_waiters(self) -> None:
+        """Have every waiting thread look again, for a close from another thread."""
+        with self._follower.changed:
+            self._follower.changed.notify_all()
+
+    def check_open(self) -> None:
+        """ClosedError once the handle is closed."""
+        if self._closed:
+            raise ClosedError("the store is closed")
+
+    def close(self) -> None:
+        """Give back connections; waiting threads end with ClosedError."""
+        self._closed = True
+        self.wake_waiters()
+        self._files.close()
+
+
+def pause_after(idle: float) -> float:
+    """How long to sleep before the next look, when nothing came for some seconds."""
+    return min(max(idle / 2, limits.FOLLOW_PAUSE_FIRST), limits.FOLLOW_PAUSE_MAX)
+
+
+def _written(frame: Frame) -> WrittenCommit:
+    header = frame.header
+    return WrittenCommit(
+        header.lsn, to_datetime(header.time), tuple(frame.entries), chain=header.chain, losses=0
+    )
+
+
+def _unknown(url: str, lsn: int) -> CommitOutcomeUnknownError:
+    return CommitOutcomeUnknownError(
+        f"store {url} gave no usable answer for {limits.COMMIT_TIMEOUT:g} s; commit {lsn} may be "
+        "stored or not",
+        url=url,
+        lsn=lsn,
+    )

@@ -1,0 +1,87 @@
+"""The commits of a store in a bucket, as objects: one frame each, named by its LSN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kmq_storage import paths
+from kmq_storage.format.entries import Entry, decode_entries
+from kmq_storage.format.frame import (
+    FrameHeader,
+    InvalidFrameError,
+    decode_header,
+    proven_directory,
+)
+from kmq_storage.log.framing import Frame
+from kmq_storage.objects.bucket import Put, joined_bytes
+from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.files import FoundFile
+
+
+@dataclass(frozen=True, slots=True)
+class CommitObject:
+    """A commit whose header and directory are proven; its batches may be not."""
+
+    header: FrameHeader
+    directory: bytes
+
+    def entries(self) -> list[Entry]:
+        """What the commit changes."""
+        return list(decode_entries(self.directory))
+
+
+class CommitObjects:
+    """Creates and fetches commits; knows nothing of topics."""
+
+    def __init__(self, files: BucketFiles, seed: int) -> None:
+        self._files = files
+        self._seed = seed
+
+    def create(self, frame: Frame) -> Put:
+        """Try to be the commit of this LSN; any answer but CREATED proves nothing."""
+        name = paths.commit_object(frame.header.lsn)
+        body = joined_bytes(frame.buffers)
+        outcome = self._files.bucket.put_if_absent(name, [body])
+        if outcome is Put.CREATED:
+            self._files.cache.add_whole(name, pa.py_buffer(body))
+        return outcome
+
+    def fetch(self, lsn: int) -> CommitObject | None:
+        """The commit with this LSN, or None when there is none.
+
+        InvalidFrameError when the object is not that commit.
+        """
+        try:
+            contents = self._files.map(paths.log_file(lsn))
+        except FileNotFoundError:
+            return None
+        header = decode_header(contents, 0, self._seed)
+        if header.lsn != lsn or header.length != contents.size:
+            raise InvalidFrameError("the object holds another commit than its name says")
+        return CommitObject(header, proven_directory(contents, 0, header))
+
+    def fetch_ahead(self, first: int, count: int) -> None:
+        """Begin to fetch the commits with these LSNs."""
+        self._files.prefetch((paths.log_file(lsn), 0, 1) for lsn in range(first, first + count))
+
+    def later_than(self, lsn: int) -> Iterator[int]:
+        """The LSNs above this one that the bucket lists; a hint."""
+        after = paths.commit_object(lsn)
+        return self._lsns(self._files.bucket.list(paths.LOG_FOLDER, after))
+
+    def _lsns(self, found: Iterator[FoundFile]) -> Iterator[int]:
+        lsns = (paths.try_commit_lsn(each.path) for each in found)
+        return (lsn for lsn in lsns if lsn is not None)
+
+    def delete_up_to(self, lsn: int) -> list[str]:
+        """Delete the commits with these LSNs; their names."""
+        names = []
+        for found in self._lsns(self._files.walk(paths.LOG_FOLDER)):
+            if found > lsn:
+                break
+            names.append(paths.commit_object(found))
+            self._files.remove(names[-1])
+        return names

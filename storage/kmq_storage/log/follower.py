@@ -1,0 +1,199 @@
+"""Following the commits of a bucket: one replica per handle, read object by object.
+
+The next name is asked for; what is there is applied, what is missing is the log's end. One
+thread asks at a time, the others share its answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from kmq_storage import limits, paths
+from kmq_storage.environment import Environment
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.entries import Entry
+from kmq_storage.format.frame import FrameHeader, InvalidFrameError
+from kmq_storage.log.checkpoint import newest_checkpoint
+from kmq_storage.log.collected import Moment, collected_lsn, is_recent
+from kmq_storage.log.commit_objects import CommitObject, CommitObjects
+from kmq_storage.log.journal import Cursor
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.state import StoreState
+from kmq_storage.model import Damage
+from kmq_storage.objects.bucket_files import BucketFiles
+
+#: After this many commits in a row more are fetched at once.
+_ONE_BY_ONE = 4
+_AHEAD_MAX = 32
+#: A missing commit with later ones behind it is asked for again before it counts as lost.
+_LOOKS_FOR_MISSING = 3
+
+
+class Follower:
+    """A state and the place in the log up to which it has read."""
+
+    def __init__(
+        self,
+        files: BucketFiles,
+        objects: CommitObjects,
+        environment: Environment,
+    ) -> None:
+        self._files = files
+        self._objects = objects
+        self._environment = environment
+        #: Held while state and cursor change; told whenever they did.
+        self.changed = threading.Condition(threading.RLock())
+        self._looking = threading.Lock()
+        self._looks_begun = self._last_look = 0
+        #: When it was last known that nothing after the cursor was deleted.
+        self._known_since: Moment | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin at the newest checkpoint, or where the log begins."""
+        found = newest_checkpoint(self._files)
+        with self.changed:
+            if found is None:
+                self.state, self.cursor = StoreState(Manifest(self._files, ())), Cursor()
+            else:
+                self.state, self.cursor = found.state(self._files, indexed=True), found.cursor
+            self._known_since = None
+            self._end_proven = False
+
+    def begin_anew(self) -> None:
+        """Forget everything that was read: files that it names were collected."""
+        with self._looking:
+            self._begin()
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the next name can't be free because its commit was deleted."""
+        return is_recent(self._known_since, self._environment)
+
+    def is_fresh(self) -> bool:
+        """Whether the log's end was seen a moment ago."""
+        since = self._known_since
+        now = Moment.now(self._environment)
+        return since is not None and since.seconds_to(now) < limits.FRESH_SECONDS
+
+    def advance(self) -> None:
+        """Apply every commit that is there; one request when there is nothing new."""
+        wanted = self._looks_begun + 1
+        with self._looking:
+            if self._last_look >= wanted:
+                return  # another thread looked after this call began
+            self._looks_begun += 1
+            self._look()
+            self._last_look = self._looks_begun
+
+    def _look(self) -> None:
+        self.state.broken = None
+        hits = 0
+        while True:
+            cursor, since = self.cursor, Moment.now(self._environment)
+            found, reason = self._try_fetch(cursor)
+            if self._was_collected() or self.cursor is not cursor:
+                continue  # begun anew, or moved on by this process's own commit
+            if reason:
+                if not self._pass_over(cursor, reason):
+                    return
+            elif found is not None:
+                self._apply(found)
+                hits = self._fetch_ahead(hits + 1)
+            elif self._is_end(cursor):
+                self._known_since = since
+                return
+
+    def _try_fetch(self, cursor: Cursor) -> tuple[CommitObject | None, str]:
+        """The commit after the cursor if it is there, or what is wrong with it."""
+        try:
+            found = self._objects.fetch(cursor.lsn + 1)
+        except InvalidFrameError as error:
+            return None, str(error)
+        if found is not None and cursor.chain not in (None, found.header.previous):
+            return None, "the commit does not follow its predecessor"
+        return found, ""
+
+    def _fetch_ahead(self, hits: int) -> int:
+        """Far behind, have many commits on their way at once."""
+        if hits >= _ONE_BY_ONE and hits % _ONE_BY_ONE == 0:
+            self._objects.fetch_ahead(self.cursor.lsn + 1, min(hits, _AHEAD_MAX))
+        return hits
+
+    def _was_collected(self) -> bool:
+        """Whether the commits asked for may be gone, unless that is ruled out; then start over."""
+        if self.is_sure:
+            return False
+        since = Moment.now(self._environment)
+        collected = collected_lsn(self._files)
+        if collected <= self.cursor.lsn:
+            self._known_since = since
+            return False
+        self._begin()
+        if self.cursor.lsn < collected:
+            raise CorruptionError(
+                f"the log of store {self._files.url} begins after commit {collected}, and no "
+                "checkpoint that goes as far can be read; put it back from a copy",
+                url=self._files.url,
+                lsn=collected,
+            )
+        return True
+
+    def _is_end(self, cursor: Cursor) -> bool:
+        """Whether no later commit is there either; looked up once per handle.
+
+        A store that says yes to a write and loses it leaves a hole. Nothing is read or written
+        behind it: who does not know of the hole may fill it.
+        """
+        if self._end_proven:
+            return True
+        lsn, later = cursor.lsn + 1, self._next_proven(cursor.lsn + 1)
+        if later is not None:
+            for _ in range(_LOOKS_FOR_MISSING):
+                if self._try_fetch(cursor) != (None, ""):
+                    return False  # written meanwhile
+                self._environment.sleep(limits.FOLLOW_PAUSE_FIRST)
+            reason = "it is missing, and later ones are there"
+            self.state.broken = Damage(paths.commit_object(lsn), reason, lsn, later.header.lsn - 1)
+        self._end_proven = later is None
+        return True
+
+    def _next_proven(self, lsn: int) -> CommitObject | None:
+        """The first commit after this LSN that is listed and proves itself."""
+        for later in self._objects.later_than(lsn):
+            with suppress(InvalidFrameError):
+                found = self._objects.fetch(later)
+                if found is not None:
+                    return found
+        return None
+
+    def _pass_over(self, cursor: Cursor, reason: str) -> bool:
+        """Go on behind a damaged commit, when a later one proves itself."""
+        lsn, later = cursor.lsn + 1, self._next_proven(cursor.lsn + 1)
+        file = paths.commit_object(lsn)
+        if later is None:
+            self.state.broken = Damage(file, reason, lsn, lsn)
+            return False
+        before = later.header.lsn - 1
+        with self.changed:
+            self.state.note_damage(Damage(file, reason, lsn, before))
+            self.cursor = Cursor(before, later.header.previous, cursor.time)
+        return True
+
+    def _apply(self, found: CommitObject) -> None:
+        self.applied(found.header, found.entries())
+
+    def applied(self, header: FrameHeader, entries: Sequence[Entry]) -> None:
+        """Take over a commit that was read, or that this process wrote itself."""
+        with self.changed:
+            if header.lsn != self.cursor.lsn + 1:
+                return  # another thread was faster
+            self.state.apply(header.lsn, header.time, list(entries), file=header.lsn, position=0)
+            self.cursor = Cursor(header.lsn, header.chain, header.time)
+            self.changed.notify_all()
+
+    def note_end(self, since: Moment) -> None:
+        """The next name was free at this moment: this process created the last commit then."""
+        self._known_since = since

@@ -1,0 +1,80 @@
+"""What kmq needs of an object store: a few calls, with doubt made explicit.
+
+A name is taken or free; whoever creates it first wins, if the server keeps its word
+(`objects.probe` finds out). No answer but CREATED proves who wrote, so whoever gets another
+one reads the object back and compares.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from kmq_storage.objects.files import Bytes, FoundFile
+
+
+class Put(enum.Enum):
+    """What is known after a put-if-absent."""
+
+    #: The server says that this call created the object.
+    CREATED = "created"
+    #: The server says that the name is taken: by another writer, or by this call's first try.
+    TAKEN = "taken"
+    #: No usable answer (timeout, reset, 5xx, conflict): the object may be there, or come later.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An object, or the part of it that was asked for."""
+
+    data: pa.Buffer
+    #: Bytes of the whole object.
+    size: int
+
+
+class Bucket(Protocol):
+    """A prefix of an object store. Safe for any number of threads.
+
+    Names are relative to the prefix. FileNotFoundError for a missing object, PermissionError
+    where the credentials don't reach, OSError for every other failure.
+    """
+
+    url: str
+
+    def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
+        """An object from a byte on, at most `length` bytes; less where it ends before."""
+
+    def modified(self, name: str) -> int:
+        """When an object was written, UTC microseconds by the store's own clock."""
+
+    def put(self, name: str, buffers: Sequence[Bytes]) -> None:
+        """Write an object, whatever was there; only for names that one writer has alone."""
+
+    def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
+        """Create an object if its name is free; never retried by a layer below.
+
+        Raises only what is certain to have written nothing: PermissionError and
+        FileNotFoundError (no such bucket).
+        """
+
+    def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
+        """The objects below a folder by name, those behind `after` if it is given.
+
+        May show names that nobody put, and may miss new ones: a hint, never a proof.
+        """
+
+    def delete(self, name: str) -> None:
+        """Delete an object; nothing happens when it is missing."""
+
+    def close(self) -> None:
+        """Give back connections."""
+
+
+def joined_bytes(buffers: Sequence[Bytes]) -> bytes:
+    """The buffers one after another."""
+    return b"".join(memoryview(buffer).cast("B") for buffer in buffers)

@@ -1,0 +1,116 @@
+"""The files of a store in a bucket: a file is an object, and no name is ever written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from kmq_storage import paths
+from kmq_storage.environment import SYSTEM, Environment
+from kmq_storage.objects.bucket import Bucket, Put, joined_bytes
+from kmq_storage.objects.files import Bytes, FoundFile
+from kmq_storage.objects.lease import Lease, store_time
+from kmq_storage.objects.read_cache import HEAD_BYTES, ReadCache, RemoteContents
+
+#: What a reader keeps of what it fetched, unless storage_options say otherwise.
+CACHE_BYTES = 64 * 1024 * 1024
+
+#: Folders of files that are read in parts.
+_SLICED = tuple(
+    f"{folder}/" for folder in (paths.LOG_FOLDER, paths.STAGED_FOLDER, paths.SEGMENT_FOLDER)
+)
+
+_ATTEMPTS = 5
+_PAUSE = 0.1
+
+
+class BucketFiles:
+    """The place of one store in a bucket."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        *,
+        read_only: bool = False,
+        cache_bytes: int = CACHE_BYTES,
+        environment: Environment = SYSTEM,
+    ) -> None:
+        self.bucket = bucket
+        self.url = bucket.url
+        self.read_only = read_only
+        self.cache = ReadCache(bucket, cache_bytes)
+        self._environment = environment
+
+    def exists(self, path: str) -> bool:
+        """Whether the object is there."""
+        try:
+            self.bucket.modified(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def list(self, folder: str) -> list[str]:
+        """The bare names in a folder, sorted; none when the folder is missing."""
+        names = (found.path.removeprefix(f"{folder}/") for found in self.bucket.list(folder))
+        return sorted(name for name in names if "/" not in name)
+
+    def walk(self, folder: str) -> Iterator[FoundFile]:
+        """The objects below a folder, by name."""
+        return self.bucket.list(folder)
+
+    def now(self) -> int:
+        """The time by the clock of the store, UTC microseconds: an object is written for it."""
+        return store_time(self.bucket, paths.CLOCK_FOLDER, self._environment)
+
+    def read(self, path: str) -> bytes:
+        """A whole small object, as it is now."""
+        whole: bytes = self.bucket.get(path).data.to_pybytes()
+        return whole
+
+    def map(self, path: str) -> pa.Buffer | RemoteContents:
+        """A file with records to slice from, fetched as it is looked at; any other one whole."""
+        name = paths.in_bucket(path)
+        head = self.cache.head(name)
+        if head.size == head.data.size:
+            return head.data
+        contents = RemoteContents(self.cache, name)
+        return contents if name.startswith(_SLICED) else contents.slice()
+
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
+        """Begin to fetch parts of files (path, position, length) that will be mapped soon."""
+        for path, position, length in places:
+            self.cache.fetch_ahead(paths.in_bucket(path), position, length)
+
+    def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
+        """Create an object whole or not at all; False when the name is taken by other bytes."""
+        body = joined_bytes(buffers)
+        for attempt in range(_ATTEMPTS):
+            if self.bucket.put_if_absent(path, [body]) is Put.CREATED:
+                return True
+            try:
+                return self.read(path) == body  # whoever wrote it, it says what it should
+            except FileNotFoundError:
+                self._environment.sleep(_PAUSE * 2**attempt)
+        raise OSError(f"{path} can't be created: neither there nor accepted by the store")
+
+    def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
+        """Write an object under a name nobody else uses and nobody reads before a commit does."""
+        buffers = list(buffers)
+        self.bucket.put(path, buffers)
+        size = sum(memoryview(buffer).nbytes for buffer in buffers)
+        if size <= HEAD_BYTES:
+            self.cache.add_whole(path, pa.py_buffer(joined_bytes(buffers)))
+
+    def open_lock(self, path: str) -> Lease:
+        """A lock among hosts: a lease that ends some seconds after its holder died."""
+        return Lease(self.bucket, path, self._environment, read_only=self.read_only)
+
+    def remove(self, path: str) -> None:
+        """Delete an object; nothing happens when it is missing."""
+        self.bucket.delete(paths.in_bucket(path))
+
+    def close(self) -> None:
+        """Give back connections and what was cached."""
+        self.cache.close()
+        self.bucket.close()

@@ -1,0 +1,62 @@
+"""Options of stores in buckets: two families of names, and never a secret in a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from kmq_storage.errors import InvalidRequestError
+
+#: s3fs's names of what obstore calls otherwise.
+_S3FS_NAMES = {
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "token": "session_token",
+    "endpoint_url": "endpoint",
+    "region_name": "region",
+    "anon": "skip_signature",
+}
+#: Texts in options that may be shown; everything else is taken for a secret.
+_PUBLIC = ("endpoint", "region", "bucket", "account_name", "container", "url", "host")
+_SHORTEST_SECRET = 4
+
+
+def check_url(text: str) -> None:
+    """InvalidRequestError when a URL carries credentials: they would show wherever it does."""
+    parts = urlsplit(text)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise InvalidRequestError(
+            f"store {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}: a URL of a "
+            "store has no credentials, query or fragment; give them as storage_options"
+        )
+
+
+def obstore_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options under obstore's names; s3fs's names are accepted too."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        if name == "client_kwargs" and isinstance(value, Mapping):
+            found |= obstore_options(value)
+        elif value is not None:
+            found[_S3FS_NAMES.get(name, name)] = value
+    return found
+
+
+def secrets_of(options: Mapping[str, Any]) -> frozenset[str]:
+    """Every text in the options that must not be shown."""
+    found: set[str] = set()
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            found |= secrets_of(value)
+        elif isinstance(value, str) and not any(word in name.lower() for word in _PUBLIC):
+            found.add(value)
+    return frozenset(secret for secret in found if len(secret) >= _SHORTEST_SECRET)
+
+
+def without_secrets(text: str, secrets: frozenset[str]) -> str:
+    """A message of a client library: its first line, short, and without the secrets."""
+    line = text.partition("\n")[0].partition("?")[0][:300]
+    for secret in secrets:
+        line = line.replace(secret, "***")
+    return line

@@ -1,0 +1,85 @@
+"""What a store needs of the place it is in, whether that is a disk or a bucket.
+
+Paths are relative to the store's root and use `/`. Every call may raise `OSError`; the
+layer above knows what that means for a commit and translates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+
+
+class Lock(Protocol):
+    """A lock among threads and processes that the death of its holder frees."""
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free."""
+
+    def release(self) -> None:
+        """Give the lock back."""
+
+    def is_held(self) -> bool:
+        """Whether somebody holds the lock now."""
+
+    def holder(self) -> str:
+        """Who holds the lock, as far as the system can tell, for an error message."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that a walk through a store met."""
+
+    path: str
+    #: Bytes.
+    length: int
+    #: When it was last written, UTC microseconds by the store's clock.
+    modified: int
+
+
+class Files(Protocol):
+    """The files of one store: each is written once, whole, and never changed."""
+
+    url: str
+    read_only: bool
+
+    def exists(self, path: str) -> bool:
+        """Whether the file is there."""
+
+    def list(self, folder: str) -> list[str]:
+        """The bare names in a folder, sorted; none when the folder is missing."""
+
+    def walk(self, folder: str) -> Iterator[FoundFile]:
+        """The files in a folder and the folders below it, by path; none when it is missing."""
+
+    def now(self) -> int:
+        """The time by the clock that files are dated with, UTC microseconds."""
+
+    def read(self, path: str) -> bytes:
+        """A whole small file."""
+
+    def map(self, path: str) -> pa.Buffer:
+        """A whole file to slice from, without copying or fetching more than is looked at."""
+
+    def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
+        """Create a file whole or not at all; False when the name is taken."""
+
+    def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
+        """Create a file under a name nobody else uses and nobody reads before a commit names it."""
+
+    def open_lock(self, path: str) -> Lock:
+        """Open or create a lock."""
+
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
+        """Parts of files (path, position, length) that will be mapped soon: fetch them ahead."""
+
+    def remove(self, path: str) -> None:
+        """Delete a file, so that no crash brings it back; nothing happens when it is missing."""
+
+    def close(self) -> None:
+        """Give back what the system lent: files, maps, locks."""

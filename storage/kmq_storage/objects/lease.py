@@ -1,0 +1,167 @@
+"""A lease: a lock in a bucket, where no kernel frees what a dead process held.
+
+Each time the lease is taken, an object of the next epoch is created if absent; its holder
+writes it again every few seconds, and who finds it old by the clock *of the store* may take the
+next epoch. So a lease only keeps others from trying: what its holder writes is fenced by
+generations and epochs in the log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kmq_storage.environment import Environment
+from kmq_storage.objects.bucket import Bucket, Put
+from kmq_storage.objects.fork import reopen_in_child
+
+#: A holder that wrote nothing for this long is taken for dead (seconds).
+LEASE_SECONDS = 30.0
+_BEATS_PER_LEASE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    epoch: int
+    nonce: str
+    name: str
+    seconds: float
+    #: UTC microseconds by the clock of the store.
+    beaten: int
+    released: bool
+
+
+class Lease:
+    """A lock of this name among all hosts; its folder holds one object per epoch."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        folder: str,
+        environment: Environment,
+        *,
+        read_only: bool = False,
+        seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self._bucket = bucket
+        self._folder = folder
+        self._environment = environment
+        self._read_only = read_only
+        self._seconds = seconds
+        self._stop: threading.Event | None = None
+        self._epoch = 0
+        self._nonce = ""
+        reopen_in_child(self)
+
+    def try_acquire(self) -> bool:
+        """Take the lease if nobody holds it."""
+        if self._stop is not None:
+            return False
+        last = self._last()
+        if last is not None and self._is_live(last):
+            return False
+        self._epoch = last.epoch + 1 if last else 1
+        self._nonce = self._environment.new_uuid().hex
+        if not self._create():
+            return False
+        if last is not None:
+            self._bucket.delete(self._name(last.epoch))
+        self._stop = threading.Event()
+        threading.Thread(
+            target=self._beat, args=(self._stop, self._epoch), name="kmq-lease", daemon=True
+        ).start()
+        return True
+
+    def _create(self) -> bool:
+        name = self._name(self._epoch)
+        if self._bucket.put_if_absent(name, [self._body()]) is Put.CREATED:
+            return True
+        with suppress(FileNotFoundError):
+            return self._read(self._epoch).nonce == self._nonce
+        return False
+
+    def _beat(self, stop: threading.Event, epoch: int) -> None:
+        while not stop.wait(self._seconds / _BEATS_PER_LEASE):
+            with suppress(OSError):  # the next beat may come through
+                self._bucket.put(self._name(epoch), [self._body()])
+
+    def release(self) -> None:
+        """Give the lease back."""
+        if self._stop is None:
+            return
+        self._stop.set()
+        self._stop = None
+        with suppress(OSError):  # it expires by itself
+            self._bucket.put(self._name(self._epoch), [self._body(released=True)])
+
+    def is_held(self) -> bool:
+        """Whether somebody holds the lease now."""
+        last = self._last()
+        return last is not None and self._is_live(last)
+
+    def holder(self) -> str:
+        """Who holds the lease, or held it last."""
+        last = self._last()
+        if last is None:
+            return "another process"
+        return f"{last.name}; should it be dead, its lease ends {last.seconds:g} s after its death"
+
+    def after_fork_in_child(self) -> None:
+        """The parent goes on to hold it; the child never did."""
+        self._stop = None
+
+    def _name(self, epoch: int) -> str:
+        return f"{self._folder}/{epoch:020d}.json"
+
+    def _body(self, *, released: bool = False) -> bytes:
+        facts = {
+            "nonce": self._nonce,
+            "holder": f"process {os.getpid()} on {socket.gethostname()}",
+            "seconds": self._seconds,
+            "released": released,
+        }
+        return json.dumps(facts).encode()
+
+    def _last(self) -> _Holder | None:
+        names = [found.path.rpartition("/")[2] for found in self._bucket.list(self._folder)]
+        epochs = [int(name[:20]) for name in names if name[:20].isdigit() and len(name) == 25]
+        for epoch in sorted(epochs, reverse=True):
+            with suppress(FileNotFoundError):
+                return self._read(epoch)
+        return None
+
+    def _read(self, epoch: int) -> _Holder:
+        name = self._name(epoch)
+        facts = json.loads(self._bucket.get(name).data.to_pybytes())
+        return _Holder(
+            epoch,
+            facts["nonce"],
+            facts["holder"],
+            facts["seconds"],
+            self._bucket.modified(name),
+            facts["released"],
+        )
+
+    def _is_live(self, holder: _Holder) -> bool:
+        if holder.released:
+            return False
+        # Without writing there is no clock of the store: this host's will do.
+        now = self._environment.now_us() if self._read_only else self._store_time()
+        return now <= holder.beaten + holder.seconds * 1e6
+
+    def _store_time(self) -> int:
+        return store_time(self._bucket, self._folder, self._environment)
+
+
+def store_time(bucket: Bucket, folder: str, environment: Environment) -> int:
+    """What the clock of the store says (UTC us), to the second: when an object was written."""
+    name = f"{folder}/{environment.new_uuid().hex}.clock"
+    bucket.put(name, [b""])
+    try:
+        return bucket.modified(name)
+    finally:
+        bucket.delete(name)

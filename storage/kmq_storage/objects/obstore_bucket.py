@@ -1,0 +1,168 @@
+"""Buckets of S3, Google and Azure through obstore: the extra `cloud`.
+
+The conditional PUT has a client of its own that never retries: a hidden retry of a PUT whose
+answer was lost would report our own object as somebody else's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, NoReturn, TypeVar
+
+import pyarrow as pa
+
+from kmq_storage.errors import IllegalStateError, InvalidRequestError, KmqError
+from kmq_storage.model import to_microseconds
+from kmq_storage.objects.bucket import Fetched, Put, joined_bytes
+from kmq_storage.objects.credentials import obstore_options, secrets_of, without_secrets
+from kmq_storage.objects.files import Bytes, FoundFile
+
+SCHEMES = ("s3", "gs", "az")
+
+#: A request that takes longer has an unknown outcome.
+_TIMEOUT = timedelta(seconds=30)
+#: Reading again is harmless; a server that is down for longer is an error to the caller.
+_READ_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
+_MULTIPART_BYTES = 16 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
+    """The bucket at an s3, gs or az URL; InvalidRequestError when it can't be used."""
+    try:
+        import obstore
+    except ImportError:
+        scheme = url.partition(":")[0]
+        raise InvalidRequestError(
+            f"stores at {scheme}:// need obstore: pip install 'kmq-spark[cloud]'", url=url
+        ) from None
+    given = obstore_options(options)
+    client = {"timeout": _TIMEOUT, **given.pop("client_options", {})}
+    if _endpoint(given).startswith("http://"):
+        client["allow_http"] = True
+    secrets = secrets_of(options)
+    from_url: Callable[..., Any] = obstore.store.from_url  # the options differ by scheme
+    try:
+        reading = from_url(url, client_options=client, retry_config=_READ_RETRIES, **given)
+        creating = from_url(url, client_options=client, retry_config={"max_retries": 0}, **given)
+    except Exception as error:
+        reason = without_secrets(str(error), secrets)
+        raise InvalidRequestError(f"store {url} can't be opened: {reason}", url=url) from None
+    return ObstoreBucket(url, reading, creating, secrets)
+
+
+def _endpoint(options: Mapping[str, Any]) -> str:
+    names = ("endpoint", "aws_endpoint", "aws_endpoint_url", "azure_storage_endpoint")
+    given = next((str(options[name]) for name in names if options.get(name)), "")
+    return given or os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", ""))
+
+
+class ObstoreBucket:
+    """A prefix of a bucket: `reading` retries, `creating` never does."""
+
+    def __init__(self, url: str, reading: Any, creating: Any, secrets: frozenset[str]) -> None:
+        self.url = url
+        self._reading = reading
+        self._creating = creating
+        self._secrets = secrets
+        self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"ObstoreBucket({self.url!r})"
+
+    def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
+        """An object from a byte on, at most `length` bytes; less where it ends before."""
+        return self._call(lambda: self._get(name, start, length))
+
+    def _get(self, name: str, start: int, length: int | None) -> Fetched:
+        options = None if length is None and not start else {"range": _range(start, length)}
+        found = self._reading.get(name, options=options)
+        size = int(found.meta["size"])
+        data = pa.py_buffer(found.bytes())
+        if options is not None and found.range[0] != start:
+            # Some servers answer a range with the whole object.
+            data = data.slice(start)
+        if length is not None and data.size > length:
+            data = data.slice(0, length)
+        return Fetched(data, size)
+
+    def modified(self, name: str) -> int:
+        """When an object was written, UTC microseconds by the store's own clock."""
+        return to_microseconds(self._call(lambda: self._reading.head(name))["last_modified"])
+
+    def put(self, name: str, buffers: Sequence[Bytes]) -> None:
+        """Write an object, whatever was there; only for names that one writer has alone."""
+        body = _body(buffers)
+        large = len(body) > _MULTIPART_BYTES
+        self._call(lambda: self._reading.put(name, body, use_multipart=large))
+
+    def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
+        """Create an object if its name is free; never retried by a layer below."""
+        body = _body(buffers)
+        try:
+            self._call(lambda: self._creating.put(name, body, mode="create", use_multipart=False))
+        except FileExistsError:
+            return Put.TAKEN
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError:
+            return Put.UNKNOWN
+        return Put.CREATED
+
+    def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
+        """The objects below a folder by name, those behind `after` if it is given."""
+        pages = self._call(lambda: iter(self._reading.list(folder, offset=after or None)))
+        while True:
+            page = self._call(lambda: next(pages, None))
+            if page is None:
+                return
+            for entry in page:
+                modified = to_microseconds(entry["last_modified"])
+                yield FoundFile(entry["path"], entry["size"], modified)
+
+    def delete(self, name: str) -> None:
+        """Delete an object; nothing happens when it is missing."""
+        with suppress(FileNotFoundError):
+            self._call(lambda: self._reading.delete(name))
+
+    def close(self) -> None:
+        """Connections are given back when the last handle goes."""
+
+    def _call(self, request: Callable[[], T]) -> T:
+        if os.getpid() != self._process:
+            raise IllegalStateError(
+                f"store {self.url} was opened before this process was forked, and connections to "
+                "a bucket can't be shared; start processes with 'spawn', or open it there first",
+                url=self.url,
+            )
+        try:
+            return request()
+        except KmqError:
+            raise
+        except Exception as error:
+            self._translate(error)
+
+    def _translate(self, error: Exception) -> NoReturn:
+        """Raise the OSError that stands for an error of obstore, without what it must not show."""
+        from obstore import exceptions
+
+        text = without_secrets(str(error), self._secrets)
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(text) from None
+        if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
+            raise FileExistsError(text) from None
+        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
+            raise PermissionError(text) from None
+        raise OSError(text) from None
+
+
+def _range(start: int, length: int | None) -> Any:
+    return {"offset": start} if length is None else (start, start + length)
+
+
+def _body(buffers: Sequence[Bytes]) -> Any:
+    return memoryview(buffers[0]).cast("B") if len(buffers) == 1 else joined_bytes(buffers)

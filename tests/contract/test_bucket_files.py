@@ -1,0 +1,35 @@
+"""The contract of `Files` on buckets. Finds servers and clients that keep less than a disk does."""
+
+from __future__ import annotations
+
+import pytest
+
+from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.open import open_disk
+from tests.contract.files_contract import FilesContract
+from tests.support.memory_bucket import MemoryBucket
+from tests.support.s3 import S3Server
+
+
+class TestMemoryBucket(FilesContract):
+    @pytest.fixture
+    def files(self) -> BucketFiles:
+        return BucketFiles(MemoryBucket("memory-bucket://files"))
+
+
+class TestMoto(FilesContract):
+    @pytest.fixture
+    def files(self, moto: S3Server) -> BucketFiles:
+        return _opened(moto)
+
+
+class TestVersitygw(FilesContract):
+    @pytest.fixture
+    def files(self, versitygw: S3Server) -> BucketFiles:
+        return _opened(versitygw)
+
+
+def _opened(server: S3Server) -> BucketFiles:
+    files = open_disk(server.new_url(), storage_options=server.options())
+    assert isinstance(files, BucketFiles)
+    return files

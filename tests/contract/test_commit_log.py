@@ -1,0 +1,60 @@
+"""The contract of `CommitLog` on every kind of place. Finds what one of them keeps differently."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.local import LocalDisk
+from kmq_storage.objects.memory import memory_disk
+from kmq_storage.objects.open import open_disk
+from tests.contract.log_contract import CommitLogContract, Open
+from tests.support.memory_bucket import MemoryBucket
+from tests.support.s3 import S3Server
+from tests.support.storage import open_log
+
+
+class TestLocalDisk(CommitLogContract):
+    @pytest.fixture
+    def open_handle(self, tmp_path: Path) -> Open:
+        return lambda read_only=False: open_log(
+            LocalDisk(tmp_path / "store", read_only=read_only), file_bytes=8 << 20
+        )
+
+
+class TestMemory(CommitLogContract):
+    @pytest.fixture
+    def open_handle(self) -> Open:
+        name = uuid.uuid4().hex
+        return lambda read_only=False: open_log(
+            memory_disk(name, read_only=read_only), file_bytes=8 << 20
+        )
+
+
+class TestMemoryBucket(CommitLogContract):
+    @pytest.fixture
+    def open_handle(self) -> Open:
+        bucket = MemoryBucket("memory-bucket://log")
+        return lambda read_only=False: open_log(BucketFiles(bucket, read_only=read_only))
+
+
+class TestMoto(CommitLogContract):
+    @pytest.fixture
+    def open_handle(self, moto: S3Server) -> Open:
+        return _handles_at(moto)
+
+
+class TestVersitygw(CommitLogContract):
+    @pytest.fixture
+    def open_handle(self, versitygw: S3Server) -> Open:
+        return _handles_at(versitygw)
+
+
+def _handles_at(server: S3Server) -> Open:
+    url, options = server.new_url(), server.options()
+    return lambda read_only=False: open_log(
+        open_disk(url, read_only=read_only, storage_options=options)
+    )

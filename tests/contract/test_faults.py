@@ -1,0 +1,187 @@
+"""The commit log on a server that answers wrongly, late or not at all.
+
+Finds a commit that is lost or stored twice because an answer was believed: "exists" for our own
+object, an error for one that was written, a 404 for one that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kmq_storage import limits
+from kmq_storage.errors import CommitOutcomeUnknownError, CorruptionError, UnavailableError
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.objects.open import open_disk
+from tests.support.fault_proxy import DOUBTFUL, Chooser, Fault, FaultProxy, Request, sometimes
+from tests.support.s3 import S3Server
+from tests.support.storage import make_topic, open_log, send, values_of
+
+COMMITS = 8
+
+
+@pytest.fixture
+def proxy(moto: S3Server) -> Iterator[FaultProxy]:
+    with FaultProxy(moto, hang_seconds=0.4) as started:
+        yield started
+
+
+@pytest.fixture
+def open_handle(proxy: FaultProxy) -> Callable[[], CommitLog]:
+    return _handles_by(proxy)
+
+
+def _handles_by(proxy: FaultProxy) -> Callable[[], CommitLog]:
+    """Each call another handle on one new store, by way of the proxy."""
+    url, options = proxy.server.new_url(), proxy.options()
+    return lambda: open_log(open_disk(url, storage_options=options))
+
+
+@pytest.fixture
+def log(open_handle: Callable[[], CommitLog]) -> CommitLog:
+    opened = open_handle()
+    make_topic(opened)
+    return opened
+
+
+@pytest.mark.parametrize("fault", DOUBTFUL, ids=lambda fault: fault.name)
+def test_a_commit_whose_answer_is_doubtful_is_stored_once(
+    proxy: FaultProxy, log: CommitLog, open_handle: Callable[[], CommitLog], fault: Fault
+):
+    proxy.choose = sometimes(fault, 0.4)
+    for n in range(COMMITS):
+        assert send(log, b"%d" % n).lsn == n + 2
+    proxy.choose = lambda request: None
+    assert values_of(log) == values_of(open_handle()) == [b"%d" % n for n in range(COMMITS)]
+
+
+def _race(proxy: FaultProxy, open_handle: Callable[[], CommitLog], faults: Chooser) -> None:
+    """Three writers and the faults: every commit has its own LSN and stands there once."""
+    handles = [open_handle() for _ in range(3)]
+    make_topic(handles[0])
+    proxy.choose = faults
+
+    def write(number: int) -> list[int]:
+        return [send(handles[number], b"%d-%d" % (number, n)).lsn for n in range(COMMITS)]
+
+    with ThreadPoolExecutor(3) as pool:
+        lsns = [lsn for found in pool.map(write, range(3)) for lsn in found]
+    proxy.choose = lambda request: None
+    assert sorted(lsns) == list(range(2, 2 + 3 * COMMITS))
+    expected = sorted(b"%d-%d" % (number, n) for number in range(3) for n in range(COMMITS))
+    assert sorted(values_of(open_handle())) == expected
+
+
+def _any_of(faults: Sequence[Fault], share: float) -> Chooser:
+    """Some of these faults for some uploads of commits."""
+    choosers = [sometimes(fault, share / len(faults), seed=n) for n, fault in enumerate(faults)]
+    return lambda request: next(filter(None, (choose(request) for choose in choosers)), None)
+
+
+def test_racing_writers_lose_and_double_nothing_whatever_is_answered(
+    proxy: FaultProxy, open_handle: Callable[[], CommitLog]
+):
+    _race(proxy, open_handle, _any_of(DOUBTFUL, 0.4))
+
+
+def test_the_same_holds_on_a_server_that_keeps_its_objects_on_disk(versitygw: S3Server):
+    with FaultProxy(versitygw, hang_seconds=0.4) as proxy:
+        _race(proxy, _handles_by(proxy), _any_of(DOUBTFUL, 0.4))
+
+
+def test_a_stale_404_hides_no_commit_from_its_writer(proxy: FaultProxy, log: CommitLog):
+    stale = [0]
+
+    def choose(request: Request) -> Fault | None:
+        if request.conditional and "/log/" in request.path:
+            return Fault.RESET_AFTER
+        if request.method == "GET" and "/log/" in request.path and stale[0] < 2:
+            stale[0] += 1
+            return Fault.STALE_404
+        return None
+
+    for n in range(4):
+        stale[0] = 0
+        proxy.choose = choose
+        send(log, b"%d" % n)
+    proxy.choose = lambda request: None
+    assert values_of(log) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_reader_with_stale_404s_sees_a_prefix_and_then_the_rest(
+    proxy: FaultProxy, log: CommitLog, open_handle: Callable[[], CommitLog]
+):
+    reader = open_handle()
+    for n in range(6):
+        send(log, b"%d" % n)
+    stale_path = "00000000000000000004.kmq"
+    proxy.choose = lambda request: (
+        Fault.STALE_404 if request.method == "GET" and request.path.endswith(stale_path) else None
+    )
+    assert values_of(reader) in ([], [b"0", b"1"])
+    proxy.choose = lambda request: None
+    assert values_of(reader) == [b"%d" % n for n in range(6)]
+
+
+def test_a_stale_list_changes_nothing(
+    proxy: FaultProxy, log: CommitLog, open_handle: Callable[[], CommitLog]
+):
+    send(log, b"0")
+    proxy.choose = lambda request: Fault.STALE_LIST if request.is_list else None
+    other = open_handle()
+    send(other, b"1")
+    send(log, b"2")
+    assert values_of(other) == values_of(open_handle()) == [b"0", b"1", b"2"]
+
+
+def test_a_store_that_never_answers_leaves_the_outcome_unknown_and_says_so(
+    proxy: FaultProxy, log: CommitLog, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "COMMIT_TIMEOUT", 0.3)
+    proxy.choose = lambda request: Fault.RESET_BEFORE if request.conditional else None
+    with pytest.raises(CommitOutcomeUnknownError):
+        send(log, b"x")
+    proxy.choose = lambda request: None
+    send(log, b"y")
+    assert values_of(log) == [b"y"]
+
+
+def test_an_upload_that_is_applied_after_its_writer_gave_up_is_one_commit(
+    proxy: FaultProxy, log: CommitLog, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "COMMIT_TIMEOUT", 0.1)
+    proxy.choose = lambda request: Fault.LATE if request.conditional else None
+    with pytest.raises(CommitOutcomeUnknownError):
+        send(log, b"late")
+    proxy.choose = lambda request: None
+    monkeypatch.setattr(limits, "COMMIT_TIMEOUT", 20.0)
+    for n in range(3):
+        send(log, b"%d" % n)
+    found = values_of(log)
+    assert [value for value in found if value != b"late"] == [b"0", b"1", b"2"]
+    assert found.count(b"late") <= 1
+
+
+def test_a_write_that_a_store_lost_is_damage_and_nothing_is_written_behind_it(
+    proxy: FaultProxy, log: CommitLog, open_handle: Callable[[], CommitLog]
+):
+    send(log, b"0")
+    proxy.choose = sometimes(Fault.LOST, 1.0)
+    send(log, b"lost")
+    proxy.choose = lambda request: None
+    send(log, b"behind")
+    later = open_handle()
+    assert later.refresh().broken is not None
+    with pytest.raises(CorruptionError, match="missing"):
+        send(later, b"x")
+    with pytest.raises(CorruptionError):
+        later.refresh().check_end("t", 0)
+
+
+def test_credentials_that_do_not_reach_are_a_clear_error(versitygw: S3Server):
+    options = {**versitygw.options(), "secret_access_key": "wrong-wrong-wrong"}
+    files = open_disk(versitygw.new_url(), storage_options=options)
+    with pytest.raises(UnavailableError, match="permission"):
+        open_log(files)

@@ -1,0 +1,117 @@
+"""A store in a bucket as its users see it, on a real server over HTTP.
+
+Finds what only the whole shows: options that don't arrive, credentials that show up, processes
+that don't see each other's commits, and requests that nobody meant to make.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import subprocess
+import sys
+import textwrap
+import traceback
+
+import pytest
+
+import kmq_spark as kmq
+from tests.support.s3 import S3Server
+
+
+def test_records_go_from_a_producer_to_consumers_groups_and_reads(moto: S3Server):
+    url, options = moto.new_url(), moto.options()
+    with kmq.open(url, storage_options=options) as store, store.producer() as producer:
+        store.create_topic("t", partitions=2)
+        for n in range(100):
+            producer.send("t", b"%d" % n, key=b"%d" % n)
+        producer.flush()
+        with store.consumer("g", topics="t") as consumer:
+            first = consumer.consume(60, timeout=10)
+            consumer.commit()
+    with kmq.open(url, storage_options=options, create=False) as again:
+        with again.consumer("g", topics="t") as consumer:
+            rest = consumer.consume(100, timeout=10)
+        assert sorted(int(r.value) for r in first + rest) == list(range(100))
+        assert again.read("t").read_all().num_rows == 100
+        assert again.describe_group("g").members == []
+
+
+def test_the_names_of_s3fs_are_accepted_too(moto: S3Server):
+    given = moto.options()
+    options = {
+        "key": given["access_key_id"],
+        "secret": given["secret_access_key"],
+        "client_kwargs": {"endpoint_url": given["endpoint"], "region_name": "us-east-1"},
+    }
+    url = moto.new_url()
+    with kmq.open(url, storage_options=options) as store:
+        store.create_topic("t")
+    with kmq.open(url, storage_options=given) as store:
+        assert [topic.name for topic in store.topics()] == ["t"]
+
+
+def test_a_store_that_is_not_there_is_not_found(moto: S3Server):
+    with pytest.raises(kmq.NotFoundError):
+        kmq.open(moto.new_url(), storage_options=moto.options(), create=False)
+    with pytest.raises(kmq.NotFoundError):
+        kmq.open(moto.new_url(), storage_options=moto.options(), read_only=True)
+
+
+def test_a_bucket_that_is_not_there_is_an_error_that_says_so(moto: S3Server):
+    with pytest.raises(kmq.UnavailableError, match="bucket"):
+        kmq.open("s3://no-such-bucket/store", storage_options=moto.options())
+
+
+def test_an_unknown_option_is_refused_by_name(moto: S3Server):
+    with pytest.raises(kmq.InvalidRequestError, match="acess_key"):
+        kmq.open(moto.new_url(), storage_options={**moto.options(), "acess_key": "x"})
+
+
+def test_a_group_has_one_member_among_all_hosts(moto: S3Server):
+    url, options = moto.new_url(), moto.options()
+    with kmq.open(url, storage_options=options) as one, kmq.open(url, storage_options=options) as b:
+        one.create_topic("t")
+        with one.consumer("g", topics="t"):
+            with pytest.raises(kmq.IllegalStateError, match="live member"):
+                b.consumer("g", topics="t")
+            assert len(b.describe_group("g").members) == 1
+        with b.consumer("g", topics="t") as member:
+            assert member.assignment() == {"t": [0]}
+
+
+def test_secrets_never_show(moto: S3Server, caplog: pytest.LogCaptureFixture):
+    options = {**moto.options(), "endpoint": "http://127.0.0.1:9", "session_token": "to-ken-99"}
+    secrets = [options[name] for name in ("access_key_id", "secret_access_key", "session_token")]
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(kmq.KmqError) as caught:
+        kmq.open(moto.new_url(), storage_options={**options, "retry_config": {"max_retries": 0}})
+    with kmq.open(moto.new_url(), storage_options=moto.options()) as store:
+        shown = [repr(store), repr(store.log.disk), repr(vars(store.log.disk)), store.url]
+        body = store.log.disk.read("kmq.json").decode()
+    shown += ["".join(traceback.format_exception(caught.value)), repr(pickle.dumps(caught.value))]
+    for secret in secrets:
+        assert not any(secret in text for text in [*shown, body, caplog.text])
+
+
+_PRODUCE = """
+import sys, kmq_spark as kmq
+with kmq.open(sys.argv[1]) as store, store.producer(linger=0.0) as producer:
+    for n in range(20):
+        producer.send("t", f"{sys.argv[2]}-{n}".encode()).result(60)
+"""
+
+
+def test_processes_share_a_store_with_the_usual_environment(s3_url: str):
+    with kmq.open(s3_url) as store:
+        store.create_topic("t")
+        code = textwrap.dedent(_PRODUCE)
+        processes = [
+            subprocess.Popen([sys.executable, "-c", code, s3_url, str(n)]) for n in range(3)
+        ]
+        assert [process.wait(120) for process in processes] == [0, 0, 0]
+        values = store.read("t").read_all()["value"].to_pylist()
+    for number in range(3):
+        own = [value for value in values if value.startswith(b"%d-" % number)]
+        assert own == [b"%d-%d" % (number, n) for n in range(20)]
+    assert len(values) == 60

@@ -1,0 +1,75 @@
+"""A bucket in the memory of one process: for tests and simulations."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from kmq_storage.objects.bucket import Fetched, Put, joined_bytes
+from kmq_storage.objects.files import Bytes, FoundFile
+
+
+class MemoryBucket:
+    """Objects in a dictionary, with the clock of the store as an argument."""
+
+    def __init__(
+        self, url: str, *, clock: Callable[[], int] = lambda: time.time_ns() // 1000
+    ) -> None:
+        self.url = url
+        self.objects: dict[str, bytes] = {}
+        self._times: dict[str, int] = {}
+        self._clock = clock
+        self._guard = threading.Lock()
+
+    def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
+        """An object from a byte on, at most `length` bytes; less where it ends before."""
+        try:
+            body = self.objects[name]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+        end = len(body) if length is None else start + length
+        return Fetched(pa.py_buffer(body[start:end]), len(body))
+
+    def modified(self, name: str) -> int:
+        """When an object was written, UTC microseconds by the store's own clock."""
+        try:
+            return self._times[name]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+    def put(self, name: str, buffers: Sequence[Bytes]) -> None:
+        """Write an object, whatever was there; only for names that one writer has alone."""
+        with self._guard:
+            self.objects[name] = joined_bytes(buffers)
+            self._times[name] = self._clock()
+
+    def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
+        """Create an object if its name is free."""
+        with self._guard:
+            if name in self.objects:
+                return Put.TAKEN
+            self.objects[name] = joined_bytes(buffers)
+            self._times[name] = self._clock()
+        return Put.CREATED
+
+    def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
+        """The objects below a folder by name, those behind `after` if it is given."""
+        with self._guard:
+            found = [
+                FoundFile(name, len(self.objects[name]), self._times[name])
+                for name in sorted(self.objects)
+                if name.startswith(f"{folder}/") and name > after
+            ]
+        return iter(found)
+
+    def delete(self, name: str) -> None:
+        """Delete an object; nothing happens when it is missing."""
+        with self._guard:
+            self.objects.pop(name, None)
+            self._times.pop(name, None)
+
+    def close(self) -> None:
+        """Nothing was lent."""
