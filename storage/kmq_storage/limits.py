@@ -67,6 +67,10 @@ SEAL_AFTER = 600.0
 #: A checkpoint is due after so many commits, which opening would have to read.
 CHECKPOINT_COMMITS = 1_000
 
+#: A handle that applied so many commits looks for a newer checkpoint to go on from, and forgets
+#: what is in its pages.
+REBASE_COMMITS = 10_000
+
 #: A topic's keys are compacted when this share of its sealed bytes was never compacted.
 DIRTY_SHARE = 0.5
 

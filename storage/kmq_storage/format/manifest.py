@@ -20,6 +20,7 @@ import pyarrow as pa
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
+from kmq_storage.format.records import COMPACTED
 from kmq_storage.model import Chunk, Location, Place, Segment
 
 #: What a row refers to: a frame of the log, a staged file, or a segment.
@@ -79,7 +80,7 @@ class Row:
             self.rows,
             location,
             self.checksum,
-            self.columns,
+            self.columns & ~COMPACTED,
             self.min_timestamp,
             self.max_timestamp,
             self.size,
@@ -92,6 +93,11 @@ class Row:
         if self.kind == STAGED:
             return paths.staged_file(self.file)
         return paths.log_file(int.from_bytes(self.file, "little"))
+
+    @property
+    def compacted(self) -> bool:
+        """Whether its keys were compacted."""
+        return bool(self.columns & COMPACTED)
 
     @property
     def bytes(self) -> int:

@@ -17,6 +17,8 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 
 KEY, HEADERS, PROPERTIES, OFFSET = 1, 2, 4, 8
+#: In the row of a segment: its keys were compacted.
+COMPACTED = 1 << 15
 #: What the batches of a segment have.
 SEALED = OFFSET | KEY | HEADERS | PROPERTIES
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kmq_storage import paths
+from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import PageRef, decode_refs, encode_page, encode_refs
 from kmq_storage.log.journal import Cursor, Journal
@@ -79,6 +79,16 @@ def starting_point(disk: Files, journal: Journal) -> Checkpoint | None:
             )
         found = newer
     return found
+
+
+def has_newer_checkpoint(disk: Files, state: StoreState) -> bool:
+    """Whether a state that applied many commits should begin anew at a newer checkpoint."""
+    if state.lsn < state.rebase_at:
+        return False
+    applied_since = state.rebase_at - limits.REBASE_COMMITS
+    state.rebase_at = state.lsn + limits.REBASE_COMMITS
+    newest = checkpoints(disk)[:1]
+    return bool(newest) and newest[0][0] > applied_since
 
 
 def read_checkpoint(disk: Files, lsn: int, digest: bytes) -> Checkpoint:

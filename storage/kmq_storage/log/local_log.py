@@ -23,6 +23,7 @@ from kmq_storage.errors import (
 from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
+from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
     lost_commit,
@@ -309,6 +310,9 @@ class LocalLog:
                 self._start_reader()
                 raise repair_goes_on(self.disk.url)
             while self._hint.losses != self._reader_losses:  # what was read may be gone
+                self._make_visible()
+            if has_newer_checkpoint(self.disk, self._reader.state):
+                self._start_reader()
                 self._make_visible()
             return self._reader.state
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from kmq_storage import limits
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import Group, ProducerState, StoreState, settings_of
@@ -55,6 +56,7 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
     """The state of a snapshot; with a manifest, one for readers."""
     state = StoreState(manifest)
     state.lsn, state.definitions = members["lsn"], members["definitions"]
+    state.rebase_at = state.lsn + limits.REBASE_COMMITS
     state.appended, state.rewritten = members["written"]
     for topic in members["topics"]:
         state.add_topic(_restored_topic(topic, manifest))

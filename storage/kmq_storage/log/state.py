@@ -27,6 +27,7 @@ from kmq_storage.format.entries import (
 )
 from kmq_storage.format.layout_entries import GapEntry, LayoutEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
+from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, Hole
 from kmq_storage.log.topic_state import Partition, Topic
@@ -82,6 +83,8 @@ class StoreState:
         self.broken: Damage | None = None
         #: Grows whenever a topic is made, changed or deleted.
         self.definitions = 0
+        #: The LSN from which on it is worth to look for a newer checkpoint than the one below.
+        self.rebase_at = limits.REBASE_COMMITS
         #: Bytes of record batches written first, and of segments written since.
         self.appended = 0
         self.rewritten = 0
@@ -206,7 +209,8 @@ class StoreState:
         return topic.parts[entry.partition]
 
     def _apply_segment(self, entry: SegmentEntry, lsn: int, time: int) -> None:
-        self.rewritten += entry.length
+        if not (entry.columns & COMPACTED and entry.rows == entry.old_rows):  # a mark alone
+            self.rewritten += entry.length
         part = self._laid_out(entry, lsn)
         if part is None:
             return

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
@@ -104,8 +105,8 @@ def worth_compacting(topic: Topic) -> bool:
     if topic.settings.cleanup != "compact":
         return False
     rows = [row for number in range(topic.partitions) for row in _sealed_rows(topic, number)]
-    dense = sum(row.size for row in rows if row.rows == row.end_offset - row.base_offset)
-    return dense > limits.DIRTY_SHARE * sum(row.size for row in rows)
+    dirty = sum(row.size for row in rows if not row.compacted)
+    return dirty > limits.DIRTY_SHARE * sum(row.size for row in rows)
 
 
 def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -> CompactReport:
@@ -114,9 +115,13 @@ def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -
     survivors = newest_of_each_key(whole.slices(reader), whole.span, key_bytes=key_bytes)
     old = log.environment.now_us() - round(limits.TOMBSTONE_DELAY * 1e6)
     before = after = dropped = 0
-    for run in _rewritable(whole.rows, survivors, segment_bytes):
+    for run in _runs(whole.rows, survivors, segment_bytes):
         replaced = replace(whole, rows=tuple(run))
-        entry = replacer.replace(replaced, _kept(replaced, reader, survivors, old))
+        if len(run) == 1 and survivors.count(*replaced.span) == run[0].rows:
+            if not run[0].compacted:
+                replacer.mark(replaced, COMPACTED)  # that there is nothing to drop
+            continue
+        entry = replacer.replace(replaced, _kept(replaced, reader, survivors, old), COMPACTED)
         if entry is None:  # what comes later relies on this
             return CompactReport(before, after, dropped, 1)
         before, after = before + len(run), after + 1
@@ -140,22 +145,19 @@ def _key_bytes(whole: Replacement, reader: ChunkReader) -> int:
     return round(per_row * sum(row.rows for row in whole.rows))
 
 
-def _rewritable(
-    rows: Iterable[Row], survivors: Survivors, segment_bytes: int
-) -> Iterator[list[Row]]:
-    """Runs that make one segment each; a large one that loses nothing stays as it is."""
+def _runs(rows: Iterable[Row], survivors: Survivors, segment_bytes: int) -> Iterator[list[Row]]:
+    """Runs that make one segment each."""
     run: list[Row] = []
-    size = dropped = 0
+    size = 0
     for row in rows:
         kept = survivors.count(row.base_offset, row.end_offset)
         left = row.size * kept // max(row.rows, 1)
         if run and size + left > segment_bytes:
-            if dropped or len(run) > 1:
-                yield run
-            run, size, dropped = [], 0, 0
+            yield run
+            run, size = [], 0
         run.append(row)
-        size, dropped = size + left, dropped + row.rows - kept
-    if dropped or len(run) > 1:
+        size += left
+    if run:
         yield run
 
 

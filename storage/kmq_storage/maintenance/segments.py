@@ -78,18 +78,60 @@ class Replacer:
         #: Own commits per partition: what is planned goes on from them.
         self._lsns: dict[tuple[bytes, int], int] = {}
 
-    def replace(self, replaced: Replacement, slices: Iterable[Slice]) -> SegmentEntry | None:
-        """Have a segment of these records instead; None when the partition changed meanwhile."""
-        key = (replaced.topic.id, replaced.partition)
+    def replace(
+        self, replaced: Replacement, slices: Iterable[Slice], mark: int = 0
+    ) -> SegmentEntry | None:
+        """Have a segment of these records instead; None when the partition changed meanwhile.
+
+        `mark` is COMPACTED, or 0.
+        """
         entry = _write(self._log, replaced, _batches(slices, replaced.bytes_per_row))
-        entry = replace(entry, planned_lsn=max(self._lsns.get(key, 0), replaced.lsn))
+        entry = replace(entry, columns=entry.columns | mark)
+        if self._commit(entry):
+            return entry
+        # Nobody else knows of the file.
+        self._log.disk.remove(paths.segment_file(*_key(entry), entry.base_offset, entry.file_id))
+        return None
+
+    def mark(self, segment: Replacement, mark: int) -> bool:
+        """Note a mark at a segment that stays as it is."""
+        return self._commit(_marked(segment, mark))
+
+    def _commit(self, entry: SegmentEntry) -> bool:
+        key = _key(entry)
+        entry = replace(entry, planned_lsn=max(self._lsns.get(key, 0), entry.planned_lsn))
         try:
             self._lsns[key] = self._log.commit([Unit((entry,))]).lsn
-        except ConflictError:  # nobody else knows of the file
-            file = paths.segment_file(*key, entry.base_offset, entry.file_id)
-            self._log.disk.remove(file)
-            return None
-        return entry
+        except ConflictError:
+            return False
+        return True
+
+
+def _key(entry: SegmentEntry) -> tuple[bytes, int]:
+    return entry.topic_id, entry.partition
+
+
+def _marked(segment: Replacement, mark: int) -> SegmentEntry:
+    (row,) = segment.rows
+    return SegmentEntry(
+        segment.topic.id,
+        segment.partition,
+        row.base_offset,
+        row.end_offset,
+        row.rows,
+        row.file,
+        row.position + row.length,
+        row.position,
+        row.checksum,
+        row.columns | mark,
+        row.min_timestamp,
+        row.max_timestamp,
+        row.time,
+        row.size,
+        row.rows,
+        row.size,
+        segment.lsn,
+    )
 
 
 def _batches(slices: Iterable[Slice], bytes_per_row: float) -> Iterator[SealedBatch]:
