@@ -112,8 +112,9 @@ def worth_compacting(topic: Topic) -> bool:
 def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -> CompactReport:
     reader, replacer = ChunkReader(log.disk), Replacer(log)
     key_bytes = _key_bytes(whole, reader)
-    survivors = newest_of_each_key(whole.slices(reader), whole.span, key_bytes=key_bytes)
     old = log.environment.now_us() - round(limits.TOMBSTONE_DELAY * 1e6)
+    slices = ((part, row.time < old) for row, part in _by_segment(whole, reader))
+    survivors = newest_of_each_key(slices, whole.span, key_bytes=key_bytes)
     before = after = dropped = 0
     for run in _runs(whole.rows, survivors, segment_bytes):
         replaced = replace(whole, rows=tuple(run))
@@ -121,7 +122,7 @@ def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -
             if not run[0].compacted:
                 replacer.mark(replaced, COMPACTED)  # that there is nothing to drop
             continue
-        entry = replacer.replace(replaced, _kept(replaced, reader, survivors, old), COMPACTED)
+        entry = replacer.replace(replaced, _kept(replaced, reader, survivors), COMPACTED)
         if entry is None:  # what comes later relies on this
             return CompactReport(before, after, dropped, 1)
         before, after = before + len(run), after + 1
@@ -161,16 +162,15 @@ def _runs(rows: Iterable[Row], survivors: Survivors, segment_bytes: int) -> Iter
         yield run
 
 
-def _kept(
-    replaced: Replacement, reader: ChunkReader, survivors: Survivors, old: int
-) -> Iterator[Slice]:
-    """The records that stay; of a segment whose newest record is old, no tombstones."""
+def _by_segment(replaced: Replacement, reader: ChunkReader) -> Iterator[tuple[Row, Slice]]:
     for row in replaced.rows:
         for part in replace(replaced, rows=(row,)).slices(reader):
-            keep = survivors.of(part.offsets())
-            if row.time < old:
-                keep &= part.batch.column("value").is_valid().to_numpy(zero_copy_only=False)
-            yield _filtered(part, keep)
+            yield row, part
+
+
+def _kept(replaced: Replacement, reader: ChunkReader, survivors: Survivors) -> Iterator[Slice]:
+    for part in replaced.slices(reader):
+        yield _filtered(part, survivors.of(part.offsets()))
 
 
 def _filtered(part: Slice, keep: npt.NDArray[np.bool_]) -> Slice:

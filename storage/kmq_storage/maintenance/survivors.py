@@ -31,40 +31,52 @@ class Survivors:
     def __init__(self, start: int, end: int) -> None:
         self._start = start
         self._bits = np.zeros(-(-(end - start) // 8), np.uint8)
+        self._buried = np.zeros_like(self._bits)
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
         """These stay."""
+        self._set(self._bits, offsets)
+
+    def bury(self, offsets: npt.NDArray[np.int64]) -> None:
+        """These go, even if they are the newest of their key."""
+        self._set(self._buried, offsets)
+
+    def _set(self, bits: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> None:
         at = offsets - self._start
-        bits = np.left_shift(1, at & 7).astype(np.uint8)
-        np.bitwise_or.at(self._bits, at >> 3, bits)
+        np.bitwise_or.at(bits, at >> 3, np.left_shift(1, at & 7).astype(np.uint8))
 
     def count(self, start: int, end: int) -> int:
         """How many with offsets in [start, end) stay."""
         first, behind = start - self._start, end - self._start
-        bits = np.unpackbits(self._bits[first >> 3 : -(-behind // 8)], bitorder="little")
+        span = slice(first >> 3, -(-behind // 8))
+        bits = np.unpackbits(self._bits[span] & ~self._buried[span], bitorder="little")
         skipped = first & 7
         return int(bits[skipped : skipped + behind - first].sum())
 
     def of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Whether each of these stays."""
         at = offsets - self._start
-        found: npt.NDArray[np.bool_] = (self._bits[at >> 3] >> (at & 7)) & 1 != 0
+        bytes_of = self._bits[at >> 3] & ~self._buried[at >> 3]
+        found: npt.NDArray[np.bool_] = (bytes_of >> (at & 7)) & 1 != 0
         return found
 
 
 def newest_of_each_key(
-    slices: Iterable[Slice], span: tuple[int, int], *, key_bytes: int
+    slices: Iterable[tuple[Slice, bool]], span: tuple[int, int], *, key_bytes: int
 ) -> Survivors:
     """The records to keep of a span of offsets: the newest of each key, and those without one.
 
+    With each slice: whether its tombstones are old enough to go, too.
     `key_bytes` is about how many bytes all keys have; it decides how many buckets there are.
     """
     survivors = Survivors(*span)
     buckets = max(key_bytes // _BUCKET_BYTES, 1)
     with ExitStack() as closing:
         bins: Sequence[_Bin] = [_MemoryBin()] if buckets == 1 else _file_bins(closing, buckets)
-        for part in slices:
+        for part, is_old in slices:
             keyed = _keyed(part, survivors)
+            if is_old:
+                survivors.bury(_tombstones(part))
             for number, rows in _by_bucket(keyed, buckets):
                 bins[number].add(rows)
         for each in bins:
@@ -85,6 +97,15 @@ def _keyed(part: Slice, survivors: Survivors) -> pa.RecordBatch:
         survivors.add(offsets[keyless])
         keys, offsets = keys.drop_null(), offsets[~keyless]
     return pa.RecordBatch.from_arrays([keys, pa.array(offsets, pa.int64())], schema=_SCHEMA)
+
+
+def _tombstones(part: Slice) -> npt.NDArray[np.int64]:
+    position = part.batch.schema.get_field_index("key")
+    if position < 0:
+        return np.empty(0, np.int64)
+    deleted = part.batch.column("value").is_null().to_numpy(zero_copy_only=False)
+    keyed = part.batch.column(position).is_valid().to_numpy(zero_copy_only=False)
+    return part.offsets()[deleted & keyed]
 
 
 def _by_bucket(keyed: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
