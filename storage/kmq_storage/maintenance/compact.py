@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.format.records import has_value, keys_of, offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
@@ -134,9 +135,10 @@ def _sealed_rows(topic: Topic, number: int) -> list[Row]:
 def _key_bytes(whole: Replacement, reader: ChunkReader) -> int:
     """About how many bytes the keys and offsets have, judged by the first records."""
     first = next((part.batch for part in whole.slices(reader) if part.batch.num_rows), None)
-    if first is None or "key" not in first.schema.names:
+    keys = None if first is None else keys_of(first)
+    if keys is None:
         return 0
-    per_row: float = first.column("key").nbytes / first.num_rows + 8
+    per_row: float = keys.nbytes / len(keys) + 8
     return round(per_row * sum(row.rows for row in whole.rows))
 
 
@@ -167,7 +169,7 @@ def _kept(
         for part in replace(replaced, rows=(row,)).slices(reader):
             keep = survivors.of(part.offsets())
             if row.time < old:
-                keep &= part.batch.column("value").is_valid().to_numpy(zero_copy_only=False)
+                keep &= has_value(part.batch).to_numpy(zero_copy_only=False)
             yield _filtered(part, keep)
 
 
@@ -175,7 +177,6 @@ def _filtered(part: Slice, keep: npt.NDArray[np.bool_]) -> Slice:
     if keep.all():
         return part
     batch = part.batch
-    if batch.schema.names[0] != "offset":
-        offsets = pa.array(part.offsets())
-        batch = batch.add_column(0, pa.field("offset", pa.int64()), offsets)
-    return Slice(part.topic, part.partition, part.offset, batch.filter(pa.array(keep)), part.end)
+    if offsets_of(batch) is None:
+        batch = with_offsets(batch, pa.array(part.offsets()))
+    return replace(part, batch=batch.filter(pa.array(keep)))

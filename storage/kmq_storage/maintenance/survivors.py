@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_storage.format.murmur2 import murmur2
+from kmq_storage.format.records import keys_of
 from kmq_storage.log.scan import Slice
 
 #: Keys and offsets of one bucket; grouping them takes a few times as much.
@@ -75,11 +76,10 @@ def newest_of_each_key(
 def _keyed(part: Slice, survivors: Survivors) -> pa.RecordBatch:
     """Keys and offsets; records without a key stay, whatever comes."""
     offsets = part.offsets()
-    position = part.batch.schema.get_field_index("key")
-    if position < 0:
+    keys = keys_of(part.batch)
+    if keys is None:
         survivors.add(offsets)
         return pa.RecordBatch.from_pylist([], _SCHEMA)
-    keys = part.batch.column(position)
     if keys.null_count:
         keyless = keys.is_null().to_numpy(zero_copy_only=False)
         survivors.add(offsets[keyless])
