@@ -50,6 +50,8 @@ def test_arrow_data_comes_back_with_its_types_nulls_and_values(table: pa.Table):
         found = _own(store, table.schema)
         assert _same(found, table)
         found.validate(full=True)
+        store.seal()
+        assert _same(_own(store, table.schema), table)
 
 
 @given(tables(), st.data())

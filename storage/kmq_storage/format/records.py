@@ -62,7 +62,7 @@ def stored_schema(columns: int) -> pa.Schema:
 
 def is_typed(schema: pa.Schema) -> bool:
     """Whether a stored batch of this schema is one of a typed topic."""
-    return bool(schema.names[0] == "_timestamp")
+    return bool(schema.get_field_index("_timestamp") >= 0)
 
 
 def columns_of(schema: pa.Schema) -> int:
