@@ -68,6 +68,18 @@ def test_batches_of_several_sends_come_back_joined_and_cut(table: pa.Table, data
         assert _same(found.select(table.schema.names), table)
 
 
+@given(tables(), st.integers(2, 4))
+def test_rows_of_several_partitions_keep_their_order_in_each(table: pa.Table, partitions: int):
+    numbers = [number * 7 % partitions for number in range(table.num_rows)]
+    with _store() as store, store.producer(linger=0) as producer:
+        store.create_topic("t", schema=table.schema, partitions=partitions)
+        whole = table.append_column("_partition", pa.array(numbers, pa.int64()))
+        producer.send_arrow("t", whole).result(10)
+        order = sorted(range(table.num_rows), key=lambda row: numbers[row])
+        expected = [[column[row] for row in order] for column in _plain(table)]
+        assert _plain(_own(store, table.schema)) == expected
+
+
 @given(tables())
 def test_dicts_come_back_as_records_and_as_arrow(table: pa.Table):
     columns = _plain(table)

@@ -133,3 +133,16 @@ def test_what_a_trim_leaves_is_as_it_was(store: kmq.Store):
     before = records(store, "t")
     store.trim("t", {0: 5})
     assert records(store, "t") == before[5:]
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_very_many_small_columns_are_sealed_compressed(store: kmq.Store, compression: str):
+    names = [f"c{n}" for n in range(500)]
+    schema = pa.schema([(name, pa.string()) for name in names])
+    store.create_topic("t", schema=schema, compression=compression)
+    with store.producer() as producer:
+        for row in range(3):
+            producer.send_arrow("t", pa.table({name: [f"{name} {row}"] for name in names}))
+    before = _everything(store)
+    store.seal()
+    assert _everything(store) == before
