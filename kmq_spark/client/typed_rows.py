@@ -72,6 +72,15 @@ def _untyped(topic: str) -> InvalidRequestError:
     )
 
 
+def no_bytes(topic: str) -> InvalidRequestError:
+    """The error for bytes that are sent to a typed topic."""
+    return InvalidRequestError(
+        f"topic {topic} is typed: value must be a dict or dataclass, not bytes",
+        topic=topic,
+        field="value",
+    )
+
+
 def rows_of_values(
     topic: Topic,
     values: Sequence[Value],
@@ -124,11 +133,7 @@ def _checked(
                 else:
                     known = value.checked  # equal, and the next comparison is by identity
             elif value is not None:
-                raise InvalidRequestError(
-                    f"topic {topic} is typed: value must be a dict or dataclass, not bytes",
-                    topic=topic,
-                    field="value",
-                )
+                raise no_bytes(topic)
             elif keys[row] is None:
                 raise _no_tombstone(topic)
         except InvalidRequestError as error:
