@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from collections.abc import Iterator
 
 import kmq_spark as kmq
 from kmq_spark.cli.command import Command, argument
 from kmq_spark.cli.opening import open_store
-from kmq_spark.cli.output import Output
+from kmq_spark.cli.output import Output, plain
 
 _BATCH = 500
 _FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "properties")
@@ -46,6 +47,8 @@ def _batches(consumer: kmq.Consumer, arguments: Namespace) -> Iterator[list[kmq.
 
 def _line(record: kmq.Record, separator: str | None) -> bytes:
     value = record.value or b""
+    if not isinstance(value, bytes):  # the columns of a typed topic
+        value = json.dumps(plain(value)).encode()
     return value if separator is None else (record.key or b"") + separator.encode() + value
 
 

@@ -77,7 +77,15 @@ def _settings(arguments: Namespace) -> dict[str, Any]:
 
 def _facts(info: kmq.TopicInfo) -> dict[str, Any]:
     names = ("name", "topic_id", "partitions", "rows", "bytes", "settings", "offsets")
-    return {name: getattr(info, name) for name in names}
+    facts = {name: getattr(info, name) for name in names}
+    settings = {name: value for name, value in info.settings.to_json().items() if name != "schemas"}
+    if info.schema is not None:
+        settings["schema"] = {field.name: _column(field) for field in info.schema}
+    return facts | {"settings": settings}
+
+
+def _column(field: Any) -> str:
+    return f"{field.type}{'' if field.nullable else ' not null'}"
 
 
 COMMANDS = (

@@ -24,30 +24,30 @@ def sizes_of(column: pa.Array) -> Lengths:
     return sizes
 
 
-def check_headers(column: pa.Array) -> None:
+def check_headers(column: pa.Array, column_name: str = "headers") -> None:
     """InvalidRequestError for a header without a name."""
     _, names, _ = _members(column)
     if names.null_count:
         raise InvalidRequestError(
-            "column 'headers' holds a header without a name", column="headers"
+            f"column {column_name!r} holds a header without a name", column=column_name
         )
 
 
-def check_properties(column: pa.Array) -> None:
+def check_properties(column: pa.Array, column_name: str = "properties") -> None:
     """InvalidRequestError for a property without a name, with several or no values, or twice."""
     rows, names, members = _members(column)
     if names.null_count or not _text_lengths(names).all():
-        _refuse_property("without a name")
+        _refuse_property(column_name, "without a name")
     values = sum(_valid(member).astype(np.int64) for member in members.flatten())
     if (np.asarray(values) != 1).any():
-        _refuse_property("that is not exactly one of int, float, text, bytes and bool")
+        _refuse_property(column_name, "that is not exactly one of int, float, text, bytes and bool")
     codes = names.dictionary_encode().indices.to_numpy()
     if len(np.unique(np.stack([rows, codes]), axis=1).T) < len(rows):
-        _refuse_property("that one row has twice")
+        _refuse_property(column_name, "that one row has twice")
 
 
-def _refuse_property(which: str) -> None:
-    raise InvalidRequestError(f"column 'properties' holds a property {which}", column="properties")
+def _refuse_property(column: str, which: str) -> None:
+    raise InvalidRequestError(f"column {column!r} holds a property {which}", column=column)
 
 
 def _members(column: pa.Array) -> tuple[Lengths, pa.Array, pa.Array]:

@@ -19,6 +19,7 @@ from kmq_spark.client.subscription import (
     TopicPartition,
     by_topic,
 )
+from kmq_spark.client.topic_tables import check_one_schema
 from kmq_spark.errors import IllegalStateError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.scan import Slice
@@ -113,6 +114,11 @@ class Assignment:
             if found is not None or left <= 0 or stopped():
                 return found
             self._log.wait(lsn, left, stopped)
+
+    def check_one_schema(self) -> None:
+        """InvalidRequestError unless all topics that are read have the same columns."""
+        topics = (self._log.state.topic_by_id(each.topic_id) for each in self._fetcher.positions)
+        check_one_schema(topic for topic in topics if topic is not None)
 
     def put_back(self) -> None:
         """Give records in hand that nobody got back to their partition."""

@@ -22,7 +22,6 @@ from kmq_spark.client.arguments import (
 )
 from kmq_spark.client.assignment import Assignment
 from kmq_spark.client.record import Record
-from kmq_spark.client.record_columns import PUBLIC_SCHEMA, public_batch
 from kmq_spark.client.subscription import (
     Listener,
     Partitions,
@@ -32,12 +31,14 @@ from kmq_spark.client.subscription import (
     by_topic,
     subscription_of,
 )
+from kmq_spark.client.topic_tables import table_of
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError
 from kmq_storage.groups import Membership, check_inside, committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition
 from kmq_storage.names import check_name
@@ -164,22 +165,26 @@ class Consumer:
             return records
 
     def consume_arrow(self, max_rows: int = 65_536, timeout: float | None = 1.0) -> pa.Table | None:
-        """The same as one table with the columns of `Store.read`, or None when nothing came."""
+        """The same as one table with the columns of `Store.read`, or None when nothing came.
+
+        InvalidRequestError over topics of different schemas.
+        """
         checked_count("max_rows", max_rows)
         timeout = checked_timeout(timeout)
         with self._alone():
             self._assignment.put_back()
-            batches: list[pa.RecordBatch] = []
+            self._assignment.check_one_schema()
+            slices: list[Slice] = []
             rows = 0
             while rows < max_rows:
                 wait = 0.0 if rows else timeout
                 found = self._assignment.next_slice(max_rows - rows, wait, self._stopped)
                 if found is None:
                     break
-                batches.append(public_batch(found[1]))
-                rows += batches[-1].num_rows
+                slices.append(found[1])
+                rows += found[1].batch.num_rows
             self._check_usable()
-            return pa.Table.from_batches(batches, PUBLIC_SCHEMA) if batches else None
+            return table_of(slices) if slices else None
 
     def __iter__(self) -> Iterator[Record]:
         """Records as they come, until the consumer is closed."""

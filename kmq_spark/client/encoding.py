@@ -40,15 +40,15 @@ def rows_of_columns(
         key_column = pa.array(keys, pa.binary())
         if key_column.null_count < count:
             columns["key"] = key_column
-    sizes = sum(_lengths(column) for column in columns.values())
+    sizes = sum(binary_lengths(column) for column in columns.values())
     chosen = None
     if extras:
-        chosen = _with_extras(columns, timestamps, sizes, extras)
+        chosen = with_extras(columns, timestamps, sizes, extras)
     columns["timestamp"] = pa.array(timestamps).view(TIMESTAMP_TYPE)
     return Rows(_stored_batch(columns), np.asarray(sizes), chosen)
 
 
-def _with_extras(
+def with_extras(
     columns: dict[str, pa.Array],
     timestamps: npt.NDArray[np.int64],
     sizes: Any,
@@ -79,7 +79,7 @@ def _stored_batch(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(present.values()), names=list(present))
 
 
-def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+def binary_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     """The bytes of every row of a binary column; 0 for a null."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)
     window = offsets[column.offset : column.offset + len(column) + 1]
@@ -105,7 +105,9 @@ def check_arrow_columns(schema: pa.Schema) -> None:
 def in_stored_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same columns in the stored types; InvalidRequestError names one that has no such."""
     names = batch.schema.names
-    return pa.RecordBatch.from_arrays([_cast(name, batch.column(name)) for name in names], names)
+    return pa.RecordBatch.from_arrays(
+        [cast_column(name, batch.column(name)) for name in names], names
+    )
 
 
 def rows_of_arrow(batch: pa.RecordBatch, now: int, partition: int | None = None) -> Rows:
@@ -115,35 +117,37 @@ def rows_of_arrow(batch: pa.RecordBatch, now: int, partition: int | None = None)
 
     InvalidRequestError names the column whose type doesn't fit.
     """
-    columns = {name: _cast(name, batch.column(name)) for name in batch.schema.names}
+    columns = {name: cast_column(name, batch.column(name)) for name in batch.schema.names}
     for name in ("key", "headers", "properties"):
         if name in columns and columns[name].null_count == batch.num_rows:
             del columns[name]
     partitions = columns.pop("partition", None)
-    columns["timestamp"] = _timestamps(columns.get("timestamp"), batch.num_rows, now)
+    columns["timestamp"] = filled_timestamps(columns.get("timestamp"), batch.num_rows, now)
     sizes = sum(
-        _lengths(column) if name in ("key", "value") else sizes_of(column)
+        binary_lengths(column) if name in ("key", "value") else sizes_of(column)
         for name, column in columns.items()
         if name != "timestamp"
     )
-    chosen = _chosen(partitions, -1 if partition is None else partition, batch.num_rows)
+    chosen = chosen_partitions(partitions, -1 if partition is None else partition, batch.num_rows)
     return Rows(_stored_batch(columns), np.asarray(sizes), chosen)
 
 
-def _cast(name: str, column: pa.Array) -> pa.Array:
-    target = _TARGETS[name]
+def cast_column(name: str, column: pa.Array) -> pa.Array:
+    """A column that is not a topic's own, in its stored type; typed topics put `_` before names."""
+    plain = name.removeprefix("_")
+    target = _TARGETS[plain]
     if column.type == target:
         return column
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), target)
-    if name == "timestamp" and getattr(column.type, "tz", None) is None:
+    if plain == "timestamp" and getattr(column.type, "tz", None) is None:
         raise InvalidRequestError(
-            f"column 'timestamp' of type {column.type} must be instants with a time zone",
+            f"column {name!r} of type {column.type} must be instants with a time zone",
             column=name,
         )
-    if name == "partition" and not pa.types.is_integer(column.type):
+    if plain == "partition" and not pa.types.is_integer(column.type):
         raise InvalidRequestError(
-            f"column 'partition' of type {column.type} must be whole numbers", column=name
+            f"column {name!r} of type {column.type} must be whole numbers", column=name
         )
     try:
         return column.cast(target)
@@ -153,7 +157,9 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
         ) from error
 
 
-def _chosen(partitions: pa.Array | None, default: int, count: int) -> npt.NDArray[np.int32] | None:
+def chosen_partitions(
+    partitions: pa.Array | None, default: int, count: int
+) -> npt.NDArray[np.int32] | None:
     """The partitions that were chosen, the default where none was; None when nothing was."""
     if partitions is None or partitions.null_count == count:
         return None if default < 0 else np.full(count, default, np.int32)
@@ -162,13 +168,14 @@ def _chosen(partitions: pa.Array | None, default: int, count: int) -> npt.NDArra
     return filled
 
 
-def check_partitions(column: pa.Array) -> None:
+def check_partitions(column: pa.Array, name: str = "partition") -> None:
     """InvalidRequestError for a negative number."""
     if (column.fill_null(0).to_numpy() < 0).any():
-        raise InvalidRequestError("column 'partition' holds a negative number", column="partition")
+        raise InvalidRequestError(f"column {name!r} holds a negative number", column=name)
 
 
-def _timestamps(column: pa.Array | None, count: int, now: int) -> pa.Array:
+def filled_timestamps(column: pa.Array | None, count: int, now: int) -> pa.Array:
+    """The timestamps of all rows, `now` (UTC microseconds) where there are none."""
     instant = pa.scalar(now, TIMESTAMP_TYPE)
     if column is None:
         return pa.repeat(instant, count)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import RowSends, Sends
+from kmq_spark.client.typed_rows import no_bytes
 from kmq_spark.client.work import RowWork, too_large
 from kmq_spark.errors import KmqError
 from kmq_storage.format.entries import RecordsEntry
@@ -31,6 +32,8 @@ class FewRows:
 
     def unit(self, topic: Topic, router: Router, *, synced: bool) -> Unit:
         """The rows as entries of a commit; empty when none can be stored."""
+        if topic.settings.schemas:
+            raise no_bytes(topic.name)
         self._rows = {}
         sticky = router.sticky(topic) if self._sends.keys[0] is None else None
         for row, (key, value) in enumerate(zip(self._sends.keys, self._sends.values, strict=True)):
@@ -84,7 +87,7 @@ def are_few(sends: Sends) -> bool:
         and len(sends) <= _ROWS
         and sends.size <= _BYTES
         and not (sends.extras or sends.row_errors)
-        and None not in sends.values
+        and all(type(value) is bytes for value in sends.values)
         and (None not in sends.keys or not any(key is not None for key in sends.keys))
     )
 

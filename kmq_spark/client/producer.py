@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from kmq_spark.client.arguments import checked_count, checked_timeout
-from kmq_spark.client.arrow_input import batches_of
 from kmq_spark.client.commits import Commits
 from kmq_spark.client.committer import Committer
 from kmq_spark.client.delivery import Delivery
@@ -21,6 +20,8 @@ from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.pending import Pending
 from kmq_spark.client.routing import Partitioner, Router
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
+from kmq_spark.client.topic_arrow import batches_of
+from kmq_spark.client.typed_rows import Value, value_of
 from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
 from kmq_spark.errors import (
     ClosedError,
@@ -98,7 +99,7 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | str | None,
+        value: Any,
         key: bytes | str | None = None,
         *,
         headers: Headers | None = None,
@@ -110,14 +111,15 @@ class Producer:
     ) -> Future[RecordMetadata]:
         """Send one record (value None is a tombstone) and return the future of its place.
 
+        The value is bytes or text, for a typed topic a dict or dataclass with its columns.
         Waits while `max_pending_bytes` are pending. InvalidRequestError for wrong types and
         ClosedError come at once; NotFoundError, InvalidRequestError (too large, no such
         partition), QueueFullError, FencedError and UnavailableError come through the future
         and `on_delivery(error, metadata)`, which runs in the producer's thread and must not
         wait for another send.
         """
-        if type(value) is not bytes and value is not None:
-            value = to_bytes("value", value)
+        if type(value) is not bytes:
+            value = value_of(self._log, topic, value, key)
         if type(key) is not bytes and key is not None:
             key = to_bytes("key", key)
         extras = None
@@ -142,7 +144,7 @@ class Producer:
     def send_batch(
         self,
         topic: str,
-        values: Sequence[bytes | str | None],
+        values: Sequence[Any],
         keys: Sequence[bytes | str | None] | None = None,
         *,
         headers: Sequence[Headers | None] | None = None,
@@ -159,7 +161,7 @@ class Producer:
             values, keys=keys, headers=headers, properties=properties, timestamps=timestamps
         )
         batch = BatchSend(topic, self._pending.expedite)
-        batch.values = _all_bytes("value", values)
+        batch.values = self._all_values(topic, values, keys)
         batch.keys = _all_bytes("key", keys) if keys is not None else [None] * count
         batch.times = [self._log.environment.now_ns()] * count
         if any(each is not None for each in (headers, properties, partition, timestamps)):
@@ -172,7 +174,7 @@ class Producer:
                 )
                 for row in range(count)
             }
-        batch.size = sum(map(len, filter(None, batch.values))) + 64 * count
+        batch.size = sum(len(value) for value in batch.values if value) + 64 * count
         return self._put(batch)
 
     def send_arrow(
@@ -182,15 +184,25 @@ class Producer:
 
         Columns: `value` and, when wanted, `key` (binary or string), `partition` (integer, null:
         the partitioner), `timestamp` (with a time zone), `headers` (list of struct of key and
-        value), `properties` (as `Store.read` gives them). Wrong columns or types are
-        InvalidRequestError at once; other errors as for `send`.
+        value), `properties` (as `Store.read` gives them); or those of a typed topic, and `_key`
+        and so on. Wrong columns or types are InvalidRequestError at once; others as for `send`.
         """
         check_name("topic", topic)
         checked_extras(None, None, partition, None)
-        batches = batches_of(data)
+        batches = batches_of(self._log, topic, data)
         send = ArrowSend(topic, batches, partition, self._pending.expedite)
         self._committer.prepare(send)
         return self._put(send)
+
+    def _all_values(
+        self, topic: str, values: Sequence[Any], keys: Sequence[Any] | None
+    ) -> list[Value]:
+        return [
+            value
+            if type(value) is bytes
+            else value_of(self._log, topic, value, None if keys is None else keys[row])
+            for row, value in enumerate(values)
+        ]
 
     def _put(self, sends: Any) -> Future[Any]:
         if len(sends):

@@ -14,7 +14,7 @@ from kmq_spark.client.arguments import (
     checked_offsets,
     checked_partition,
 )
-from kmq_spark.client.record_columns import PUBLIC_SCHEMA, public_batch
+from kmq_spark.client.record_columns import public_batches, public_schema
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError, NotFoundError
 from kmq_storage.groups import committed_offsets
@@ -39,35 +39,38 @@ def topic_reader(
 ) -> pa.RecordBatchReader:
     """The reader behind `Store.read`: checked and planned now, read when it is iterated."""
     checked_count("batch_rows", batch_rows)
-    schema = _projected(columns)
     state = log.refresh()
     topic = state.topic(name)
+    schema = _projected(public_schema(topic.layout()), columns)
+    layout = topic.layout(None if columns is None else frozenset(schema.names))
     chosen = range(topic.partitions) if partitions is None else checked_numbers(partitions)
     reader = ChunkReader(log.disk)
     spans = _spans(topic, sorted(set(chosen)), bounds, reader)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number, span in spans.items():
-            for part in scan(log, reader, topic, number, span, batch_rows=batch_rows):
+            for part in scan(
+                log, reader, topic, number, span, batch_rows=batch_rows, layout=layout
+            ):
                 if part.batch.num_rows:
-                    yield public_batch(part, schema)
+                    yield from public_batches(part, schema)
             if bounds[1] is None:
                 state.check_end(name, number)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _projected(columns: Iterable[str] | None) -> pa.Schema:
+def _projected(whole: pa.Schema, columns: Iterable[str] | None) -> pa.Schema:
     if columns is None:
-        return PUBLIC_SCHEMA
+        return whole
     wanted = [columns] if isinstance(columns, str) else list(columns)
     if not wanted:
         raise InvalidRequestError("columns is empty: name at least one column")
     for name in wanted:
-        if name not in PUBLIC_SCHEMA.names:
-            hint = nearest(str(name), PUBLIC_SCHEMA.names)
+        if name not in whole.names:
+            hint = nearest(str(name), whole.names)
             raise InvalidRequestError(f"column {name!r} is unknown{hint}", column=name)
-    return pa.schema([PUBLIC_SCHEMA.field(name) for name in wanted])
+    return pa.schema([whole.field(name) for name in wanted], metadata=whole.metadata)
 
 
 def _spans(

@@ -23,7 +23,7 @@ class Record(tuple[Any, ...]):
     partition: int = property(itemgetter(1))  # type: ignore[assignment]
     offset: int = property(itemgetter(2))  # type: ignore[assignment]
     key: bytes | None = property(itemgetter(3))  # type: ignore[assignment]
-    value: bytes | None = property(itemgetter(4))  # type: ignore[assignment]
+    value: Any = property(itemgetter(4))
     headers: tuple[tuple[str, bytes | None], ...] = property(  # type: ignore[assignment]
         itemgetter(5)
     )
@@ -36,11 +36,11 @@ class Record(tuple[Any, ...]):
         return to_datetime(self[7])
 
     def __hash__(self) -> int:
-        return hash(self[:5])
+        return hash(self[:4])  # the value of a typed record is a dict
 
     def __repr__(self) -> str:
         value = self.value
-        short = value if value is None or len(value) <= 40 else value[:40] + b"..."
+        short = value[:40] + b"..." if isinstance(value, bytes) and len(value) > 40 else value
         return (
             f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
             f"key={self.key!r}, value={short!r}, timestamp={self.timestamp.isoformat()})"

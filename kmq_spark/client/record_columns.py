@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import repeat
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from kmq_spark.client.record import Record
-from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
+from kmq_spark.client.record_extras import NO_PROPERTIES, plain_headers, plain_properties
+from kmq_spark.client.typed_columns import typed_batches, typed_public_schema, typed_records
+from kmq_storage.format.layout import Layout
+from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE, is_typed
 from kmq_storage.log.scan import Slice
 
 PUBLIC_SCHEMA = pa.schema(
@@ -25,12 +26,23 @@ PUBLIC_SCHEMA = pa.schema(
         ("properties", PROPERTIES_TYPE),
     ]
 )
-_NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
 _STORED = ("key", "value", "timestamp", "headers", "properties")
 
 
+def public_schema(layout: Layout) -> pa.Schema:
+    """The columns that readers of a topic get."""
+    return PUBLIC_SCHEMA if layout.schema is None else typed_public_schema(layout.schema)
+
+
+def public_batches(part: Slice, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """A slice of a partition with the columns of a schema (all or some of the public ones)."""
+    if is_typed(part.batch.schema):
+        return typed_batches(part, schema)
+    return [public_batch(part, schema)]
+
+
 def public_batch(part: Slice, schema: pa.Schema = PUBLIC_SCHEMA) -> pa.RecordBatch:
-    """A slice of a partition with the columns of a schema (all or some of PUBLIC_SCHEMA)."""
+    """A slice of an untyped topic with the columns of a schema (all or some of PUBLIC_SCHEMA)."""
     return pa.RecordBatch.from_arrays(
         [_column(part, field.name, field.type) for field in schema], schema=schema
     )
@@ -50,13 +62,15 @@ def _column(part: Slice, name: str, kind: pa.DataType) -> pa.Array:
 def records_of(part: Slice) -> list[Record]:
     """A slice of a partition as records."""
     batch = part.batch
+    if is_typed(batch.schema):
+        return typed_records(part)
     names = set(batch.schema.names)
     headers: Any = repeat(())
-    properties: Any = repeat(_NO_PROPERTIES)
+    properties: Any = repeat(NO_PROPERTIES)
     if "headers" in names:
-        headers = map(_headers, batch.column("headers").to_pylist())
+        headers = map(plain_headers, batch.column("headers").to_pylist())
     if "properties" in names:
-        properties = map(_properties, batch.column("properties").to_pylist())
+        properties = map(plain_properties, batch.column("properties").to_pylist())
     return list(
         map(
             Record,
@@ -73,16 +87,3 @@ def records_of(part: Slice) -> list[Record]:
             ),
         )
     )
-
-
-def _headers(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple((header["key"], header["value"]) for header in headers or ())
-
-
-def _properties(properties: list[tuple[str, dict[str, Any]]] | None) -> dict[str, Any]:
-    return {name: _only(members) for name, members in properties or ()}
-
-
-def _only(members: dict[str, Any]) -> Any:
-    """The one member that is set."""
-    return next((value for value in members.values() if value is not None), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from kmq_spark.client.partitioner import partitions_of
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
 from kmq_storage.format.murmur2 import murmur2_of
+from kmq_storage.format.records import keys_of
 from kmq_storage.log.staging import PartitionRecords, SizedBatch
 from kmq_storage.log.topic_state import Topic
 
@@ -30,11 +31,14 @@ class Rows:
     sizes: npt.NDArray[np.int64]
     #: Partitions that the caller chose, -1 where the partitioner decides; None chooses nowhere.
     chosen: npt.NDArray[np.int32] | None = None
+    #: Which version of a typed topic's schema the columns have; 0 in an untyped one.
+    schema_version: int = 0
 
     def keep(self, rows: npt.NDArray[np.bool_]) -> Rows:
         """Only the rows of this mask."""
         chosen = None if self.chosen is None else self.chosen[rows]
-        return Rows(self.batch.filter(pa.array(rows)), self.sizes[rows], chosen)
+        batch = self.batch.filter(pa.array(rows))
+        return Rows(batch, self.sizes[rows], chosen, self.schema_version)
 
 
 class Router:
@@ -61,7 +65,7 @@ class Router:
     def _decide(self, topic: Topic, rows: Rows) -> Routes:
         if rows.chosen is not None and (rows.chosen >= 0).all():
             return 0
-        keys = rows.batch.column("key") if "key" in rows.batch.schema.names else None
+        keys = keys_of(rows.batch)
         if self._partitioner is not None:
             return self._ask(self._partitioner, topic, keys, rows)
         if keys is None:
@@ -110,9 +114,9 @@ class Router:
 def split(topic: Topic, rows: Rows, routes: Routes) -> list[PartitionRecords]:
     """One group of record batches per partition; the order of the rows is kept in each."""
     if isinstance(routes, int):
-        return [_records(topic, routes, rows.batch, rows.sizes)]
+        return [_records(topic, routes, rows)]
     if (routes == routes[0]).all():
-        return [_records(topic, int(routes[0]), rows.batch, rows.sizes)]
+        return [_records(topic, int(routes[0]), rows)]
     narrow = routes.astype(np.uint16) if topic.partitions <= 65_536 else routes
     order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
     batch, sizes = rows.batch.take(pa.array(order)), rows.sizes[order]
@@ -120,23 +124,22 @@ def split(topic: Topic, rows: Rows, routes: Routes) -> list[PartitionRecords]:
     found, start = [], 0
     for partition in np.flatnonzero(counts):
         count = int(counts[partition])
-        part = batch.slice(start, count)
-        found.append(_records(topic, int(partition), part, sizes[start : start + count]))
+        part = replace(rows, batch=batch.slice(start, count), sizes=sizes[start : start + count])
+        found.append(_records(topic, int(partition), part))
         start += count
     return found
 
 
-def _records(
-    topic: Topic, partition: int, batch: pa.RecordBatch, sizes: npt.NDArray[np.int64]
-) -> PartitionRecords:
+def _records(topic: Topic, partition: int, rows: Rows) -> PartitionRecords:
     """Cut into batches of bounded rows and bytes, so that readers map little at a time."""
+    batch, sizes = rows.batch, rows.sizes
     average = max(int(sizes.sum()) // max(len(sizes), 1), 1)
     step = max(1, min(limits.BATCH_ROWS_MAX, limits.STAGED_BATCH_BYTES // average))
     batches = tuple(
         SizedBatch(batch.slice(start, step), int(sizes[start : start + step].sum()))
         for start in range(0, batch.num_rows, step)
     )
-    return PartitionRecords(topic.name, topic.id, partition, batches)
+    return PartitionRecords(topic.name, topic.id, partition, batches, rows.schema_version)
 
 
 def ranks(routes: Routes, count: int) -> npt.NDArray[np.int64]:

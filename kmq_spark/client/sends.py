@@ -67,7 +67,7 @@ class RowSends(Sends):
 
     def __init__(self, topic: str, expedite: Expedite) -> None:
         super().__init__(topic, expedite)
-        self.values: list[bytes | None] = []
+        self.values: list[Any] = []
         self.keys: list[bytes | None] = []
         #: Nanoseconds since 1970 UTC, when `send` was called.
         self.times: list[int] = []

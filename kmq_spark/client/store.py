@@ -125,13 +125,10 @@ class Store:
         """Make a topic; one that exists is kept with its data (KmqWarning if settings differ).
 
         `compression` of sealed segments: "lz4", "zstd", or None, which readers map.
+        A `schema` makes it typed: its columns are stored as columns, and don't begin with `_`.
         AlreadyExistsError with `exist_ok=False`, InvalidRequestError for bad names and settings.
         """
-        if schema is not None:
-            raise InvalidRequestError(
-                "schema: typed topics are not supported by this version", setting="schema"
-            )
-        settings = {
+        settings: dict[str, Any] = {
             "retention": retention,
             "retention_bytes": retention_bytes,
             "cleanup": cleanup,
@@ -140,6 +137,8 @@ class Store:
             "uniq_window": uniq_window,
             "compression": compression,
         }
+        if schema is not None:
+            settings["schema"] = schema
         return topics.create_topic(self.log, name, partitions, settings, exist_ok=exist_ok)
 
     def add_partitions(self, name: str, total: int) -> TopicInfo:
@@ -147,7 +146,10 @@ class Store:
         return topics.add_partitions(self.log, name, total)
 
     def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
-        """Change some settings of a topic; unknown ones are InvalidRequestError."""
+        """Change some settings of a topic; unknown ones are InvalidRequestError.
+
+        A `schema` may add nullable columns and widen integers and floats, nothing else.
+        """
         return topics.alter_topic(self.log, name, settings)
 
     def delete_topic(self, name: str) -> None:

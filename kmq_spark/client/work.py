@@ -13,9 +13,10 @@ from itertools import accumulate, chain
 import numpy as np
 import numpy.typing as npt
 
-from kmq_spark.client.encoding import rows_of_arrow, rows_of_columns
 from kmq_spark.client.routing import Router, Routes, Rows, ranks, split
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
+from kmq_spark.client.topic_arrow import rows_of_topic_arrow
+from kmq_spark.client.typed_rows import rows_of_values
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import InvalidRequestError, KmqError, NotFoundError, QueueFullError
 from kmq_storage.log.binding import Unit
@@ -45,7 +46,7 @@ class RowWork:
 
     def encode(self, topic: Topic, router: Router, now: int) -> list[PartitionRecords]:
         """The rows per partition, without those that can't be stored; empty when none is left."""
-        rows = self._rows()
+        rows = self._rows(topic)
         failed = self._failed()
         if failed is not None:
             self._kept = np.flatnonzero(~failed)
@@ -60,7 +61,7 @@ class RowWork:
         self._routes = routes
         return split(topic, rows, routes)
 
-    def _rows(self) -> Rows:
+    def _rows(self, topic: Topic) -> Rows:
         sends = self._sends
         if len(sends) == 1:
             values, keys, times = sends[0].values, sends[0].keys, sends[0].times
@@ -73,7 +74,10 @@ class RowWork:
             for start, send in zip(self._starts, sends, strict=False)
             for row, extra in send.extras.items()
         }
-        return rows_of_columns(values, keys, np.array(times, np.int64) // 1000, extras)
+        microseconds = np.array(times, np.int64) // 1000
+        return rows_of_values(
+            topic, values, keys, microseconds, extras=extras, refuse=self._refuse_row
+        )
 
     def _failed(self) -> Mask | None:
         """The rows that are out, or None while all are in."""
@@ -89,9 +93,11 @@ class RowWork:
     def _fail(self, topic: Topic, rows: Rows, routes: Routes, bad: npt.NDArray[np.intp]) -> None:
         for position in bad:
             row = int(position if self._kept is None else self._kept[position])
-            number = bisect_right(self._starts, row) - 1
-            error = why_unstorable(topic, rows, routes, int(position))
-            self._sends[number].fail_rows([row - self._starts[number]], error)
+            self._refuse_row(row, why_unstorable(topic, rows, routes, int(position)))
+
+    def _refuse_row(self, row: int, error: KmqError) -> None:
+        number = bisect_right(self._starts, row) - 1
+        self._sends[number].fail_rows([row - self._starts[number]], error)
 
     def refuse(self, error: KmqError) -> list[RowWork]:
         """What is left to try after a refusal: nothing, or fewer rows."""
@@ -181,7 +187,7 @@ class ArrowWork:
         found: list[PartitionRecords] = []
         self._counts = {}
         for batch in self._send.batches:
-            rows = rows_of_arrow(batch, now, self._send.partition)
+            rows = rows_of_topic_arrow(batch, topic, now, self._send.partition)
             routes = safe_routes(topic, router, rows)
             bad = unstorable(topic, rows, routes)
             if bad is not None:

@@ -13,19 +13,22 @@ from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.record_batches import read_task
 from kmq_spark.datasource.tasks import Task, plan_tasks
+from kmq_spark.datasource.view import View, plain_view
 
 
 class KmqBatchReader(DataSourceReader):
     """Reads what is in the log when the query is planned."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, view: View | None = None) -> None:
         self._options = options
+        self._view = view or plain_view(options)
 
     def partitions(self) -> list[InputPartition]:
         """The tasks of this read; Spark calls it once per load()."""
         options = self._options
         state = open_log(options.url, read_only=True).refresh()
         coverage = cover(state, options)
+        self._view.check(list(coverage.topics.values()))
         starts, ends = bounds_of_batch(state, options, coverage)
         if options.ending is None:
             check_whole(state, coverage)
@@ -39,6 +42,4 @@ class KmqBatchReader(DataSourceReader):
         """The records of one task; Spark makes a task of nothing out of an empty list."""
         if not isinstance(partition, Task):
             return iter(())
-        return read_task(
-            self._options.url, partition, include_headers=self._options.include_headers
-        )
+        return read_task(self._options.url, partition, self._view)

@@ -28,6 +28,7 @@ SOURCE_OPTIONS = (
     "maxOffsetsPerTrigger",
     "minPartitions",
     "includeHeaders",
+    "includeMetadata",
     "failOnDataLoss",
     "group",
 )
@@ -64,6 +65,8 @@ class SourceOptions:
     max_offsets_per_trigger: int | None
     min_partitions: int | None
     include_headers: bool
+    #: For typed topics: where each record stands, beside its own columns.
+    include_metadata: bool
     fail_on_data_loss: bool
     group: str | None
 
@@ -92,6 +95,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         max_offsets_per_trigger=_whole_number(given, "maxOffsetsPerTrigger"),
         min_partitions=_whole_number(given, "minPartitions"),
         include_headers=_boolean(given, "includeHeaders", default=False),
+        include_metadata=_boolean(given, "includeMetadata", default=False),
         fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
         group=None if group is None else check_name("group", group),
     )

@@ -7,16 +7,18 @@ together: Spark's price per batch is high, a copy of a few rows is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.schema import CREATE_TIME, arrow_schema
+from kmq_spark.datasource.schema import CREATE_TIME
 from kmq_spark.datasource.tasks import Slice, Task
-from kmq_spark.errors import CorruptionError
+from kmq_spark.datasource.view import View
+from kmq_spark.errors import CorruptionError, InvalidRequestError
+from kmq_storage.format.layout import layout_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice as StoredSlice
 from kmq_storage.log.scan import moved, scan, scan_places
@@ -30,15 +32,15 @@ _BATCH_ROWS = 65_536
 _BATCH_BYTES = 8 << 20
 
 
-def read_task(url: str, task: Task, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
+def read_task(url: str, task: Task, view: View) -> Iterator[pa.RecordBatch]:
     """The records of a task in order, in Spark's columns."""
     disk = open_disk(url, read_only=True)
     try:
         reader = ChunkReader(disk)
         pieces = (
-            _spark_batch(piece, include_headers)
+            _spark_batch(piece, view)
             for part in task.slices
-            for piece in _records(url, disk, reader, part)
+            for piece in _records(url, disk, reader, part, columns=view.arrow.names)
             if piece.batch.num_rows
         )
         for run in _gathered(pieces):
@@ -47,14 +49,23 @@ def read_task(url: str, task: Task, *, include_headers: bool) -> Iterator[pa.Rec
         disk.close()
 
 
-def _records(url: str, disk: Files, reader: ChunkReader, part: Slice) -> Iterator[StoredSlice]:
+def _records(
+    url: str, disk: Files, reader: ChunkReader, part: Slice, *, columns: Sequence[str]
+) -> Iterator[StoredSlice]:
     """The stored records of a slice, small batches joined; files that moved are looked up again."""
     position = part.start
     places = part.index.places(disk, part.start, part.end)
     span = (part.start, part.end)
+    layout = layout_of(part.schemas, frozenset(columns))
     try:
         for piece in scan_places(
-            reader, places, part.topic, part.partition, span, batch_rows=_BATCH_ROWS
+            reader,
+            places,
+            part.topic,
+            part.partition,
+            span,
+            batch_rows=_BATCH_ROWS,
+            layout=layout,
         ):
             yield piece
             position = piece.end
@@ -62,7 +73,9 @@ def _records(url: str, disk: Files, reader: ChunkReader, part: Slice) -> Iterato
         log = open_log(url, read_only=True)
         topic = moved(log, part.index.key[0], error)
         span = (position, part.end)
-        yield from scan(log, reader, topic, part.partition, span, batch_rows=_BATCH_ROWS)
+        yield from scan(
+            log, reader, topic, part.partition, span, batch_rows=_BATCH_ROWS, layout=layout
+        )
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -80,20 +93,20 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
         yield waiting
 
 
-def _spark_batch(part: StoredSlice, include_headers: bool) -> pa.RecordBatch:
-    schema = arrow_schema(include_headers=include_headers)
-    batch, rows = part.batch, part.batch.num_rows
+def _spark_batch(part: StoredSlice, view: View) -> pa.RecordBatch:
+    schema, batch, rows = view.arrow, part.batch, part.batch.num_rows
+    added = "_" if view.typed else ""  # in a typed topic, other names are its own
     made: dict[str, Callable[[], pa.Array]] = {
-        "topic": lambda: _texts(part.topic, rows),
-        "partition": lambda: _numbers(part.partition, rows),
-        "offset": lambda: pa.array(part.offsets()),
-        "timestampType": lambda: _numbers(CREATE_TIME, rows),
+        f"{added}topic": lambda: _texts(part.topic, rows),
+        f"{added}partition": lambda: _numbers(part.partition, rows),
+        f"{added}offset": lambda: pa.array(part.offsets()),
+        f"{added}timestampType": lambda: _numbers(CREATE_TIME, rows),
     }
     stored = batch.schema.names
     arrays = [
         made[field.name]()
         if field.name in made
-        else _as_type(batch.column(field.name), field.type)
+        else _as_type(batch.column(field.name), field)
         if field.name in stored
         else pa.nulls(rows, field.type)
         for field in schema
@@ -101,9 +114,17 @@ def _spark_batch(part: StoredSlice, include_headers: bool) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    # The item of a list has another name in Spark than in the store; the bytes are the same.
-    return column if column.type == wanted else column.cast(wanted)
+def _as_type(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    try:
+        # Mostly only the item of a list has another name in Spark than in the store.
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(
+            f"column {field.name!r} holds a value that Spark's {field.type} can't: {error}",
+            column=field.name,
+        ) from error
 
 
 def _texts(text: str, rows: int) -> pa.Array:

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.encoding import rows_of_arrow
-from kmq_spark.client.routing import Router, split
+from kmq_spark.client.routing import Router, Rows, split
 from kmq_spark.client.work import unstorable, why_unstorable
 from kmq_spark.datasource.sink import Sink, Written
 from kmq_spark.datasource.staged_output import StagedOutput
+from kmq_spark.datasource.typed_sink import rows_of_sink
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.state import StoreState
@@ -33,7 +34,7 @@ def write_task(
     router = Router("murmur2", first_turn=task)
     for batch in batches:
         for topic, records in _by_topic(batch, sink.topic, topics):
-            rows = rows_of_arrow(records, SYSTEM.now_us())
+            rows = _rows(topic, records)
             routes = router.routes(topic, rows)
             refused = unstorable(topic, rows, routes)
             if refused is not None:
@@ -43,15 +44,28 @@ def write_task(
     return Written(staged, small, query)
 
 
+def _rows(topic: Topic, batch: pa.RecordBatch) -> Rows:
+    now = SYSTEM.now_us()
+    typed = rows_of_sink(topic, batch, now)
+    if typed is not None:
+        return typed
+    records = _plain(batch)
+    _check_headers(records)
+    return rows_of_arrow(records, now)
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns that an untyped topic takes."""
+    return batch.select([name for name in _RECORD_COLUMNS if name in batch.schema.names])
+
+
 def _by_topic(
     batch: pa.RecordBatch, chosen: str | None, topics: StoreState
 ) -> Iterator[tuple[Topic, pa.RecordBatch]]:
     if not batch.num_rows:
         return
-    records = batch.select([name for name in _RECORD_COLUMNS if name in batch.schema.names])
-    _check_headers(records)
     if chosen is not None:
-        yield topics.topic(chosen), records
+        yield topics.topic(chosen), batch
         return
     names = batch.column("topic")
     if names.null_count:
@@ -63,7 +77,13 @@ def _by_topic(
     encoded = names.dictionary_encode()
     codes = encoded.indices.to_numpy()
     for code, name in enumerate(encoded.dictionary.to_pylist()):
-        yield topics.topic(name), _having(records, codes == code)
+        topic = topics.topic(name)
+        if topic.settings.schemas:
+            raise InvalidRequestError(
+                f"topic {name} is typed: write to it with option 'topic', not by a column",
+                topic=name,
+            )
+        yield topic, _having(_plain(batch), codes == code)
 
 
 def _having(

@@ -11,16 +11,19 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.coverage import cover
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions, parse_sink_options, parse_source_options
-from kmq_spark.datasource.schema import spark_schema
 from kmq_spark.datasource.sink import Sink, open_sink
 from kmq_spark.datasource.sink_columns import check_sink_columns
 from kmq_spark.datasource.stream_reader import KmqStreamReader
+from kmq_spark.datasource.typed_sink import check_typed_sink
+from kmq_spark.datasource.view import View, columns_of_read, view_of
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.log.topic_state import Topic
 
 
 class KmqDataSource(DataSource):
@@ -34,10 +37,12 @@ class KmqDataSource(DataSource):
     `failOnDataLoss`. `group` names the consumer group: a stream without a checkpoint begins at
     its offsets and commits every finished batch to it; a batch begins there with
     `startingOffsets=group`. Columns: key, value, topic, partition, offset, timestamp,
-    timestampType, and headers if they are included.
+    timestampType, and headers if they are included; of a typed topic its own, then _topic,
+    _partition, _offset and _timestamp with `includeMetadata`.
 
     Options of a write: `topic`, which goes before a column of that name. Columns: value, and
-    where wanted key, topic, partition, headers, timestamp; others are ignored.
+    where wanted key, topic, partition, headers, timestamp; of a typed topic its own, and _key,
+    _partition, _timestamp, _headers, _properties. Others are ignored.
 
         spark.readStream.format("kmq").option("subscribe", "orders").load("data/shop")
         frame.write.format("kmq").mode("append").option("topic", "orders").save("data/shop")
@@ -51,22 +56,21 @@ class KmqDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of a read; called at load(), so everything that can be wrong is refused."""
         options = parse_source_options(self.options)
-        cover(open_log(options.url, read_only=True).refresh(), options)
-        return spark_schema(include_headers=options.include_headers)
+        return columns_of_read(_topics(options), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query."""
-        return KmqBatchReader(self._source_options(schema))
+        return KmqBatchReader(*self._read(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a streaming query."""
-        options = self._source_options(schema)
+        options, view = self._read(schema)
         if options.ending is not None:
             raise InvalidRequestError(
                 "option 'endingOffsets' is for batch reads; a stream has no end",
                 option="endingOffsets",
             )
-        return KmqStreamReader(options)
+        return KmqStreamReader(options, view)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch query."""
@@ -83,14 +87,23 @@ class KmqDataSource(DataSource):
                 "a log is only appended to: use mode('append') for a batch, and "
                 "outputMode('append') for a stream, not 'overwrite' or 'complete'"
             )
-        check_sink_columns(schema, topic=options.topic)
-        return open_sink(options)
+        if options.topic is None:
+            check_sink_columns(schema, topic=None)
+        sink = open_sink(options)
+        if options.topic is not None:
+            columns = typed_columns(sink.topics().topic(options.topic))
+            if columns is None:
+                check_sink_columns(schema, topic=options.topic)
+            else:
+                check_typed_sink(schema, options.topic, columns)
+        return sink
 
-    def _source_options(self, schema: StructType) -> SourceOptions:
+    def _read(self, schema: StructType) -> tuple[SourceOptions, View]:
         options = parse_source_options(self.options)
-        fixed = spark_schema(include_headers=options.include_headers)
-        if schema.simpleString() != fixed.simpleString():
-            raise InvalidRequestError(
-                "the columns of a kmq read are fixed and can't be set: remove schema(...)"
-            )
-        return options
+        return options, view_of(schema, _topics(options), options)
+
+
+def _topics(options: SourceOptions) -> list[Topic]:
+    """The topics that a read covers now."""
+    covered = cover(open_log(options.url, read_only=True).refresh(), options)
+    return [topic for _, topic in sorted(covered.topics.items())]

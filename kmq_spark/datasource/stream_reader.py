@@ -28,6 +28,7 @@ from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.record_batches import read_task
 from kmq_spark.datasource.stream_plan import log_end, next_end, ranges_between
 from kmq_spark.datasource.tasks import Task, plan_tasks
+from kmq_spark.datasource.view import View, plain_view
 from kmq_storage.log.commit_log import CommitLog
 
 Offset = dict[str, Any]
@@ -36,8 +37,9 @@ Offset = dict[str, Any]
 class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream exactly once per batch, restarts and replays included."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, view: View | None = None) -> None:
         self._options = options
+        self._view = view or plain_view(options)
         self._ends_at_fixed = False
         self._final: StreamOffset | None = None
 
@@ -89,14 +91,13 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _parsed(end),
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
+        self._view.check([each.topic for each in ranges])
         return [*plan_tasks(ranges, self._options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
         assert isinstance(partition, Task), "a stream's tasks are made by partitions()"
-        return read_task(
-            self._options.url, partition, include_headers=self._options.include_headers
-        )
+        return read_task(self._options.url, partition, self._view)
 
     def commit(self, end: Offset) -> None:
         """Nothing: by then `latestOffset` has moved the group already."""

@@ -30,6 +30,8 @@ class Slice:
     start: int
     end: int
     index: Excerpt
+    #: The versions of the schema of a typed topic.
+    schemas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def plan_tasks(ranges: Sequence[TopicRange], min_partitions: int | None) -> list
 def _slice(topic: Topic, offsets: OffsetRange) -> Slice:
     start, end = offsets.start, offsets.end
     excerpt = topic.index(offsets.partition).excerpt(start, end)
-    return Slice(topic.name, offsets.partition, start, end, excerpt)
+    place = (topic.name, offsets.partition, start, end)
+    return Slice(*place, excerpt, topic.settings.schemas)
 
 
 def _balanced(ranges: Sequence[TopicRange]) -> list[Task]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pyarrow as pa
 
 from kmq_storage import limits
 
@@ -22,6 +25,11 @@ def to_datetime(microseconds: int) -> datetime:
 def to_microseconds(when: datetime) -> int:
     """UTC microseconds of an aware datetime, exactly."""
     return (when - _EPOCH) // _MICROSECOND
+
+
+def decode_schema(encoded: str) -> pa.Schema:
+    """The schema of an Arrow IPC schema message in base64."""
+    return pa.ipc.read_schema(pa.py_buffer(b64decode(encoded)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +50,19 @@ class TopicSettings:
     uniq_window: float = 120.0
     #: How segments are compressed: `lz4`, `zstd`, or None, which can be mapped.
     compression: str | None = None
+    #: The versions of a typed topic's schema: Arrow IPC schema messages in base64.
+    schemas: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The newest schema of a typed topic; None for an untyped one."""
+        return decode_schema(self.schemas[-1]) if self.schemas else None
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as a JSON object."""
-        return asdict(self)
+        """The settings as a JSON object; an untyped topic's name no schemas."""
+        members = asdict(self)
+        schemas = list(members.pop("schemas"))
+        return members | ({"schemas": schemas} if schemas else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +78,11 @@ class TopicInfo:
     rows: int
     #: Bytes of keys, values, headers and properties.
     bytes: int
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The own columns of a typed topic; None for an untyped one."""
+        return self.settings.schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
 from kmq_storage import limits
-from kmq_storage.errors import AlreadyExistsError, InvalidRequestError, KmqWarning
+from kmq_storage.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidRequestError,
+    KmqWarning,
+)
 from kmq_storage.format.entries import TopicEntry
+from kmq_storage.format.evolution import check_evolution
+from kmq_storage.format.records import timestamps_of
+from kmq_storage.format.typed import VERSIONS_MAX, check_schema, encode_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader, offset_of_row
@@ -19,8 +27,10 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import TopicInfo, TopicSettings
 from kmq_storage.names import check_name, nearest
 
-_SETTINGS = tuple(field.name for field in fields(TopicSettings))
+#: What can be set; the versions of a schema follow from `schema`.
+_SETTINGS = ("schema", *(field.name for field in fields(TopicSettings) if field.name != "schemas"))
 _CLEANUPS = ("delete", "compact")
+_ATTEMPTS = 20
 
 
 def create_topic(
@@ -48,8 +58,7 @@ def create_topic(
 
 
 def _warn_of_differences(topic: Topic, partitions: int, wanted: TopicSettings) -> None:
-    kept = {"partitions": topic.partitions, **topic.settings.to_json()}
-    asked = {"partitions": partitions, **wanted.to_json()}
+    kept, asked = _compared(topic.partitions, topic.settings), _compared(partitions, wanted)
     different = [name for name in kept if kept[name] != asked[name]]
     if different:
         listed = ", ".join(f"{name}={kept[name]} (asked: {asked[name]})" for name in different)
@@ -59,6 +68,14 @@ def _warn_of_differences(topic: Topic, partitions: int, wanted: TopicSettings) -
             KmqWarning,
             stacklevel=4,
         )
+
+
+def _compared(partitions: int, settings: TopicSettings) -> dict[str, Any]:
+    schema = settings.schema
+    words = None if schema is None else f"({', '.join(map(str, schema))})"
+    values = {"partitions": partitions, **settings.to_json(), "schema": words}
+    values.pop("schemas", None)
+    return values
 
 
 def check_partitions(name: str, partitions: object) -> None:
@@ -74,17 +91,31 @@ def check_partitions(name: str, partitions: object) -> None:
 
 def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicInfo:
     """Change settings of a topic; those that are not named stay."""
-    topic = log.refresh().topic(name)
-    settings = checked_settings(topic.settings, changes)
-    log.commit([Unit((TopicEntry(topic.id, name, topic.partitions, settings.to_json()),))])
-    return log.refresh().topic(name).info()
+
+    def altered(topic: Topic) -> TopicEntry:
+        settings = checked_settings(topic.settings, changes, topic=name)
+        return TopicEntry(topic.id, name, topic.partitions, settings.to_json())
+
+    return _redefine(log, name, altered)
 
 
 def add_partitions(log: CommitLog, name: str, total: int) -> TopicInfo:
     """Enlarge a topic to this many partitions; fewer than it has is InvalidRequestError."""
     check_partitions(name, total)
-    topic = log.refresh().topic(name)
-    log.commit([Unit((TopicEntry(topic.id, name, total, topic.settings.to_json()),))])
+    return _redefine(
+        log, name, lambda topic: TopicEntry(topic.id, name, total, topic.settings.to_json())
+    )
+
+
+def _redefine(log: CommitLog, name: str, change: Callable[[Topic], TopicEntry]) -> TopicInfo:
+    """Commit a new definition; again from what is there when its schema changed meanwhile."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            log.commit([Unit((change(log.written_state().topic(name)),))])
+            break
+        except ConflictError:
+            if attempt == _ATTEMPTS - 1:
+                raise
     return log.refresh().topic(name).info()
 
 
@@ -94,9 +125,14 @@ def delete_topic(log: CommitLog, name: str) -> None:
     log.commit([Unit((TopicEntry(topic.id, name, 0, {}),))])
 
 
-def checked_settings(current: TopicSettings, changes: Mapping[str, Any]) -> TopicSettings:
-    """The settings with these changes; InvalidRequestError names the setting that is wrong."""
-    checked = {}
+def checked_settings(
+    current: TopicSettings, changes: Mapping[str, Any], *, topic: str | None = None
+) -> TopicSettings:
+    """The settings with these changes; InvalidRequestError names the setting that is wrong.
+
+    `topic` names a topic that is there: its schema can only evolve.
+    """
+    checked: dict[str, Any] = {}
     for name, value in changes.items():
         if name == "partitions":
             raise InvalidRequestError(
@@ -106,8 +142,35 @@ def checked_settings(current: TopicSettings, changes: Mapping[str, Any]) -> Topi
             raise InvalidRequestError(
                 f"topic setting {name!r} is unknown{nearest(name, _SETTINGS)}", setting=name
             )
-        checked[name] = _checked(name, value)
+        if name == "schema":
+            checked["schemas"] = _schemas(current, value, topic)
+        else:
+            checked[name] = _checked(name, value)
     return replace(current, **checked)
+
+
+def _schemas(current: TopicSettings, schema: Any, topic: str | None) -> tuple[str, ...]:
+    """The versions of a schema with this one as the newest."""
+    check_schema(schema)
+    if topic is None:
+        return (encode_schema(schema),)
+    newest = current.schema
+    if newest is None:
+        raise InvalidRequestError(
+            f"topic {topic} is untyped and stays so: make another topic with this schema",
+            setting="schema",
+            topic=topic,
+        )
+    if newest == schema:
+        return current.schemas
+    check_evolution(topic, newest, schema)
+    if len(current.schemas) == VERSIONS_MAX:
+        raise InvalidRequestError(
+            f"the schema of topic {topic} has changed {VERSIONS_MAX} times, no more fit",
+            setting="schema",
+            topic=topic,
+        )
+    return (*current.schemas, encode_schema(schema))
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -156,8 +219,13 @@ def first_offset_since(
     for chunk in reader.chunks(row.place((topic.id, number))):
         if chunk.max_timestamp >= microseconds:
             batch = reader.read(
-                chunk, chunk.base_offset, chunk.end_offset, topic=topic.name, partition=number
+                chunk,
+                chunk.base_offset,
+                chunk.end_offset,
+                topic=topic.name,
+                partition=number,
+                layout=topic.layout(frozenset()),
             )
-            at = batch.column("timestamp").cast("int64").to_numpy() >= microseconds
+            at = timestamps_of(batch).to_numpy() >= microseconds
             return max(offset_of_row(batch, chunk.base_offset, int(at.argmax())), part.start)
     return None

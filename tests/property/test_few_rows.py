@@ -72,7 +72,7 @@ def test_both_ways_give_the_same_batches_places_and_errors(rows, keyed: bool):
     assert {entry.partition for entry in unit.entries} == set(expected)
     for entry, body in zip(unit.entries, unit.bodies, strict=True):
         batch, encoded = expected[entry.partition]
-        assert decode_batch(body, entry.columns, entry.checksum, "") == batch
+        assert decode_batch(body, stored_schema(entry.columns), entry.checksum, "") == batch
         told = (entry.rows, entry.columns, entry.min_timestamp, entry.max_timestamp, entry.size)
         assert told == (
             encoded.rows,

@@ -31,7 +31,7 @@ from kmq_storage.format.entries import (
 )
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
-from kmq_storage.format.records import decode_batch, encode_batch
+from kmq_storage.format.records import decode_batch, encode_batch, stored_schema
 from tests.support.storage import batch_of
 
 u16, u32, u64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
@@ -227,7 +227,9 @@ def test_a_batch_comes_back_without_a_copy(values: list[bytes]):
     batch = batch_of(values).batch
     encoded = encode_batch(batch, size=1)
     assert (encoded.min_timestamp, encoded.max_timestamp) == (0, len(values) - 1)
-    decoded = decode_batch(encoded.message, encoded.columns, encoded.checksum, "here")
+    decoded = decode_batch(
+        encoded.message, stored_schema(encoded.columns), encoded.checksum, "here"
+    )
     assert decoded == batch
     inside = range(encoded.message.address, encoded.message.address + encoded.message.size)
     assert decoded.column("timestamp").buffers()[1].address in inside
@@ -239,7 +241,9 @@ def test_a_changed_byte_of_a_batch_is_found_before_arrow_sees_it(data: st.DataOb
     raw = bytearray(encoded.message.to_pybytes())
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(CorruptionError, match="checksum does not match in here"):
-        decode_batch(pa.py_buffer(bytes(raw)), encoded.columns, encoded.checksum, "here")
+        decode_batch(
+            pa.py_buffer(bytes(raw)), stored_schema(encoded.columns), encoded.checksum, "here"
+        )
 
 
 @given(st.uuids(), st.integers(1, 2**40))

@@ -43,6 +43,7 @@ def test_python_of_the_readme_runs(folder: Path, capsys: pytest.CaptureFixture[s
         "b'alice' b'42 EUR'",
         "5",
         "{'orders': {0: 0, 1: 2, 2: 2}}",
+        "2",
     ]
 
 

@@ -101,7 +101,16 @@ VALUES = {
     ),
     "RecordMetadata": ("topic", "partition", "offset", "timestamp", "duplicate"),
     "BatchMetadata": ("topic", "rows", "offsets"),
-    "TopicInfo": ("name", "topic_id", "partitions", "settings", "offsets", "rows", "bytes"),
+    "TopicInfo": (
+        "name",
+        "topic_id",
+        "partitions",
+        "settings",
+        "schema",
+        "offsets",
+        "rows",
+        "bytes",
+    ),
     "GroupInfo": (
         *("name", "generation", "members", "committed", "end", "lag", "lag_bytes"),
         "lag_seconds",

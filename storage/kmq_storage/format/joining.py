@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from kmq_storage.format.records import columns_of, stored_schema
+from kmq_storage.format.records import OFFSET, columns_of, is_typed, stored_schema
+from kmq_storage.format.typed import is_own, typed_schema
 
 
 def columns_of_all(batches: Iterable[pa.RecordBatch]) -> int:
@@ -18,10 +19,20 @@ def columns_of_all(batches: Iterable[pa.RecordBatch]) -> int:
 
 
 def joined(batches: Sequence[pa.RecordBatch], columns: int) -> pa.RecordBatch:
-    """The rows of all batches, with these optional columns; one batch alone is not copied."""
-    schema = stored_schema(columns)
+    """The rows of all batches, with these optional columns; one batch alone is not copied.
+
+    Batches of a typed topic have the same own columns (`Layout.current`).
+    """
+    schema = _joint_schema(batches[0].schema, columns)
     widened = [_widened(batch, schema) for batch in batches]
     return widened[0] if len(widened) == 1 else pa.concat_batches(widened)
+
+
+def _joint_schema(first: pa.Schema, columns: int) -> pa.Schema:
+    if not is_typed(first):
+        return stored_schema(columns)
+    own = [field for field in first if is_own(field.name)]
+    return typed_schema(own, columns & ~OFFSET)
 
 
 def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

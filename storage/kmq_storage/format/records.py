@@ -17,8 +17,10 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 
 KEY, HEADERS, PROPERTIES, OFFSET = 1, 2, 4, 8
+#: A batch of a typed topic (`format.typed`), and one of them that has tombstones.
+TYPED, TOMBSTONES = 16, 0x8000
 #: In the row of a segment: its keys were compacted.
-COMPACTED = 1 << 15
+COMPACTED = 0x4000
 #: What the batches of a segment have.
 SEALED = OFFSET | KEY | HEADERS | PROPERTIES
 
@@ -44,6 +46,14 @@ _FIELDS = (
     (PROPERTIES, pa.field("properties", PROPERTIES_TYPE)),
 )
 _FLAG_OF = {field.name: flag for flag, field in _FIELDS}
+_TYPED_FLAG_OF = {
+    "_timestamp": TYPED,
+    "_key": KEY,
+    "_headers": HEADERS,
+    "_properties": PROPERTIES,
+    "_tombstone": TOMBSTONES,
+    "_offset": OFFSET,
+}
 
 
 @cache
@@ -52,9 +62,63 @@ def stored_schema(columns: int) -> pa.Schema:
     return pa.schema([field for flag, field in _FIELDS if not flag or flag & columns])
 
 
+def is_typed(schema: pa.Schema) -> bool:
+    """Whether a stored batch of this schema is one of a typed topic."""
+    return bool(schema.get_field_index("_timestamp") >= 0)
+
+
 def columns_of(schema: pa.Schema) -> int:
-    """Which optional columns a schema has."""
+    """Which optional columns a stored schema has; a typed one's version is not known from it."""
+    if is_typed(schema):
+        return sum(_TYPED_FLAG_OF.get(name, 0) for name in schema.names)
     return sum(_FLAG_OF[name] for name in schema.names)
+
+
+def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    """A column of kmq's own in a stored batch of either kind; None when it is not there."""
+    position = batch.schema.get_field_index(f"_{name}" if is_typed(batch.schema) else name)
+    return batch.column(position) if position >= 0 else None
+
+
+def keys_of(batch: pa.RecordBatch) -> pa.Array | None:
+    """The keys of a stored batch; None when no row has one."""
+    return column_of(batch, "key")
+
+
+def offsets_of(batch: pa.RecordBatch) -> pa.Array | None:
+    """The offsets of a stored batch; None where they follow from the first."""
+    return column_of(batch, "offset")
+
+
+def timestamps_of(batch: pa.RecordBatch) -> pa.Array:
+    """The timestamps of a stored batch, in UTC microseconds."""
+    column = column_of(batch, "timestamp")
+    assert column is not None, "every record has a timestamp"
+    return column.view(pa.int64())
+
+
+def has_value(batch: pa.RecordBatch) -> pa.Array:
+    """Which rows of a stored batch are no tombstones."""
+    if not is_typed(batch.schema):
+        return batch.column("value").is_valid()
+    gone = column_of(batch, "tombstone")
+    rows = np.ones(batch.num_rows, np.bool_)
+    if gone is not None:
+        rows = ~gone.fill_null(False).to_numpy(zero_copy_only=False)
+    return pa.array(rows)
+
+
+def with_offsets(batch: pa.RecordBatch, offsets: pa.Array) -> pa.RecordBatch:
+    """A stored batch with its offsets as a column, which it has not yet."""
+    if is_typed(batch.schema):
+        return batch.append_column(pa.field("_offset", pa.int64()), offsets)
+    return batch.add_column(0, pa.field("offset", pa.int64()), offsets)
+
+
+def without_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A stored batch without a column of offsets."""
+    position = batch.schema.get_field_index("_offset" if is_typed(batch.schema) else "offset")
+    return batch if position < 0 else batch.remove_column(position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,43 +134,44 @@ class EncodedBatch:
     size: int
 
 
-def encode_batch(batch: pa.RecordBatch, *, size: int) -> EncodedBatch:
+def encode_batch(batch: pa.RecordBatch, *, size: int, columns: int | None = None) -> EncodedBatch:
     """Serialise a batch of the stored schema (rows >= 1) as one Arrow IPC message.
 
     `size` is the number of bytes of keys, values, headers and properties.
     """
     low, high = timestamp_bounds(batch)
     message = batch.serialize()
-    return EncodedBatch(
-        message, batch.num_rows, columns_of(batch.schema), checksum(message), low, high, size
-    )
+    columns = columns_of(batch.schema) if columns is None else columns
+    return EncodedBatch(message, batch.num_rows, columns, checksum(message), low, high, size)
 
 
 def timestamp_bounds(batch: pa.RecordBatch) -> tuple[int, int]:
     """The lowest and highest timestamp of a stored batch, in UTC microseconds."""
-    microseconds = batch.column("timestamp").view(pa.int64()).to_numpy()
+    microseconds = timestamps_of(batch).to_numpy()
     return int(microseconds.min()), int(microseconds.max())
 
 
-def decode_batch(message: pa.Buffer, columns: int, expected: int, where: str) -> pa.RecordBatch:
+def decode_batch(
+    message: pa.Buffer, schema: pa.Schema, expected: int, where: str
+) -> pa.RecordBatch:
     """The record batch of a message, without copying; CorruptionError when its bytes changed."""
     if checksum(message) != expected:
         raise CorruptionError(f"record batch checksum does not match in {where}")
     try:
-        return pa.ipc.read_record_batch(message, stored_schema(columns))
+        return pa.ipc.read_record_batch(message, schema)
     except (pa.ArrowException, OSError) as error:
         raise CorruptionError(f"record batch can't be decoded in {where}: {error}") from error
 
 
-def sealed_batch(batch: pa.RecordBatch, offsets: pa.Array) -> pa.RecordBatch:
-    """A stored batch with every column of a segment; those it lacks are null."""
-    schema, names = stored_schema(SEALED), batch.schema.names
+def sealed_batch(batch: pa.RecordBatch, offsets: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    """A stored batch with every column of a segment's schema; those it lacks are null."""
+    batch = with_offsets(without_offsets(batch), offsets)
+    names = batch.schema.names
     columns = [
         batch.column(field.name) if field.name in names else null_column(field.type, batch.num_rows)
         for field in schema
-        if field.name != "offset"
     ]
-    return pa.RecordBatch.from_arrays([offsets, *columns], schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def null_column(kind: pa.DataType, rows: int) -> pa.Array:

@@ -191,8 +191,20 @@ class _Binding:
                 topic=entry.name,
                 partitions=entry.partitions,
             )
+        if known is not None and entry.partitions:
+            self._check_schemas(known, entry)
         if known is None and entry.partitions == 0:
             raise NotFoundError(f"Topic[{entry.name}] doesn't exist.", topic=entry.name)
+
+    @staticmethod
+    def _check_schemas(known: Topic, entry: TopicEntry) -> None:
+        """Versions of a schema are only added: batches refer to them by number."""
+        schemas = tuple(entry.settings.get("schemas", ()))
+        if schemas[: len(known.settings.schemas)] != known.settings.schemas:
+            raise ConflictError(
+                f"the schema of topic {entry.name} was changed by somebody else meanwhile",
+                topic=entry.name,
+            )
 
     def _layout(self, entry: LayoutEntry) -> None:
         topic = self._live_topic(entry.topic_id)

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.records import decode_batch
+from kmq_storage.format.layout import UNTYPED, Layout
+from kmq_storage.format.records import decode_batch, offsets_of, without_offsets
 from kmq_storage.format.segment import decode_footer
 from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.model import Chunk, Location, Place, Segment
@@ -64,35 +65,43 @@ class ChunkReader:
         ).chunks
 
     def read(
-        self, chunk: Chunk, start: int, end: int, *, topic: str = "", partition: int = -1
+        self,
+        chunk: Chunk,
+        start: int,
+        end: int,
+        *,
+        topic: str = "",
+        partition: int = -1,
+        layout: Layout = UNTYPED,
     ) -> pa.RecordBatch:
         """The records of a chunk with offsets in [start, end), in the stored columns.
 
-        With the `offset` column only where offsets have gaps. CorruptionError names topic,
-        partition and the chunk's offsets when its bytes changed, as `chunks` does.
+        With the `offset` column only where offsets have gaps; a typed topic's layout says how its
+        batches are read. CorruptionError names topic, partition and the chunk's offsets when its
+        bytes changed, as `chunks` does.
         """
         try:
-            batch = self._decode(chunk)
+            batch = self._decode(chunk, layout)
         except (CorruptionError, FileNotFoundError) as error:
             raise _damaged(chunk, topic, partition, error) from error
         except OSError as error:
             raise unavailable(error, self._disk.url) from error
-        return _cut(batch, chunk, start, end)
+        return layout.current(_cut(batch, chunk, start, end))
 
-    def _decode(self, chunk: Chunk) -> pa.RecordBatch:
+    def _decode(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
         known = chunk.location.file in self._mapped
         try:
-            return self._decode_now(chunk)
+            return self._decode_now(chunk, layout)
         except CorruptionError:
             if not known:
                 raise
             # The file may have been replaced since, after a failed sync.
             self._mapped_bytes -= self._mapped.pop(chunk.location.file).size
-            return self._decode_now(chunk)
+            return self._decode_now(chunk, layout)
 
-    def _decode_now(self, chunk: Chunk) -> pa.RecordBatch:
-        message = self._bytes(chunk.location)
-        return decode_batch(message, chunk.columns, chunk.checksum, chunk.location.file)
+    def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
+        message, file = self._bytes(chunk.location), chunk.location.file
+        return decode_batch(message, layout.stored(chunk.columns, file), chunk.checksum, file)
 
     def _bytes(self, location: Location) -> pa.Buffer:
         contents = self._mapped.get(location.file)
@@ -112,20 +121,19 @@ class ChunkReader:
 
 def _cut(batch: pa.RecordBatch, chunk: Chunk, start: int, end: int) -> pa.RecordBatch:
     if not chunk.dense:
-        offsets = batch.column("offset").to_numpy()
-        first, behind = np.searchsorted(offsets, (start, end)).tolist()
+        offsets = offsets_of(batch)
+        assert offsets is not None, "what has gaps has a column of offsets"
+        first, behind = np.searchsorted(offsets.to_numpy(), (start, end)).tolist()
         return batch.slice(first, behind - first)
-    if batch.schema.names[0] == "offset":
-        batch = batch.remove_column(0)
+    batch = without_offsets(batch)
     first = max(start - chunk.base_offset, 0)
     return batch.slice(first, min(end, chunk.end_offset) - chunk.base_offset - first)
 
 
 def offset_of_row(batch: pa.RecordBatch, first: int, row: int) -> int:
     """The offset of a row of what `ChunkReader.read` gave, whose first covered offset is given."""
-    if batch.schema.names[0] == "offset":
-        return int(batch.column(0)[row].as_py())
-    return first + row
+    offsets = offsets_of(batch)
+    return first + row if offsets is None else int(offsets[row].as_py())
 
 
 def _damaged(chunk: Chunk, topic: str, partition: int, error: Exception) -> CorruptionError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError, NotFoundError
 from kmq_storage.format.joining import columns_of_all, joined
-from kmq_storage.format.records import stored_schema
+from kmq_storage.format.layout import UNTYPED, Layout
+from kmq_storage.format.records import offsets_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.topic_state import Topic
@@ -38,6 +39,8 @@ class Slice:
     batch: pa.RecordBatch
     #: The offset after the last one that is covered: where reading goes on.
     end: int
+    #: What its columns mean to readers of a typed topic.
+    layout: Layout = UNTYPED
 
     def offset_of(self, row: int) -> int:
         """The offset of a row; where reading goes on for the row after the last."""
@@ -47,16 +50,17 @@ class Slice:
 
     def offsets(self) -> npt.NDArray[np.int64]:
         """The offset of each row."""
-        if self.batch.num_rows == self.end - self.offset:
-            return np.arange(self.offset, self.end)
-        found: npt.NDArray[np.int64] = self.batch.column("offset").to_numpy()
+        offsets = offsets_of(self.batch)
+        if offsets is None:
+            return np.arange(self.offset, self.offset + self.batch.num_rows)
+        found: npt.NDArray[np.int64] = offsets.to_numpy()
         return found
 
     def cut(self, rows: int) -> tuple[Slice, Slice]:
         """The first rows, and the rest."""
         at = self.offset_of(rows)
-        rest = Slice(self.topic, self.partition, at, self.batch.slice(rows), self.end)
-        return Slice(self.topic, self.partition, self.offset, self.batch.slice(0, rows), at), rest
+        first = replace(self, batch=self.batch.slice(0, rows), end=at)
+        return first, replace(self, batch=self.batch.slice(rows), offset=at)
 
 
 def scan(
@@ -67,18 +71,28 @@ def scan(
     span: tuple[int, int],
     *,
     batch_rows: int,
+    layout: Layout | None = None,
 ) -> Iterator[Slice]:
     """The records with offsets in [start, end), in slices of at most `batch_rows` rows.
 
+    They have the columns that the topic has now, or those of a layout.
     OffsetOutOfRangeError below the log's start, CorruptionError where bytes are damaged,
     NotFoundError when the topic is deleted meanwhile. Files that moved are looked up again.
     """
     start, end = span
+    layout = layout or topic.layout()
     while start < end:
         places = topic.places(partition, start, end, _PLACES_AT_ONCE)
+        layout = layout.knowing(topic.layout())
         try:
             for part in scan_places(
-                reader, places, topic.name, partition, (start, end), batch_rows=batch_rows
+                reader,
+                places,
+                topic.name,
+                partition,
+                (start, end),
+                batch_rows=batch_rows,
+                layout=layout,
             ):
                 yield part
                 start = part.end
@@ -115,11 +129,12 @@ def scan_places(
     span: tuple[int, int],
     *,
     batch_rows: int,
+    layout: Layout = UNTYPED,
 ) -> Iterator[Slice]:
     """The records at these places with offsets in [start, end), as `scan` gives them."""
     small: list[Slice] = []
     small_bytes = 0
-    for part in _slices(reader, places, topic, partition, span):
+    for part in _slices(reader, places, topic, partition, span, layout=layout):
         rows = part.batch.num_rows
         size = part.batch.nbytes
         dense = rows == part.end - part.offset
@@ -143,24 +158,27 @@ def _slices(
     topic: str,
     partition: int,
     span: tuple[int, int],
+    *,
+    layout: Layout,
 ) -> Iterator[Slice]:
     start, end = span
     for place in places:
         for chunk in reader.chunks(place):
             if chunk.base_offset < end and start < chunk.end_offset:
-                batch = reader.read(chunk, start, end, topic=topic, partition=partition)
+                batch = reader.read(
+                    chunk, start, end, topic=topic, partition=partition, layout=layout
+                )
                 covered = max(start, chunk.base_offset), min(chunk.end_offset, end)
-                yield Slice(topic, partition, covered[0], batch, covered[1])
+                yield Slice(topic, partition, covered[0], batch, covered[1], layout)
         if place.rows == 0:
-            nothing = pa.RecordBatch.from_pylist([], stored_schema(0))
-            yield Slice(topic, partition, start, nothing, min(place.end_offset, end))
+            behind = min(place.end_offset, end)
+            yield Slice(topic, partition, start, layout.empty(), behind, layout)
 
 
 def _joined(parts: Sequence[Slice]) -> Slice:
     batches = [part.batch for part in parts]
     batch = joined(batches, columns_of_all(batches))
-    first = parts[0]
-    return Slice(first.topic, first.partition, first.offset, batch, parts[-1].end)
+    return replace(parts[0], batch=batch, end=parts[-1].end)
 
 
 def _pieces(part: Slice, rows: int) -> Iterator[Slice]:

@@ -34,6 +34,7 @@ def _topic(topic: Topic) -> dict[str, Any]:
         "id": topic.id.hex(),
         "name": topic.name,
         "settings": topic.settings.to_json(),
+        "columns": topic.columns,
         "partitions": [_partition(part) for part in topic.parts],
     }
 
@@ -69,6 +70,7 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
 def _restored_topic(members: dict[str, Any], manifest: Manifest | None) -> Topic:
     topic = Topic(bytes.fromhex(members["id"]), members["name"], manifest)
     topic.settings = settings_of(members["name"], members["settings"])
+    topic.columns = members["columns"]
     topic.enlarge(len(members["partitions"]))
     for part, facts in zip(topic.parts, members["partitions"], strict=True):
         part.start, part.end, part.rows, part.size, part.layout_lsn, gaps = facts

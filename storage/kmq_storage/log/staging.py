@@ -16,6 +16,7 @@ from kmq_storage import limits, paths
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.records import columns_of, encode_batch, timestamp_bounds
+from kmq_storage.format.typed import versioned
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.objects.files import Files
 
@@ -41,6 +42,13 @@ class PartitionRecords:
     topic_id: bytes
     partition: int
     batches: tuple[SizedBatch, ...]
+    #: Which version of a typed topic's schema they have; 0 in an untyped one.
+    schema_version: int = 0
+
+    @property
+    def columns(self) -> int:
+        """What a commit says of their columns."""
+        return versioned(columns_of(self.batches[0].batch.schema), self.schema_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,10 @@ class Stager:
         """Inside the frame while the batches are small and fit into `room` bytes; else staged."""
         if _message_bytes(records) > min(self._inline_bytes_max, room):
             return Placed(tuple(self.stage(records)))
-        encoded = [encode_batch(sized.batch, size=sized.size) for sized in records.batches]
+        columns = records.columns
+        encoded = [
+            encode_batch(sized.batch, size=sized.size, columns=columns) for sized in records.batches
+        ]
         entries = [
             RecordsEntry(
                 records.topic_id,
@@ -128,7 +139,7 @@ def _staged_entry(
         position,
         length,
         checksum(contents.slice(position, length)),
-        columns_of(sized.batch.schema),
+        records.columns,
         low,
         high,
         sized.size,

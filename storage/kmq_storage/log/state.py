@@ -37,7 +37,7 @@ from kmq_storage.model import Damage, TopicSettings
 def settings_of(topic: str, members: Mapping[str, Any]) -> TopicSettings:
     """The settings of a topic from their JSON object; FormatVersionError for unknown ones."""
     try:
-        return TopicSettings(**members)
+        return TopicSettings(**{**members, "schemas": tuple(members.get("schemas", ()))})
     except TypeError as error:
         raise FormatVersionError(
             f"topic {topic} has settings that this version of kmq does not know ({error}); "
@@ -189,6 +189,7 @@ class StoreState:
         assert topic is not None, "records of a topic that no commit made"
         if self.damage:  # the commit that enlarged the topic may be the damaged one
             topic.enlarge(entry.partition + 1)
+        topic.columns |= entry.columns
         part = topic.parts[entry.partition]
         if part.index is not None:
             if entry.base_offset > part.end and self.damage:

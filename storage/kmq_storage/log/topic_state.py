@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 
 from kmq_storage.errors import NotFoundError, OffsetOutOfRangeError
+from kmq_storage.format.layout import Layout, layout_of
+from kmq_storage.format.records import TOMBSTONES
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.model import Damage, Place, TopicInfo, TopicSettings
@@ -31,12 +33,14 @@ class Partition:
 class Topic:
     """One topic: its definition and partitions."""
 
-    __slots__ = ("_manifest", "id", "name", "parts", "settings")
+    __slots__ = ("_manifest", "columns", "id", "name", "parts", "settings")
 
     def __init__(self, topic_id: bytes, name: str, manifest: Manifest | None) -> None:
         self.id = topic_id
         self.name = name
         self.settings = TopicSettings()
+        #: What any of its record batches had when it was written, as `Chunk.columns`.
+        self.columns = 0
         self.parts: list[Partition] = []
         self._manifest = manifest
 
@@ -49,6 +53,15 @@ class Topic:
     def partitions(self) -> int:
         """How many partitions there are."""
         return len(self.parts)
+
+    @property
+    def has_tombstones(self) -> bool:
+        """Whether a typed topic ever had a record without a value."""
+        return bool(self.columns & TOMBSTONES)
+
+    def layout(self, only: frozenset[str] | None = None) -> Layout:
+        """How its stored batches are read now; `only` some columns are wanted."""
+        return layout_of(self.settings.schemas, only, tombstones=self.has_tombstones)
 
     @property
     def held(self) -> int:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.format.manifest import SEGMENT, Row
-from kmq_storage.format.records import COMPACTED
+from kmq_storage.format.records import COMPACTED, keys_of, offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
@@ -140,9 +140,10 @@ def _sealed_rows(topic: Topic, number: int) -> list[Row]:
 def _key_bytes(whole: Replacement, reader: ChunkReader) -> int:
     """About how many bytes the keys and offsets have, judged by the first records."""
     first = next((part.batch for part in whole.slices(reader) if part.batch.num_rows), None)
-    if first is None or "key" not in first.schema.names:
+    keys = None if first is None else keys_of(first)
+    if keys is None:
         return 0
-    per_row: float = first.column("key").nbytes / first.num_rows + 8
+    per_row: float = keys.nbytes / len(keys) + 8
     return round(per_row * sum(row.rows for row in whole.rows))
 
 
@@ -177,7 +178,6 @@ def _filtered(part: Slice, keep: npt.NDArray[np.bool_]) -> Slice:
     if keep.all():
         return part
     batch = part.batch
-    if batch.schema.names[0] != "offset":
-        offsets = pa.array(part.offsets())
-        batch = batch.add_column(0, pa.field("offset", pa.int64()), offsets)
-    return Slice(part.topic, part.partition, part.offset, batch.filter(pa.array(keep)), part.end)
+    if offsets_of(batch) is None:
+        batch = with_offsets(batch, pa.array(part.offsets()))
+    return replace(part, batch=batch.filter(pa.array(keep)))

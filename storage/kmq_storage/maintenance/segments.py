@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
 from kmq_storage import limits, paths
 from kmq_storage.errors import ConflictError
+from kmq_storage.format.layout import Layout
 from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.format.manifest import Row
-from kmq_storage.format.records import SEALED, sealed_batch, stored_schema, timestamp_bounds
+from kmq_storage.format.records import sealed_batch, timestamp_bounds
 from kmq_storage.format.segment import SealedBatch, SegmentEncoder, segment_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -36,6 +37,16 @@ class Replacement:
     rows: tuple[Row, ...]
     #: The LSN of the state this was planned on.
     lsn: int
+    #: How the topic's records are read; it knows the versions of all that stands there.
+    layout: Layout = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layout", self.topic.layout())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the segment."""
+        return self.layout.stored(self.layout.sealed_columns, self.topic.name)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -67,6 +78,7 @@ class Replacement:
             self.partition,
             self.span,
             batch_rows=limits.BATCH_ROWS_MAX,
+            layout=self.layout,
         )
 
 
@@ -85,7 +97,7 @@ class Replacer:
 
         `mark` is COMPACTED, or 0.
         """
-        entry = _write(self._log, replaced, _batches(slices, replaced.bytes_per_row))
+        entry = _write(self._log, replaced, _batches(slices, replaced))
         entry = replace(entry, columns=entry.columns | mark)
         if self._commit(entry):
             return entry
@@ -134,30 +146,33 @@ def _marked(segment: Replacement, mark: int) -> SegmentEntry:
     )
 
 
-def _batches(slices: Iterable[Slice], bytes_per_row: float) -> Iterator[SealedBatch]:
+def _batches(slices: Iterable[Slice], replaced: Replacement) -> Iterator[SealedBatch]:
     """Record batches of a useful size: neighbours that are small are put together."""
     held: list[Slice] = []
     rows = size = 0
     for part in slices:
         if held and rows + part.batch.num_rows > limits.BATCH_ROWS_MAX:
-            yield _sealed(held, bytes_per_row)
+            yield _sealed(held, replaced)
             held, rows, size = [], 0, 0
         held.append(part)
         rows, size = rows + part.batch.num_rows, size + part.batch.nbytes
         if rows >= limits.BATCH_ROWS_MAX // _FULL_SHARE or size >= limits.STAGED_BATCH_BYTES:
-            yield _sealed(held, bytes_per_row)
+            yield _sealed(held, replaced)
             held, rows, size = [], 0, 0
     if held and rows:
-        yield _sealed(held, bytes_per_row)
+        yield _sealed(held, replaced)
 
 
-def _sealed(parts: Sequence[Slice], bytes_per_row: float) -> SealedBatch:
+def _sealed(parts: Sequence[Slice], replaced: Replacement) -> SealedBatch:
+    schema = replaced.schema
     batches = [
-        sealed_batch(part.batch, pa.array(np.asarray(part.offsets(), np.int64))) for part in parts
+        sealed_batch(part.batch, pa.array(np.asarray(part.offsets(), np.int64)), schema)
+        for part in parts
     ]
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    low, high = timestamp_bounds(batch) if batch.num_rows else (0, 0)
-    size = round(bytes_per_row * batch.num_rows)
+    bounds = [timestamp_bounds(part.batch) for part in parts if part.batch.num_rows] or [(0, 0)]
+    low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
+    size = round(replaced.bytes_per_row * batch.num_rows)
     return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)
 
 
@@ -166,7 +181,7 @@ def _write(log: CommitLog, replaced: Replacement, batches: Iterable[SealedBatch]
     file_id = log.environment.new_uuid().bytes
     topic, (base, end) = replaced.topic, replaced.span
     encoder = SegmentEncoder(
-        segment_schema(stored_schema(SEALED), topic.name, replaced.partition, base),
+        segment_schema(replaced.schema, topic.name, replaced.partition, base),
         file_id,
         most=replaced.most_batches,
         compression=topic.settings.compression,
@@ -183,7 +198,7 @@ def _write(log: CommitLog, replaced: Replacement, batches: Iterable[SealedBatch]
         encoder.length,
         encoder.footer_position,
         encoder.footer_checksum,
-        SEALED,
+        replaced.layout.sealed_columns,
         encoder.min_timestamp,
         encoder.max_timestamp,
         max(row.time for row in replaced.rows),

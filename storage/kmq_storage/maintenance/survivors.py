@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_storage.format.murmur2 import murmur2
+from kmq_storage.format.records import has_value, keys_of
 from kmq_storage.log.scan import Slice
 
 #: Keys and offsets of one bucket; grouping them takes a few times as much.
@@ -87,11 +88,10 @@ def newest_of_each_key(
 def _keyed(part: Slice, survivors: Survivors) -> pa.RecordBatch:
     """Keys and offsets; records without a key stay, whatever comes."""
     offsets = part.offsets()
-    position = part.batch.schema.get_field_index("key")
-    if position < 0:
+    keys = keys_of(part.batch)
+    if keys is None:
         survivors.add(offsets)
         return pa.RecordBatch.from_pylist([], _SCHEMA)
-    keys = part.batch.column(position)
     if keys.null_count:
         keyless = keys.is_null().to_numpy(zero_copy_only=False)
         survivors.add(offsets[keyless])
@@ -100,12 +100,12 @@ def _keyed(part: Slice, survivors: Survivors) -> pa.RecordBatch:
 
 
 def _tombstones(part: Slice) -> npt.NDArray[np.int64]:
-    position = part.batch.schema.get_field_index("key")
-    if position < 0:
-        return np.empty(0, np.int64)
-    deleted = part.batch.column("value").is_null().to_numpy(zero_copy_only=False)
-    keyed = part.batch.column(position).is_valid().to_numpy(zero_copy_only=False)
-    return part.offsets()[deleted & keyed]
+    keys, offsets = keys_of(part.batch), part.offsets()
+    if keys is None:
+        return offsets[:0]
+    deleted = ~has_value(part.batch).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(deleted & keys.is_valid().to_numpy(zero_copy_only=False))
+    return offsets.take(rows)
 
 
 def _by_bucket(keyed: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -1,0 +1,140 @@
+"""How the stored batches of one topic are to be read: whatever version wrote them, as the newest.
+
+Made from a topic's definition alone, so an executor that replays no log reads with it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from copy import copy
+from functools import lru_cache
+
+import pyarrow as pa
+
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.records import SEALED, TYPED, stored_schema
+from kmq_storage.format.typed import (
+    SEALED_TYPED,
+    is_own,
+    stored_columns,
+    typed_schema,
+    version_of,
+    versioned,
+)
+from kmq_storage.model import decode_schema
+
+#: In this order the columns of kmq stand around a topic's own, which follow the key.
+_ORDER = ("_timestamp", "_key", "_headers", "_properties", "_tombstone", "_offset")
+#: Of which these tell what a row is.
+_ALWAYS = ("_timestamp", "_tombstone", "_offset")
+
+
+class Layout:
+    """The columns of a topic's stored batches, by version; without versions it is untyped."""
+
+    def __init__(
+        self,
+        schemas: Sequence[str] = (),
+        only: Collection[str] | None = None,
+        *,
+        tombstones: bool = False,
+    ) -> None:
+        versions = [decode_schema(schema) for schema in schemas]
+        #: The newest own columns as readers get them; None for an untyped topic.
+        self.schema = _readable(versions[-1], tombstones=tombstones) if versions else None
+        #: Grows with every change of what readers get.
+        self.rank = (len(versions), tombstones)
+        #: The own columns of each version in stored types.
+        self._versions = [stored_columns(version) for version in versions]
+        self._only = None if only is None else frozenset(only)
+        self._schemas: dict[int, pa.Schema] = {}
+        #: The newest own columns that are read.
+        self._current = [f for f in (self._versions or [()])[-1] if self._is_read(f.name)]
+
+    def stored(self, columns: int, where: str) -> pa.Schema:
+        """The schema of a stored batch; CorruptionError when no definition has its version."""
+        if not columns & TYPED:
+            return stored_schema(columns)
+        found = self._schemas.get(columns)
+        if found is None:
+            version = version_of(columns)
+            if not 1 <= version <= len(self._versions):
+                raise CorruptionError(
+                    f"record batch has version {version} of its topic's schema, which has "
+                    f"{len(self._versions)}: {where}"
+                )
+            own = self._versions[version - 1]
+            found = self._schemas[columns] = typed_schema(own, columns)
+        return found
+
+    def current(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A stored batch of any version with the newest own columns, and of all those wanted.
+
+        Columns that came later are null. What is as it should be is not copied.
+        """
+        if not self._versions or (self._only is None and self._is_current(batch.schema)):
+            return batch
+        added = [f for f in batch.schema if not is_own(f.name) and self._is_read(f.name)]
+        added.sort(key=lambda field: _ORDER.index(field.name))
+        first = [field for field in added if field.name in _ORDER[:2]]
+        fields = [*first, *self._current, *added[len(first) :]]
+        arrays = [_column(batch, field) for field in fields]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def empty(self) -> pa.RecordBatch:
+        """No record, in the columns that `current` gives at least."""
+        schema = typed_schema(self._current, TYPED) if self._versions else stored_schema(0)
+        return pa.RecordBatch.from_pylist([], schema)
+
+    def knowing(self, newer: Layout) -> Layout:
+        """This one, reading batches of versions that came since, too.
+
+        Records that were there before are exact under both.
+        """
+        if len(newer._versions) <= len(self._versions):
+            return self
+        grown = copy(self)
+        grown._versions, grown._schemas = newer._versions, {}
+        return grown
+
+    @property
+    def sealed_columns(self) -> int:
+        """What the batches of a segment have that is sealed now."""
+        return versioned(SEALED_TYPED, len(self._versions)) if self._versions else SEALED
+
+    def _is_current(self, schema: pa.Schema) -> bool:
+        own = [field for field in schema if is_own(field.name)]
+        return own == self._current and not is_own(schema.names[0])
+
+    def _is_read(self, name: str) -> bool:
+        return self._only is None or name in self._only or name in _ALWAYS
+
+
+def _readable(declared: pa.Schema, *, tombstones: bool) -> pa.Schema:
+    """A schema whose columns may be null, since a record without a value has none."""
+    if not tombstones:
+        return declared
+    fields = [field.with_nullable(True) for field in declared]
+    return pa.schema(fields, metadata=declared.metadata)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    position = batch.schema.get_field_index(field.name)
+    if position < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(position)
+    return column if column.type == field.type else column.cast(field.type)
+
+
+UNTYPED = Layout()
+
+
+@lru_cache(maxsize=256)
+def layout_of(
+    schemas: tuple[str, ...], only: frozenset[str] | None = None, *, tombstones: bool = False
+) -> Layout:
+    """The layout of a topic with these versions of its schema; `only` some columns are wanted.
+
+    With `tombstones` readers get every column as one that can be null.
+    """
+    return Layout(schemas, only, tombstones=tombstones) if schemas else UNTYPED

@@ -1,0 +1,282 @@
+"""Typed topics and Arrow: which data they take, what reads give, and the limits of every topic."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from tests.unit.client.stored import lsn, records, values
+from tests.unit.client.typed import ADDED, NOTHING, SCHEMA
+
+
+@pytest.fixture
+def typed(store: kmq.Store) -> kmq.Store:
+    """A store with a typed topic `t` of two partitions."""
+    store.create_topic("t", schema=SCHEMA, partitions=2)
+    return store
+
+
+def _send(store: kmq.Store, *arguments: Any, **options: Any) -> kmq.RecordMetadata:
+    with store.producer() as producer:
+        return producer.send("t", *arguments, **options).result(10)
+
+
+def _send_arrow(store: kmq.Store, data: Any, **options: Any) -> kmq.BatchMetadata:
+    with store.producer() as producer:
+        return producer.send_arrow("t", data, **options).result(10)
+
+
+def test_a_read_has_own_columns_first_in_declared_types(typed: kmq.Store):
+    _send_arrow(typed, pa.table({"id": [1]}))
+    schema = typed.read("t").schema
+    assert schema.names == [*SCHEMA.names, *ADDED]
+    assert pa.schema([schema.field(name) for name in SCHEMA.names]) == SCHEMA
+    assert typed.read("t", columns=["_offset", "kind"]).schema.names == ["_offset", "kind"]
+    with pytest.raises(kmq.InvalidRequestError, match="'offset' is unknown"):
+        typed.read("t", columns=["offset"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "column", "reason"),
+    [
+        ({"name": ["x"]}, "id", "is missing, but not nullable"),
+        ({"id": [1], "value": [b"x"]}, "value", "is unknown"),
+        ({"id": [1], "_offset": [1]}, "_offset", "is unknown"),
+        ({"id": ["1"]}, "id", "of type string is not int32"),
+        ({"id": [1.0]}, "id", "of type double is not int32"),
+        ({"id": [2**31]}, "id", "not in range"),
+        ({"id": pa.array([1, None])}, "id", "holds a null, but 'id' is not nullable"),
+        ({"id": [1], "at": pa.array([0], pa.timestamp("us"))}, "at", "is not timestamp"),
+        ({"id": [1], "at": pa.array([1], pa.timestamp("us", "UTC"))}, "at", "would lose data"),
+        ({"id": [1], "half": pa.array([1.0])}, "half", "of type double is not halffloat"),
+        ({"id": [1], "tags": pa.array([["a", None]])}, "tags", "'tags.item' is not nullable"),
+        ({"id": [1], "place": pa.array([{"x": None, "y": 1}])}, "place", "non-nullable field 'x'"),
+        ({"id": [1], "place": pa.array([{"z": 1}])}, "place", "is not struct"),
+        ({"id": [1], "pair": pa.array([[1]])}, "pair", "is not fixed_size_list"),
+        ({"id": [1], "_key": [5]}, "_key", "is not binary"),
+        ({"id": [1], "_partition": [-1]}, "_partition", "negative"),
+        ({"id": [1], "_timestamp": pa.array([0], pa.timestamp("us"))}, "_timestamp", "time zone"),
+    ],
+)
+def test_wrong_arrow_data_is_refused_at_once_by_its_column(
+    typed: kmq.Store, columns: dict[str, Any], column: str, reason: str
+):
+    before = lsn(typed)
+    with (
+        typed.producer() as producer,
+        pytest.raises(kmq.InvalidRequestError, match=reason) as refused,
+    ):
+        producer.send_arrow("t", pa.table(columns))
+    assert refused.value.context["column"] == column
+    assert lsn(typed) == before
+
+
+def test_arrow_data_brings_keys_partitions_times_headers_and_properties(typed: kmq.Store):
+    when = datetime(2020, 1, 1, tzinfo=UTC)
+    with typed.producer() as producer:
+        producer.send("t", {"id": 1}, "k", headers={"h": b"v"}, properties={"p": 1}, timestamp=when)
+    wanted = ["id", "_timestamp", "_key", "_headers", "_properties"]
+    table = typed.read("t", columns=wanted).read_all()
+    sent = _send_arrow(typed, table.append_column("_partition", pa.array([1])))
+    assert sent.offsets == {1: (sent.offsets[1][0], sent.offsets[1][0] + 1)}
+    copy = records(typed, "t")[-1]
+    assert (copy.value["id"], copy.timestamp, copy.key) == (1, when, b"k")
+    assert (copy.headers, copy.properties) == ((("h", b"v"),), {"p": 1})
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2], pa.int64()),
+        pa.array([1, 2], pa.uint8()),
+        pa.array([1, 2], pa.int64()).dictionary_encode(),
+    ],
+)
+def test_numbers_of_other_widths_are_taken_when_all_fit(typed: kmq.Store, column: pa.Array):
+    _send_arrow(typed, pa.table({"id": column}))
+    assert typed.read("t", columns=["id"]).read_all().column(0).to_pylist() == [1, 2]
+
+
+def test_a_reader_and_empty_batches_are_taken(typed: kmq.Store):
+    table = pa.table({"id": pa.array([1, 2, 3], pa.int32())})
+    reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=1))
+    assert _send_arrow(typed, reader).rows == 3
+    assert _send_arrow(typed, table.slice(0, 0)).rows == 0
+    assert _send_arrow(typed, SCHEMA.empty_table()).rows == 0
+    assert typed.describe_topic("t").rows == 3
+
+
+def test_a_column_may_have_the_name_of_one_of_kmq(store: kmq.Store):
+    names = ["key", "value", "timestamp", "offset", "topic", "headers", "properties", "partition"]
+    store.create_topic("t", schema=pa.schema([(name, pa.int8()) for name in names]))
+    value = {name: number for number, name in enumerate(names)}
+    _send(store, value, "a key")
+    assert values(store, "t") == [value]
+    assert store.read("t").schema.names == [*names, *ADDED]
+    assert store.read("t").read_all().column("_key").to_pylist() == [b"a key"]
+
+
+def test_a_dictionary_with_more_values_than_its_index_has_room_for_is_cut(store: kmq.Store):
+    store.create_topic("t", schema=pa.schema([("kind", pa.dictionary(pa.int8(), pa.string()))]))
+    texts = [f"v{n}" for n in range(1000)]
+    with store.producer() as producer:
+        for text in texts:
+            producer.send("t", {"kind": text})
+    table = store.read("t", columns=["kind"]).read_all()
+    assert table.column("kind").type == pa.dictionary(pa.int8(), pa.string())
+    assert table.column("kind").to_pylist() == texts
+    table.validate(full=True)
+
+
+@pytest.mark.parametrize("send", [True, False])
+def test_a_record_counts_the_bytes_of_all_its_columns(store: kmq.Store, send: bool):
+    schema = pa.schema([("n", pa.int32()), ("s", pa.string()), ("l", pa.list_(pa.int16()))])
+    store.create_topic("t", schema=schema, max_record_bytes=20)
+    fits = {"n": 1, "s": "12345678", "l": [1, 2]}  # 4 + 8 + 4, and 4 of the key
+    too_large = fits | {"s": "123456789"}
+
+    def sent(value: dict[str, Any]) -> object:
+        if send:
+            return _send(store, value, "1234")
+        return _send_arrow(store, pa.Table.from_pylist([value | {"_key": "1234"}]))
+
+    sent(fits)
+    with pytest.raises(kmq.InvalidRequestError, match="record of 21 bytes is too large"):
+        sent(too_large)
+    assert (store.describe_topic("t").rows, store.describe_topic("t").bytes) == (1, 20)
+
+
+def test_keys_decide_the_partition_as_in_untyped_topics(store: kmq.Store):
+    store.create_topic("t", schema=pa.schema([("n", pa.int32())]), partitions=7)
+    store.create_topic("plain", partitions=7)
+    with store.producer() as producer:
+        for key in map(str, range(50)):
+            typed, plain = producer.send("t", {"n": 1}, key), producer.send("plain", b"", key)
+            assert typed.result(10).partition == plain.result(10).partition
+        table = pa.table({"n": [1] * 50, "_key": list(map(str, range(50)))})
+        arrow = producer.send_arrow("t", table).result(10)
+    assert sum(end - first for first, end in arrow.offsets.values()) == 50
+
+
+def test_a_full_topic_refuses_typed_records_too(store: kmq.Store):
+    store.create_topic("t", schema=pa.schema([("n", pa.int32())]), capacity=2)
+    with store.producer(linger=0.2) as producer:
+        futures = [producer.send("t", {"n": n}) for n in range(3)]
+        assert [type(future.exception(10)) for future in futures] == [
+            type(None),
+            type(None),
+            kmq.QueueFullError,
+        ]
+        with pytest.raises(kmq.QueueFullError):
+            producer.send_arrow("t", pa.table({"n": [1]})).result(10)
+
+
+def test_large_batches_are_staged_and_come_back(typed: kmq.Store):
+    table = pa.table({"id": pa.array(range(3000), pa.int32()), "name": ["x" * 1000] * 3000})
+    _send_arrow(typed, table, partition=0)
+    assert (
+        typed.read("t", columns=["id", "name"])
+        .read_all()
+        .equals(table.cast(pa.schema([SCHEMA.field("id"), SCHEMA.field("name")])))
+    )
+
+
+def test_what_python_cannot_hold_comes_as_a_number_and_blocks_nobody(store: kmq.Store):
+    schema = pa.schema(
+        [("at", pa.timestamp("us", "UTC")), ("days", pa.list_(pa.date32())), ("t", pa.time64("ns"))]
+    )
+    store.create_topic("t", schema=schema)
+    table = pa.Table.from_arrays(
+        [
+            pa.array([2**60, 0], schema[0].type),
+            pa.array([[2**30], [0]], schema[1].type),
+            pa.array([1001, 1000], schema[2].type),
+        ],
+        schema=schema,
+    )
+    _send_arrow(store, table)
+    assert values(store, "t") == [
+        {"at": 2**60, "days": [2**30], "t": 1001},
+        {"at": datetime(1970, 1, 1, tzinfo=UTC), "days": [date(1970, 1, 1)], "t": time(0, 0, 0, 1)},
+    ]
+    assert store.read("t").read_all().select(schema.names).equals(table)
+
+
+def test_floats_keep_every_bit(store: kmq.Store):
+    store.create_topic("t", schema=pa.schema([("x", pa.float64())]))
+    odd = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_DEAD_BEEF))[0]
+    with store.producer() as producer:
+        for x in (odd, -0.0, float("inf"), 5e-324):
+            producer.send("t", {"x": x})
+    found = store.read("t").read_all().column("x").to_numpy()
+    expected = np.array([odd, -0.0, float("inf"), 5e-324])
+    assert found.view(np.uint64).tolist() == expected.view(np.uint64).tolist()
+
+
+def test_a_typed_record_is_a_value_like_others(typed: kmq.Store):
+    _send(typed, {"id": 1}, "k")
+    first, again = records(typed, "t"), records(typed, "t")
+    assert first == again
+    assert len({*first, *again}) == 1
+    assert "'id': 1" in repr(first[0])
+
+
+def test_consume_arrow_gives_typed_columns(typed: kmq.Store):
+    _send_arrow(typed, pa.table({"id": [1, 2, 3]}))
+    with typed.consumer(topics=["t"]) as consumer:
+        table = consumer.consume_arrow(timeout=0)
+    assert table is not None
+    assert table.schema == typed.read("t").schema
+    assert sorted(table.column("id").to_pylist()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("other", [None, pa.schema([("id", pa.int64())])])
+def test_consume_arrow_over_different_schemas_is_refused_and_skips_nothing(
+    typed: kmq.Store, other: pa.Schema | None
+):
+    typed.create_topic("other", schema=other)
+    typed.create_topic("same", schema=SCHEMA)
+    with typed.producer() as producer:
+        for topic in ("t", "same"):
+            producer.send(topic, {"id": 1}).result(10)
+    with typed.consumer(topics=["t", "other"]) as consumer:
+        with pytest.raises(kmq.InvalidRequestError, match="topics t and other have different"):
+            consumer.consume_arrow(timeout=0)
+        assert len(consumer.consume(timeout=0)) == 1
+    with typed.consumer(topics=["t", "same"]) as consumer:
+        table = consumer.consume_arrow(timeout=0)
+        assert table is not None
+        assert sorted(table.column("_topic").to_pylist()) == ["same", "t"]
+
+
+def test_offsets_for_time_and_time_bounds_work_in_typed_topics(typed: kmq.Store):
+    times = [datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+    with typed.producer() as producer:
+        for number, when in enumerate(times):
+            producer.send("t", {"id": number}, partition=0, timestamp=when)
+    assert typed.offsets_for_time("t", times[1]) == {0: 1, 1: None}
+    found = typed.read("t", partitions=[0], start=times[1], columns=["id"]).read_all()
+    assert found.column(0).to_pylist() == [1, 2]
+
+
+CALLS: dict[str, Callable[[kmq.Producer], Any]] = {
+    "send": lambda producer: producer.send("t", {"id": 5}),
+    "send_batch": lambda producer: producer.send_batch("t", [{"id": 5}, None], [None, "k"]),
+    "send_arrow": lambda producer: producer.send_arrow("t", pa.table({"id": [5]})),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_producer_that_never_heard_of_the_topic_sends_to_it(store: kmq.Store, call: str):
+    with store.producer() as producer:
+        with kmq.open(store.url) as other:
+            other.create_topic("t", schema=SCHEMA)
+        CALLS[call](producer).result(10)
+    assert values(store, "t")[0] == NOTHING | {"id": 5}
