@@ -47,7 +47,7 @@ class Outcome:
 
     def __init__(self, expedite: Expedite) -> None:
         self.done = False
-        #: The thread that last waited for this, done or not.
+        #: The thread that last waited for this, for as long as it takes; done or not.
         self.awaited_by = 0
         #: Called when somebody waits: lingering on would only make the wait longer.
         self.expedite = expedite
@@ -160,7 +160,7 @@ class Delivery(Future[T], tuple[Outcome, int]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The send's error or None; KmqTimeoutError after `timeout` seconds."""
         outcome = self._outcome
-        outcome.awaited_by = threading.get_ident()
+        outcome.awaited_by = threading.get_ident() if timeout is None else 0
         if not (outcome.done or outcome.wait(timeout)):
             raise KmqTimeoutError(f"the send is not durable after {timeout:g} s", timeout=timeout)
         return outcome.error(self._index)

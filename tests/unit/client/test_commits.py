@@ -128,6 +128,20 @@ def test_a_caller_is_not_kept_while_somebody_else_holds_the_append_lock(
             assert future.result(10).offset == 0
 
 
+def test_who_waits_with_a_timeout_is_not_kept_by_a_sync_in_its_next_send(tmp_path: Path):
+    with kmq.open(tmp_path, durability="fsync") as store:
+        store.create_topic("t")
+        with store.producer(linger=0.0) as producer:
+            producer.send("t", b"v").result(10)
+            lock = store.log.disk.open_lock("locks/sync.lock")
+            assert lock.try_acquire()
+            began = time.monotonic()
+            future = producer.send("t", b"v")
+            assert time.monotonic() - began < 5
+            lock.release()
+            assert future.result(10).offset == 1
+
+
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("moment", ["before", "written", "finishing"])
 def test_a_signal_in_a_committing_caller_loses_nothing_and_stores_nothing_twice(
