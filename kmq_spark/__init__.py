@@ -41,9 +41,9 @@ from kmq_storage.maintenance.reports import (
     CompactReport,
     MaintainReport,
     SealReport,
+    StoreStats,
     TrimReport,
 )
-from kmq_storage.maintenance.stats import StoreStats
 from kmq_storage.model import Commit, GroupInfo, MemberInfo, TopicInfo, TopicSettings
 
 if TYPE_CHECKING:

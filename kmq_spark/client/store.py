@@ -26,21 +26,15 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.background import BackgroundMaintenance
-from kmq_storage.maintenance.checkpointing import checkpoint
-from kmq_storage.maintenance.collect import collect
-from kmq_storage.maintenance.compact import compact_topic
-from kmq_storage.maintenance.maintain import maintain
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
     CollectReport,
     CompactReport,
     MaintainReport,
     SealReport,
+    StoreStats,
     TrimReport,
 )
-from kmq_storage.maintenance.seal import plan_seal, seal
-from kmq_storage.maintenance.stats import StoreStats, store_stats
-from kmq_storage.maintenance.trim import plan_trim, trim
 from kmq_storage.model import Commit, GroupInfo, TopicInfo
 from kmq_storage.names import check_name
 from kmq_storage.objects.open import open_disk
@@ -310,14 +304,18 @@ class Store:
         self._handles.add(consumer)
         return consumer
 
-    # --- maintenance --------------------------------------------------------------------
+    # --- maintenance: loaded when it is used, for a quick import ------------------------
 
     def seal(self) -> SealReport:
         """Move every record from the commit log into segments; producers' stores do it in time."""
+        from kmq_storage.maintenance.seal import plan_seal, seal
+
         return seal(self.log, plan_seal(self.log.refresh()))
 
     def checkpoint(self) -> CheckpointReport:
         """Write the manifest of what is there now, so that opening goes on from here."""
+        from kmq_storage.maintenance.checkpointing import checkpoint
+
         return checkpoint(self.log)
 
     def trim(self, topic: str, before: Mapping[int, int] | datetime) -> TrimReport:
@@ -325,24 +323,34 @@ class Store:
 
         Below the start nothing happens; beyond the end is OffsetOutOfRangeError.
         """
+        from kmq_storage.maintenance.trim import plan_trim, trim
+
         state = self.log.refresh()
         starts = trim_offsets(self.log, state.topic(topic), before)
         return trim(self.log, plan_trim(state.topic(topic), starts), state.lsn)
 
     def compact(self, topic: str) -> CompactReport:
         """Rewrite a topic's segments into fewer; with `cleanup="compact"` without old values."""
+        from kmq_storage.maintenance.compact import compact_topic
+
         return compact_topic(self.log, topic)
 
     def collect(self, *, grace: float | timedelta = 900.0) -> CollectReport:
         """Delete files that nothing refers to, and that nobody found within `grace` seconds."""
+        from kmq_storage.maintenance.collect import collect
+
         return collect(self.log, grace=checked_seconds("grace", grace))
 
     def maintain(self, *, grace: float | timedelta = 900.0) -> MaintainReport:
         """Do what is due: trim by retention, seal, compact, checkpoint, collect."""
+        from kmq_storage.maintenance.maintain import maintain
+
         return maintain(self.log, grace=checked_seconds("grace", grace))
 
     def stats(self) -> StoreStats:
         """Bytes and files by kind, garbage, and how often a byte was written."""
+        from kmq_storage.maintenance.stats import store_stats
+
         return store_stats(self.log)
 
     # --- lifetime -----------------------------------------------------------------------

@@ -11,7 +11,6 @@ import threading
 from kmq_storage import limits, paths
 from kmq_storage.errors import ClosedError, KmqError
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.maintenance.maintain import maintain
 from kmq_storage.objects.fork import reopen_in_child
 
 _LOGGER = logging.getLogger(__name__)
@@ -52,6 +51,8 @@ class BackgroundMaintenance:
                 _LOGGER.warning("maintenance of %s: %s", self._log.disk.url, error)
 
     def _maintain(self) -> None:
+        from kmq_storage.maintenance.maintain import maintain  # only where it is used
+
         lease = self._log.disk.open_lock(paths.MAINTAIN_LOCK)
         if not lease.try_acquire():
             return  # somebody else does it

@@ -78,3 +78,23 @@ class MaintainReport:
     compacted: CompactReport
     checkpoint: CheckpointReport
     collected: CollectReport
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Bytes and files of a store."""
+
+    #: Bytes of files by kind: log, staged, segments, checkpoints, pages.
+    bytes: dict[str, int]
+    #: Files by kind.
+    files: dict[str, int]
+    #: Records held, and their bytes of keys, values, headers and properties.
+    rows: int
+    payload: int
+    #: Segments below a sixteenth of the usual size.
+    small_segments: int
+    #: Files that the newest state doesn't refer to; `collect` deletes them in time.
+    garbage_files: int
+    garbage_bytes: int
+    #: Bytes of record batches written, segments included, by those written first.
+    write_amplification: float

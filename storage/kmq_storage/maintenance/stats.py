@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kmq_storage import limits, paths
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.references import references_of
+from kmq_storage.maintenance.reports import StoreStats
 from kmq_storage.objects.disk import FoundFile
 
 _KINDS = {
@@ -16,26 +15,6 @@ _KINDS = {
     "checkpoints": paths.CHECKPOINT_FOLDER,
     "pages": paths.PAGE_FOLDER,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStats:
-    """Bytes and files of a store."""
-
-    #: Bytes of files by kind: log, staged, segments, checkpoints, pages.
-    bytes: dict[str, int]
-    #: Files by kind.
-    files: dict[str, int]
-    #: Records held, and their bytes of keys, values, headers and properties.
-    rows: int
-    payload: int
-    #: Segments below a sixteenth of the usual size.
-    small_segments: int
-    #: Files that the newest state doesn't refer to; `collect` deletes them in time.
-    garbage_files: int
-    garbage_bytes: int
-    #: Bytes of record batches written, segments included, by those written first.
-    write_amplification: float
 
 
 def store_stats(log: CommitLog) -> StoreStats:
