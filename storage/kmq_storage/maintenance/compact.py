@@ -29,10 +29,16 @@ from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
 
 
 def plan_merges(
-    topic: Topic, lsn: int, *, fewest: int = 2, segment_bytes: int = limits.SEGMENT_BYTES
+    topic: Topic,
+    lsn: int,
+    *,
+    partitions: Iterable[int] | None = None,
+    fewest: int = 2,
+    segment_bytes: int = limits.SEGMENT_BYTES,
 ) -> Iterator[Replacement]:
     """Neighbouring segments of a topic, `fewest` or more, that fit into one."""
-    for number, part in enumerate(topic.parts):
+    for number in range(topic.partitions) if partitions is None else partitions:
+        part = topic.partition(number)
         rows = list(topic.index(number).rows(part.start, part.end))
         for run in _mergeable(rows, fewest, segment_bytes):
             yield Replacement(topic, number, tuple(run), lsn)
@@ -74,13 +80,19 @@ def merge(log: CommitLog, plan: Iterable[Replacement]) -> CompactReport:
 
 
 def compact_keys(
-    log: CommitLog, topic: Topic, lsn: int, *, segment_bytes: int = limits.SEGMENT_BYTES
+    log: CommitLog,
+    topic: Topic,
+    lsn: int,
+    *,
+    partitions: Iterable[int] | None = None,
+    segment_bytes: int = limits.SEGMENT_BYTES,
 ) -> CompactReport:
     """Keep the newest record of each key in the sealed part of a topic, as of a state's LSN.
 
     Tombstones that were committed `limits.TOMBSTONE_DELAY` ago go, too.
     """
-    rows = {number: _sealed_rows(topic, number) for number in range(topic.partitions)}
+    numbers = range(topic.partitions) if partitions is None else partitions
+    rows = {number: _sealed_rows(topic, number) for number in numbers}
     return all_compacted(
         _compact_partition(log, Replacement(topic, number, tuple(sealed), lsn), segment_bytes)
         for number, sealed in rows.items()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kmq_storage import limits
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.checkpointing import check_undamaged, checkpoint
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges, worth_compacting
@@ -14,6 +16,8 @@ from kmq_storage.maintenance.reports import (
     CollectReport,
     CompactReport,
     MaintainReport,
+    SealReport,
+    TrimReport,
     all_compacted,
 )
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -29,28 +33,51 @@ def maintain(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> Maintain
     Safe at any time, also twice at once: each step is a commit that is refused when another one
     was faster, and files go only by the rule of `collect`. `grace` in seconds.
     """
-    now = log.environment.now_us()
+    trimmed = begin(log)
+    sealed, compacted = tidy(log)
+    laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
+    return MaintainReport(trimmed, sealed, compacted, *finish(log, laid_out=laid_out, grace=grace))
+
+
+def begin(log: CommitLog) -> TrimReport:
+    """Trim what retention gives up; CorruptionError while the log is damaged."""
     state = log.refresh()
     check_undamaged(state)
-    trimmed = trim(log, plan_retention(state, now), state.lsn)
-    patience = round(limits.SEAL_AFTER * 1e6)
-    sealed = seal(log, plan_seal(log.refresh(), older_than=now - patience))
-    compacted = _compact(log, log.refresh())
-    written, collected = CheckpointReport(log.state.lsn), CollectReport()
-    if _is_checkpoint_due(log, bool(trimmed.starts or sealed.segments or compacted.after)):
-        written = checkpoint(log)
-        collected = collect(log, grace=grace)
-    return MaintainReport(trimmed, sealed, compacted, written, collected)
+    return trim(log, plan_retention(state, log.environment.now_us()), state.lsn)
 
 
-def _compact(log: CommitLog, state: StoreState) -> CompactReport:
-    reports = []
-    for topic in state.topics.values():
-        if worth_compacting(topic):
-            reports.append(compact_keys(log, topic, state.lsn))
-        elif topic.settings.cleanup == "delete":
-            reports.append(merge(log, plan_merges(topic, state.lsn, fewest=_MERGED)))
-    return all_compacted(reports)
+def tidy(
+    log: CommitLog, only: tuple[str, int] | None = None, *, seal_after: float = limits.SEAL_AFTER
+) -> tuple[SealReport, CompactReport]:
+    """Seal and compact what is due, in all partitions or in one topic's partition only.
+
+    Records that fill no segment are sealed when they are older than `seal_after` seconds.
+    """
+    older_than = log.environment.now_us() - round(seal_after * 1e6)
+    sealed = seal(log, plan_seal(log.refresh(), only=only, older_than=older_than))
+    state = log.refresh()
+    topics = state.topics.values() if only is None else [state.topic(only[0])]
+    partitions = None if only is None else [only[1]]
+    return sealed, all_compacted(_compact(log, topic, state.lsn, partitions) for topic in topics)
+
+
+def _compact(
+    log: CommitLog, topic: Topic, lsn: int, partitions: Iterable[int] | None
+) -> CompactReport:
+    if worth_compacting(topic):
+        return compact_keys(log, topic, lsn, partitions=partitions)
+    if topic.settings.cleanup == "delete":
+        return merge(log, plan_merges(topic, lsn, partitions=partitions, fewest=_MERGED))
+    return CompactReport()
+
+
+def finish(
+    log: CommitLog, *, laid_out: bool, grace: float
+) -> tuple[CheckpointReport, CollectReport]:
+    """Checkpoint and collect, if so much was committed, or records were laid out anew."""
+    if not _is_checkpoint_due(log, laid_out):
+        return CheckpointReport(log.state.lsn), CollectReport()
+    return checkpoint(log), collect(log, grace=grace)
 
 
 def _is_checkpoint_due(log: CommitLog, laid_out: bool) -> bool:

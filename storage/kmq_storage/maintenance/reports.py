@@ -50,6 +50,17 @@ class CompactReport:
     conflicts: int = 0
 
 
+def all_sealed(reports: Iterable[SealReport]) -> SealReport:
+    """What several seals did together."""
+    reports = list(reports)
+    return SealReport(
+        sum(report.segments for report in reports),
+        sum(report.rows for report in reports),
+        sum(report.bytes for report in reports),
+        sum(report.conflicts for report in reports),
+    )
+
+
 def all_compacted(reports: Iterable[CompactReport]) -> CompactReport:
     """What several compactions did together."""
     reports = list(reports)

@@ -14,25 +14,41 @@ from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.reports import SealReport
 from kmq_storage.maintenance.segments import Replacement, Replacer
 
 
 def plan_seal(
-    state: StoreState, *, segment_bytes: int = limits.SEGMENT_BYTES, older_than: int | None = None
+    state: StoreState,
+    *,
+    only: tuple[str, int] | None = None,
+    segment_bytes: int = limits.SEGMENT_BYTES,
+    older_than: int | None = None,
 ) -> Iterator[Replacement]:
     """What to seal: every run of unsealed rows, cut where a segment would grow too large.
 
+    Of all partitions, or of one topic's partition only.
     With `older_than` (UTC us) a run that would make less than a whole segment waits until its
     oldest commit is older than that.
     """
-    for topic in state.topics.values():
-        for number, part in enumerate(topic.parts):
-            rows = topic.index(number).rows(part.start, part.end)
-            for run in _runs(rows, segment_bytes):
-                whole = sum(row.size for row in run) >= segment_bytes
-                if whole or older_than is None or run[0].time < older_than:
-                    yield Replacement(topic, number, tuple(run), state.lsn)
+    for topic, number in partitions_of(state) if only is None else [_found(state, *only)]:
+        part = topic.partition(number)
+        rows = topic.index(number).rows(part.start, part.end)
+        for run in _runs(rows, segment_bytes):
+            whole = sum(row.size for row in run) >= segment_bytes
+            if whole or older_than is None or run[0].time < older_than:
+                yield Replacement(topic, number, tuple(run), state.lsn)
+
+
+def partitions_of(state: StoreState) -> list[tuple[Topic, int]]:
+    """Every partition there is."""
+    topics = state.topics.values()
+    return [(topic, number) for topic in topics for number in range(topic.partitions)]
+
+
+def _found(state: StoreState, name: str, number: int) -> tuple[Topic, int]:
+    return state.topic(name), number
 
 
 def _runs(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
