@@ -87,7 +87,7 @@ def are_few(sends: Sends) -> bool:
         and len(sends) <= _ROWS
         and sends.size <= _BYTES
         and not (sends.extras or sends.row_errors)
-        and all(type(value) is bytes for value in sends.values)
+        and {*map(type, sends.values)} == {bytes}
         and (None not in sends.keys or not any(key is not None for key in sends.keys))
     )
 

@@ -11,7 +11,7 @@ from itertools import chain
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.sends import OnDelivery, RowSends, Sends
-from kmq_spark.client.typed_values import TypedValue
+from kmq_spark.client.structured import TypedValue
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import ClosedError
 from kmq_storage.names import check_name

@@ -216,7 +216,8 @@ class Store:
         """The records of a topic as Arrow, lazily: partitions ascending, no batch crosses two.
 
         Columns: `key, value` binary, `topic` string, `partition` int32, `offset` int64,
-        `timestamp` timestamp[us, UTC], `headers` list of struct, `properties` map. `start` and
+        `timestamp` timestamp[us, UTC], `headers` list of struct, `properties` map; of a typed topic
+        its own, then `_topic, _partition, _offset` and so on. `start` and
         `end` are `{partition: offset}` or instants. OffsetOutOfRangeError for a start below the
         log's; an end beyond it and instants are clipped.
         """

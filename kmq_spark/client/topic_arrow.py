@@ -1,4 +1,7 @@
-"""Arrow data as users have it, for topics of both kinds: a batch, a table or a reader."""
+"""Arrow data as users have it, for topics of both kinds: a batch, a table or a reader.
+
+What only typed topics need is loaded when there is one.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,6 @@ from kmq_spark.client.encoding import (
     rows_of_arrow,
 )
 from kmq_spark.client.routing import Rows
-from kmq_spark.client.typed_arrow import (
-    check_typed_columns,
-    in_typed_columns,
-    rows_of_typed_arrow,
-)
 from kmq_spark.client.typed_topics import checked_with_known, typed_columns
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.log.commit_log import CommitLog
@@ -54,6 +52,8 @@ def _parts(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> list[pa.Re
 def _check_schema(schema: pa.Schema, topic: Topic | None) -> None:
     columns = typed_columns(topic)
     if topic is not None and columns is not None:
+        from kmq_spark.client.typed_arrow import check_typed_columns
+
         check_typed_columns(schema, topic.name, columns)
     elif topic is not None:
         check_arrow_columns(schema)
@@ -62,6 +62,8 @@ def _check_schema(schema: pa.Schema, topic: Topic | None) -> None:
 def _checked(batch: pa.RecordBatch, topic: Topic | None) -> pa.RecordBatch:
     columns = typed_columns(topic)
     if topic is not None and columns is not None:
+        from kmq_spark.client.typed_arrow import in_typed_columns
+
         return in_typed_columns(batch, topic.name, columns)
     if topic is None and not _is_plain(batch.schema):
         return batch  # what the topic takes is known when it is committed
@@ -93,6 +95,8 @@ def rows_of_topic_arrow(
     """Rows of a topic from an Arrow batch; InvalidRequestError when it doesn't fit."""
     columns = typed_columns(topic)
     if columns is not None:
+        from kmq_spark.client.typed_arrow import rows_of_typed_arrow
+
         return rows_of_typed_arrow(batch, topic.name, columns, now, partition)
     check_arrow_columns(batch.schema)
     return rows_of_arrow(batch, now, partition)

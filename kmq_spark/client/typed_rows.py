@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from kmq_spark.client.encoding import binary_lengths, rows_of_columns, with_extras
 from kmq_spark.client.routing import Rows
-from kmq_spark.client.typed_sizes import value_sizes
+from kmq_spark.client.structured import TypedValue, is_structured, members_of
 from kmq_spark.client.typed_topics import TypedColumns, checked_with_known, typed_columns
-from kmq_spark.client.typed_values import TypedValue, is_structured, members_of
 from kmq_spark.client.values import Extras, to_bytes
 from kmq_spark.errors import InvalidRequestError, KmqError
 from kmq_storage.format.records import TIMESTAMP_TYPE
@@ -149,6 +148,8 @@ def _typed_rows(
     times: Times,
     extras: Mapping[int, Extras],
 ) -> Rows:
+    from kmq_spark.client.typed_sizes import value_sizes  # loaded when there is a typed topic
+
     nothing: Mapping[str, Any] = {}
     own = {
         field.name: pa.array([(row or nothing).get(field.name) for row in members], field.type)

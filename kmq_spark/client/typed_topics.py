@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from kmq_spark.client.typed_values import RowChecker
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.typed import stored_columns
 from kmq_storage.log.commit_log import CommitLog
@@ -22,6 +21,8 @@ class TypedColumns:
     """The own columns of a topic as its newest schema has them."""
 
     def __init__(self, schemas: tuple[str, ...]) -> None:
+        from kmq_spark.client.typed_values import RowChecker  # loaded when there is a typed topic
+
         #: The versions of the schema: what tells this definition from another.
         self.schemas = schemas
         self.declared: pa.Schema = decode_schema(schemas[-1])

@@ -69,6 +69,7 @@ def typed_spark_schema(schema: pa.Schema, *, include_metadata: bool) -> StructTy
 def _spark_type(field: pa.Field) -> DataType:
     try:
         kind: DataType = from_arrow_type(_known_to_spark(stored_type(field.type)))
+        spark_arrow_schema(StructType([StructField(field.name, kind)]))  # refuses some, too
     except (PySparkException, ValueError) as error:
         raise InvalidRequestError(
             f"column {field.name!r} is {field.type}, for which Spark has no type; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 import kmq_spark as kmq
 from kmq_spark.client.plain_values import plain_values
+from kmq_storage.format.typed import stored_type
 from kmq_storage.objects import memory
-from tests.support.arrow_data import tables
+from tests.support.arrow_data import TYPES, tables
 
 
 @contextmanager
@@ -96,6 +98,51 @@ def test_dicts_come_back_as_records_and_as_arrow(table: pa.Table):
             consumed = consumer.consume_arrow(timeout=0.0)
         assert _same(_own(store, table.schema), table)
         assert consumed is None or _same(consumed.select(names), table)
+
+
+_ANYTHING = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=False),
+        st.text(max_size=4),
+        st.binary(max_size=4),
+        st.decimals(allow_nan=True),
+        st.dates(),
+        st.times(),
+        st.datetimes(),
+        st.datetimes(timezones=st.just(UTC)),
+        st.timedeltas(),
+        st.just(object()),
+    ),
+    lambda inside: st.one_of(
+        st.lists(inside, max_size=3),
+        st.tuples(inside, inside),
+        st.dictionaries(st.one_of(st.just("f0"), st.text(max_size=2)), inside, max_size=3),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=300)
+@given(TYPES, _ANYTHING)
+def test_any_value_comes_back_as_arrow_has_it_or_is_refused(kind: pa.DataType, value: Any):
+    with _store() as store, store.producer(linger=0) as producer:
+        store.create_topic("t", schema=pa.schema([("x", kind)]))
+        refused = None
+        try:
+            producer.send("t", {"x": value})
+        except kmq.InvalidRequestError as error:
+            refused = error
+        if refused is not None:
+            assert refused.context["column"] == "x"
+            assert store.log.refresh().lsn == 1
+            return
+        assert producer.flush(10) == 0
+        (record,) = store.consumer(topics=["t"]).consume(timeout=0.0)
+        as_arrow = pa.array([value], stored_type(kind))
+        assert [record.value["x"]] == plain_values(as_arrow)
 
 
 @settings(max_examples=50)

@@ -70,7 +70,7 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
 def _restored_topic(members: dict[str, Any], manifest: Manifest | None) -> Topic:
     topic = Topic(bytes.fromhex(members["id"]), members["name"], manifest)
     topic.settings = settings_of(members["name"], members["settings"])
-    topic.columns = members["columns"]
+    topic.columns = members.get("columns", 0)
     topic.enlarge(len(members["partitions"]))
     for part, facts in zip(topic.parts, members["partitions"], strict=True):
         part.start, part.end, part.rows, part.size, part.layout_lsn, gaps = facts

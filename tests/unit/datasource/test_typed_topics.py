@@ -1,0 +1,184 @@
+"""Finds typed columns that change on the way to Spark or from it, without a JVM."""
+
+from __future__ import annotations
+
+import pickle
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ByteType,
+    DecimalType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from kmq_spark.datasource.sink_task import write_task
+from kmq_spark.datasource.source import KmqDataSource
+from kmq_storage.errors import InvalidRequestError
+from tests.spark.shop import Shop
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int32(), nullable=False),
+        ("topic", pa.string_view()),
+        ("large", pa.uint64()),
+        ("tags", pa.list_(pa.uint8())),
+    ]
+)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    made = Shop(tmp_path / "shop")
+    made.create("typed", 2, schema=SCHEMA)
+    return made
+
+
+def _source(shop: Shop, **options: str) -> KmqDataSource:
+    return KmqDataSource({"path": shop.url, **options})
+
+
+def _send(shop: Shop, *values: dict[str, object] | None, topic: str = "typed") -> None:
+    with shop.store.producer() as producer:
+        for value in values:
+            producer.send(topic, value, "key", partition=0)
+
+
+def _read(source: KmqDataSource, schema: StructType) -> list[dict[str, object]]:
+    reader = source.reader(schema)
+    batches = [
+        batch
+        for task in reader.partitions()
+        for batch in pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(task)))
+    ]
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def test_rows_have_own_columns_and_where_they_stand(shop: Shop) -> None:
+    _send(shop, {"id": 1, "topic": "mine", "large": 2**64 - 1, "tags": [255]}, None)
+    source = _source(shop, subscribe="typed", includeMetadata="true")
+    first, gone = _read(source, source.schema())
+    assert first.pop("_timestamp") is not None
+    assert first == {
+        "id": 1,
+        "topic": "mine",
+        "large": Decimal(2**64 - 1),
+        "tags": [255],
+        "_topic": "typed",
+        "_partition": 0,
+        "_offset": 0,
+    }
+    assert (gone["id"], gone["_offset"]) == (None, 1)
+
+
+def test_sealed_records_are_read_as_before(shop: Shop) -> None:
+    _send(shop, *({"id": n, "topic": str(n)} for n in range(10)))
+    source = _source(shop, subscribe="typed", includeMetadata="true")
+    before = _read(source, source.schema())
+    shop.store.seal()
+    assert _read(source, source.schema()) == before
+    assert len(before) == 10
+
+
+def test_a_read_that_was_loaded_before_the_schema_grew_keeps_its_columns(shop: Shop) -> None:
+    source = _source(shop, subscribe="typed")
+    loaded = source.schema()
+    wider = [pa.field("id", pa.int64(), nullable=False), *list(SCHEMA)[1:]]
+    shop.store.alter_topic("typed", schema=pa.schema([*wider, pa.field("new", pa.int8())]))
+    _send(shop, {"id": 7, "new": 1})
+    assert _read(source, loaded) == [{"id": 7, "topic": None, "large": None, "tags": None}]
+    assert source.schema()["id"].dataType == LongType()
+    _send(shop, {"id": 2**40})
+    with pytest.raises(InvalidRequestError, match="column 'id' holds a value that Spark's int32"):
+        _read(source, loaded)
+
+
+def test_a_schema_of_the_users_own_is_refused(shop: Shop) -> None:
+    wanted = StructType([StructField("other", StringType())])
+    with pytest.raises(InvalidRequestError, match="'other' is not one of the topic's"):
+        _source(shop, subscribe="typed").reader(wanted)
+
+
+@pytest.mark.parametrize("other", [None, pa.schema([("id", pa.int64())])])
+def test_topics_of_other_columns_are_refused_also_later_ones(
+    shop: Shop, other: pa.Schema | None
+) -> None:
+    source = _source(shop, subscribePattern=".*")
+    reader = source.reader(source.schema())
+    shop.create("other", schema=other)
+    with pytest.raises(InvalidRequestError, match="have different schemas"):
+        source.schema()
+    with pytest.raises(InvalidRequestError, match=r"different schemas|is untyped, those of"):
+        reader.partitions()
+
+
+def test_headers_are_no_column_of_a_typed_topic(shop: Shop) -> None:
+    with pytest.raises(InvalidRequestError, match="'includeHeaders' is for untyped topics"):
+        _source(shop, subscribe="typed", includeHeaders="true").schema()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (pa.int8(), ByteType()),
+        (pa.uint8(), ShortType()),
+        (pa.uint16(), IntegerType()),
+        (pa.uint32(), LongType()),
+        (pa.uint64(), DecimalType(20, 0)),
+        (pa.float16(), FloatType()),
+        (pa.dictionary(pa.int8(), pa.string()), StringType()),
+    ],
+)
+def test_what_spark_has_not_comes_as_the_next_wider_type(
+    shop: Shop, kind: pa.DataType, expected: object
+) -> None:
+    shop.create("one", schema=pa.schema([("x", kind)]))
+    assert _source(shop, subscribe="one").schema()["x"].dataType == expected
+
+
+@pytest.mark.parametrize("kind", [pa.decimal256(50, 2), pa.month_day_nano_interval()])
+def test_a_type_without_a_counterpart_is_refused_by_name(shop: Shop, kind: pa.DataType) -> None:
+    shop.create("one", schema=pa.schema([("x", kind)]))
+    with pytest.raises(InvalidRequestError, match=r"'x' is .* Spark has no type") as refused:
+        _source(shop, subscribe="one").schema()
+    assert refused.value.context["column"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ([StructField("topic", StringType())], "'id' for topic typed is missing"),
+        ([StructField("id", StringType())], "'id' for topic typed of type string is not int32"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused_before_any_task(
+    shop: Shop, fields: list[StructField], reason: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        _source(shop, topic="typed").writer(StructType(fields), overwrite=False)
+
+
+def test_tasks_write_own_columns_and_what_stands_beside_them(shop: Shop) -> None:
+    fields = [StructField("id", IntegerType()), StructField("_key", StringType())]
+    writer = _source(shop, topic="typed").writer(StructType(fields), overwrite=False)
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2], "_key": ["a", "a"], "other": [0, 0]})
+    message = write_task(writer._sink, [batch], task=0)
+    writer.commit([pickle.loads(pickle.dumps(message))])
+    table = shop.store.read("typed", columns=["id", "_key"]).read_all()
+    assert table.to_pylist() == [{"id": 1, "_key": b"a"}, {"id": 2, "_key": b"a"}]
+
+
+def test_a_typed_topic_is_not_written_to_by_a_topic_column(shop: Shop) -> None:
+    fields = [StructField("value", StringType()), StructField("topic", StringType())]
+    writer = _source(shop).writer(StructType(fields), overwrite=False)
+    batch = pa.RecordBatch.from_pydict({"value": ["x"], "topic": ["typed"]})
+    with pytest.raises(InvalidRequestError, match="topic typed is typed: write to it with option"):
+        write_task(writer._sink, [batch], task=0)
