@@ -18,6 +18,8 @@ In a bucket a commit is an object, and a lock is a folder with the objects of it
 
 log/<LSN // 4096>/<LSN>.kmq     one frame, 16 and 20 digits
 collected/<LSN>                 nobody reads commits up to this one any more
+locks/writer.lock               the one writer, where names are not created atomically
+clock/, probe/                  written and deleted, to learn the store's time and its manners
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ PAGE_FOLDER = "pages"
 PIN_FOLDER = "pins"
 COLLECTED_FOLDER = "collected"
 CLOCK_FOLDER = "clock"
+PROBE_FOLDER = "probe"
 LOCK_FOLDER = "locks"
 HINT = "log/hint"
 APPEND_LOCK = "locks/append.lock"
 SYNC_LOCK = "locks/sync.lock"
 MAINTAIN_LOCK = "locks/maintain.lock"
+WRITER_LOCK = "locks/writer.lock"
 
 _COMMITS_PER_FOLDER = 4096
 _COMMIT_OBJECT = re.compile(r"log/\d{16}/(\d{20})\.kmq\Z")

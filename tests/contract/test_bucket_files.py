@@ -23,6 +23,16 @@ class TestMoto(FilesContract):
         return _opened(moto)
 
 
+class TestMotoByFsspec(FilesContract):
+    @pytest.fixture
+    def files(self, moto: S3Server) -> BucketFiles:
+        url = moto.new_url().replace("s3://", "s3a://")  # which obstore is not asked for
+        files = open_disk(url, storage_options=moto.s3fs_options())
+        assert isinstance(files, BucketFiles)
+        assert "Fsspec" in repr(files.bucket)
+        return files
+
+
 class TestVersitygw(FilesContract):
     @pytest.fixture
     def files(self, versitygw: S3Server) -> BucketFiles:

@@ -47,6 +47,15 @@ class TestMoto(CommitLogContract):
         return _handles_at(moto)
 
 
+class TestMotoByFsspec(CommitLogContract):
+    @pytest.fixture
+    def open_handle(self, moto: S3Server) -> Open:
+        url, options = moto.new_url().replace("s3://", "s3a://"), moto.s3fs_options()
+        return lambda read_only=False: open_log(
+            open_disk(url, read_only=read_only, storage_options=options)
+        )
+
+
 class TestVersitygw(CommitLogContract):
     @pytest.fixture
     def open_handle(self, versitygw: S3Server) -> Open:

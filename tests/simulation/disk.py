@@ -148,6 +148,9 @@ class SimulatedDisk:
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
         pass
 
+    def bucket_facts(self) -> None:
+        pass
+
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         self.scheduler.pause()
         if path in self.files:

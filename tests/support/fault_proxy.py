@@ -200,7 +200,8 @@ class _Handler(BaseHTTPRequestHandler):
         self, body: bytes, drop: str = "", method: str = ""
     ) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.proxy.server.port, timeout=30)
-        headers = {k: v for k, v in self.headers.items() if k.lower() not in (drop, "connection")}
+        skipped = {drop, "connection", *(("content-length",) if method else ())}
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in skipped}
         try:
             connection.request(method or self.command, self.path, body, headers)
             answer = connection.getresponse()

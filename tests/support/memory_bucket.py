@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -40,7 +40,7 @@ class MemoryBucket:
         except KeyError:
             raise FileNotFoundError(name) from None
 
-    def put(self, name: str, buffers: Sequence[Bytes]) -> None:
+    def put(self, name: str, buffers: Iterable[Bytes]) -> None:
         """Write an object, whatever was there; only for names that one writer has alone."""
         with self._guard:
             self.objects[name] = joined_bytes(buffers)

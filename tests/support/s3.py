@@ -41,6 +41,10 @@ class S3Server:
             "endpoint": endpoint or self.endpoint,
         }
 
+    def s3fs_options(self) -> dict[str, str]:
+        """The same under the names of s3fs."""
+        return {"key": _ACCESS_KEY, "secret": _SECRET_KEY, "endpoint_url": self.endpoint}
+
     def environment(self) -> dict[str, str]:
         """The same for a client that reads the usual environment variables."""
         return {

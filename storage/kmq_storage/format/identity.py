@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from kmq_storage import limits
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.checksum import checksum
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFacts:
+    """What a race for names showed at the creation of a store."""
+
+    #: Why several writers can't share the store; empty when they can.
+    one_writer: str
+    #: Whether the bucket answers uploads that are to create a name.
+    conditional: bool
+    #: Names, writers and bytes of a body, of each race.
+    races: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +30,8 @@ class Identity:
 
     store_id: uuid.UUID
     log_file_bytes: int = limits.LOG_FILE_BYTES
+    #: What was found out about the bucket when the store was made; None outside of buckets.
+    bucket: BucketFacts | None = None
 
     @property
     def seed(self) -> int:
@@ -26,11 +41,13 @@ class Identity:
 
 def encode_identity(identity: Identity) -> bytes:
     """The JSON of kmq.json, with a checksum over its other members."""
-    body = {
+    body: dict[str, object] = {
         "format": limits.FORMAT_VERSION,
         "store_id": str(identity.store_id),
         "log_file_bytes": identity.log_file_bytes,
     }
+    if identity.bucket is not None:
+        body["bucket"] = asdict(identity.bucket)
     return json.dumps(body | {"crc32c": _checksum_of(body)}, indent=2).encode() + b"\n"
 
 
@@ -54,7 +71,15 @@ def decode_identity(raw: bytes, url: str) -> Identity:
         raise CorruptionError(
             f"kmq.json in {url} is damaged: its checksum does not match", file=url
         )
-    return Identity(uuid.UUID(body["store_id"]), body["log_file_bytes"])
+    facts = body.get("bucket")
+    return Identity(
+        uuid.UUID(body["store_id"]), body["log_file_bytes"], _bucket_facts(facts) if facts else None
+    )
+
+
+def _bucket_facts(facts: dict[str, Any]) -> BucketFacts:
+    races = tuple((names, writers, size) for names, writers, size in facts["races"])
+    return BucketFacts(facts["one_writer"], facts["conditional"], races)
 
 
 def _checksum_of(body: dict[str, object]) -> int:

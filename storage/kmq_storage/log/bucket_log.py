@@ -22,16 +22,17 @@ from kmq_storage.errors import (
 )
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
-from kmq_storage.format.identity import Identity
+from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
 from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark_collected
 from kmq_storage.log.commit_log import WrittenCommit
-from kmq_storage.log.commit_objects import CommitObject, CommitObjects
+from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
 from kmq_storage.log.contention import Contention
 from kmq_storage.log.disk_errors import collected, translated
 from kmq_storage.log.follower import Follower
-from kmq_storage.log.framing import Frame, Stamp, framed
+from kmq_storage.log.framing import Stamp, framed
 from kmq_storage.log.journal import Cursor
+from kmq_storage.log.single_writer import SingleWriter
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.bucket import Put
@@ -40,6 +41,9 @@ from kmq_storage.objects.bucket_files import BucketFiles
 _PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
 #: Commits that are fetched at once where they are read one after another.
 _AHEAD = 16
+
+#: A store that was not made in a bucket but brought there.
+NOTHING_KNOWN = BucketFacts("nobody tried when the store was brought there", True, ())
 
 
 class BucketLog:
@@ -64,12 +68,19 @@ class BucketLog:
         self.environment = environment
         self.durable = durable
         self._files = disk
-        self._objects = CommitObjects(disk, identity.seed)
+        facts = identity.bucket or NOTHING_KNOWN
+        self._objects = CommitObjects(disk, identity.seed, conditional=facts.conditional)
+        self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
         self._follower = Follower(disk, self._objects, environment)
         self._contention = Contention(environment)
         self._writing = threading.Lock()
         self._polling = threading.Lock()
         self._closed = False
+
+    @property
+    def prompt(self) -> bool:
+        """Never: an append waits for the network."""
+        return False
 
     # --- writing ------------------------------------------------------------------------
 
@@ -82,25 +93,21 @@ class BucketLog:
         """
         self._check_writable()
         with self._writing, translated(self._files.url):
-            if not self._follower.is_sure or self._contention.is_likely:
+            became_writer = self._single is not None and self._single.check()
+            if became_writer or not self._follower.is_sure or self._contention.is_likely:
                 self._follower.advance()
             while True:
                 begun = Moment.now(self.environment)
-                frame = self._next_frame(units)
-                if self._create(frame) and not self._is_void(frame):
+                commit = self._next_commit(units)
+                if self._create(commit) and not self._is_void(commit):
                     self._contention.won(begun)
-                    self._follower.applied(frame.header, tuple(frame.entries))
+                    self._follower.applied(commit.end, commit.framed.entries)
                     self._follower.note_end(begun)
-                    return _written(frame)
+                    return _written(commit.end, commit.framed.entries)
                 self._contention.lost()
                 self._follower.advance()
 
-    @property
-    def prompt(self) -> bool:
-        """An append always waits for the bucket."""
-        return False
-
-    def _next_frame(self, units: Sequence[Unit]) -> Frame:
+    def _next_commit(self, units: Sequence[Unit]) -> NewCommit:
         """The units bound to the newest state that is known; to the newest there is, if refused."""
         try:
             return self._bound(units)
@@ -108,22 +115,22 @@ class BucketLog:
             self._follower.advance()
             return self._bound(units)
 
-    def _bound(self, units: Sequence[Unit]) -> Frame:
+    def _bound(self, units: Sequence[Unit]) -> NewCommit:
         bodies = [body for unit in units for body in unit.bodies]
         with self._follower.changed:
             self._check_whole()
-            cursor = self._follower.cursor
-            entries: list[Entry] = bind(self._follower.state, units)
-        time = max(self.environment.now_us(), cursor.time + 1)
-        stamp = Stamp(time, self.environment.new_uuid().bytes, cursor.lsn)
-        frame = framed(entries, bodies).frame(cursor, stamp, self.identity.seed)
-        if frame.header.length > limits.COMMIT_OBJECT_BYTES_MAX:
+            after = self._follower.cursor
+            entries = bind(self._follower.state, units)
+        time = max(self.environment.now_us(), after.time + 1)
+        stamp = Stamp(time, self.environment.new_uuid().bytes, after.lsn)
+        commit = NewCommit(after, stamp, framed(entries, bodies))
+        if commit.length > limits.COMMIT_OBJECT_BYTES_MAX:
             raise InvalidRequestError(
-                f"a commit of {frame.header.length} bytes is more than a bucket takes at once "
+                f"a commit of {commit.length} bytes is more than a bucket takes at once "
                 f"({limits.COMMIT_OBJECT_BYTES_MAX}); send less at once",
-                length=frame.header.length,
+                length=commit.length,
             )
-        return frame
+        return commit
 
     def _check_whole(self) -> None:
         broken = self._follower.state.broken
@@ -135,17 +142,17 @@ class BucketLog:
                 lsn=broken.first_lsn,
             )
 
-    def _create(self, frame: Frame) -> bool:
+    def _create(self, commit: NewCommit) -> bool:
         """Whether the commit of this LSN is ours, once that is known for certain."""
         deadline = self.environment.monotonic() + limits.COMMIT_TIMEOUT
         pause, doubtful = _PAUSE_FIRST, False
         while True:
             try:
-                if self._objects.create(frame) is Put.CREATED:
+                if self._objects.create(commit) is Put.CREATED:
                     return True
-                found = self._read_back(frame.header.lsn)
+                found = self._read_back(commit.end.lsn)
                 if found is not None:
-                    return found.header.nonce == frame.header.nonce
+                    return found.header.nonce == commit.stamp.nonce
             except (PermissionError, FileNotFoundError):
                 if not doubtful:
                     raise
@@ -153,7 +160,7 @@ class BucketLog:
                 pass  # reading failed: nothing is known yet
             doubtful = True
             if self.environment.monotonic() > deadline:
-                raise _unknown(self._files.url, frame.header.lsn)
+                raise _unknown(self._files.url, commit.end.lsn)
             self.environment.sleep(pause * (0.5 + self.environment.rng.random()))
             pause = min(2 * pause, _PAUSE_MAX)
 
@@ -168,9 +175,9 @@ class BucketLog:
                 lsn=lsn,
             ) from error
 
-    def _is_void(self, frame: Frame) -> bool:
+    def _is_void(self, commit: NewCommit) -> bool:
         """Whether the name was free only since the log had moved on: nobody will read it."""
-        return not self._follower.is_sure and collected_lsn(self._files) >= frame.header.lsn
+        return not self._follower.is_sure and collected_lsn(self._files) >= commit.end.lsn
 
     def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
         """Append one commit; what a bucket stores is durable, whatever was asked for.
@@ -250,13 +257,7 @@ class BucketLog:
             found = self._read_back(lsn)
         if found is None:
             raise UnavailableError(f"store {self._files.url} has no commit {lsn}", lsn=lsn)
-        return WrittenCommit(
-            lsn,
-            to_datetime(found.header.time),
-            tuple(found.entries()),
-            chain=found.header.chain,
-            losses=0,
-        )
+        return _written(found.end, found.entries())
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still there.
@@ -316,6 +317,8 @@ class BucketLog:
         """Give back connections; waiting threads end with ClosedError."""
         self._closed = True
         self.wake_waiters()
+        if self._single is not None:
+            self._single.close()
         self._files.close()
 
 
@@ -324,10 +327,9 @@ def pause_after(idle: float) -> float:
     return min(max(idle / 2, limits.FOLLOW_PAUSE_FIRST), limits.FOLLOW_PAUSE_MAX)
 
 
-def _written(frame: Frame) -> WrittenCommit:
-    header = frame.header
+def _written(end: Cursor, entries: list[Entry]) -> WrittenCommit:
     return WrittenCommit(
-        header.lsn, to_datetime(header.time), tuple(frame.entries), chain=header.chain, losses=0
+        end.lsn, to_datetime(end.time), tuple(entries), chain=end.chain or 0, losses=0
     )
 
 

@@ -12,10 +12,12 @@ from kmq_storage.format.entries import Entry, decode_entries
 from kmq_storage.format.frame import (
     FrameHeader,
     InvalidFrameError,
+    chain_of,
     decode_header,
     proven_directory,
 )
-from kmq_storage.log.framing import Frame
+from kmq_storage.log.framing import Framed, Stamp
+from kmq_storage.log.journal import Cursor
 from kmq_storage.objects.bucket import Put, joined_bytes
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.files import FoundFile
@@ -28,26 +30,58 @@ class CommitObject:
     header: FrameHeader
     directory: bytes
 
+    @property
+    def end(self) -> Cursor:
+        """The place after this commit."""
+        return Cursor(self.header.lsn, self.header.chain, self.header.time)
+
     def entries(self) -> list[Entry]:
         """What the commit changes."""
         return list(decode_entries(self.directory))
 
 
+@dataclass(frozen=True, slots=True)
+class NewCommit:
+    """A commit that is to become the next one."""
+
+    after: Cursor
+    stamp: Stamp
+    framed: Framed
+
+    @property
+    def end(self) -> Cursor:
+        """The place after this commit."""
+        return Cursor(self.after.lsn + 1, chain_of(self.stamp.nonce), self.stamp.time)
+
+    @property
+    def length(self) -> int:
+        """Bytes of its frame."""
+        return self.framed.placed.length
+
+
 class CommitObjects:
     """Creates and fetches commits; knows nothing of topics."""
 
-    def __init__(self, files: BucketFiles, seed: int) -> None:
+    def __init__(self, files: BucketFiles, seed: int, *, conditional: bool = True) -> None:
         self._files = files
         self._seed = seed
+        self._conditional = conditional
 
-    def create(self, frame: Frame) -> Put:
+    def create(self, commit: NewCommit) -> Put:
         """Try to be the commit of this LSN; any answer but CREATED proves nothing."""
-        name = paths.commit_object(frame.header.lsn)
-        body = joined_bytes(frame.buffers)
-        outcome = self._files.bucket.put_if_absent(name, [body])
+        name = paths.commit_object(commit.end.lsn)
+        body = joined_bytes(commit.framed.frame(commit.after, commit.stamp, self._seed))
+        outcome = self._put(name, body)
         if outcome is Put.CREATED:
             self._files.cache.add_whole(name, pa.py_buffer(body))
         return outcome
+
+    def _put(self, name: str, body: bytes) -> Put:
+        if self._conditional:
+            return self._files.bucket.put_if_absent(name, [body])
+        # There is one writer, which knows that the name is free.
+        self._files.bucket.put(name, [body])
+        return Put.CREATED
 
     def fetch(self, lsn: int) -> CommitObject | None:
         """The commit with this LSN, or None when there is none.

@@ -7,14 +7,13 @@ thread asks at a time, the others share its answer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import Entry
-from kmq_storage.format.frame import FrameHeader, InvalidFrameError
+from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.checkpoint import newest_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, is_recent
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects
@@ -100,7 +99,7 @@ class Follower:
                 if not self._pass_over(cursor, reason):
                     return
             elif found is not None:
-                self._apply(found)
+                self.applied(found.end, found.entries())
                 hits = self._fetch_ahead(hits + 1)
             elif self._is_end(cursor):
                 self._known_since = since
@@ -182,16 +181,13 @@ class Follower:
             self.cursor = Cursor(before, later.header.previous, cursor.time)
         return True
 
-    def _apply(self, found: CommitObject) -> None:
-        self.applied(found.header, found.entries())
-
-    def applied(self, header: FrameHeader, entries: Sequence[Entry]) -> None:
+    def applied(self, end: Cursor, entries: list[Entry]) -> None:
         """Take over a commit that was read, or that this process wrote itself."""
         with self.changed:
-            if header.lsn != self.cursor.lsn + 1:
+            if end.lsn != self.cursor.lsn + 1:
                 return  # another thread was faster
-            self.state.apply(header.lsn, header.time, list(entries), file=header.lsn, position=0)
-            self.cursor = Cursor(header.lsn, header.chain, header.time)
+            self.state.apply(end.lsn, end.time, entries, file=end.lsn, position=0)
+            self.cursor = end
             self.changed.notify_all()
 
     def note_end(self, since: Moment) -> None:

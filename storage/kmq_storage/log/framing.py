@@ -24,16 +24,6 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """A commit as it is stored."""
-
-    header: FrameHeader
-    #: With the position of each batch inside the frame.
-    entries: list[Entry]
-    buffers: list[bytes | pa.Buffer]
-
-
-@dataclass(frozen=True, slots=True)
 class Framed:
     """A commit with every batch at its place."""
 
@@ -41,8 +31,8 @@ class Framed:
     bodies: Sequence[pa.Buffer]
     placed: BodyLayout
 
-    def frame(self, after: Cursor, stamp: Stamp, seed: int) -> Frame:
-        """The frame that follows this place in the log."""
+    def frame(self, after: Cursor, stamp: Stamp, seed: int) -> list[bytes | pa.Buffer]:
+        """The buffers of the frame that follows this place in the log."""
         directory = encode_entries(self.entries)
         header = FrameHeader(
             after.lsn + 1,
@@ -56,8 +46,7 @@ class Framed:
             checksum(directory),
             self.placed.body_position,
         )
-        buffers = encode_frame(header, directory, self.placed, self.bodies, seed)
-        return Frame(header, self.entries, buffers)
+        return encode_frame(header, directory, self.placed, self.bodies, seed)
 
 
 def framed(entries: Sequence[Entry], bodies: Sequence[pa.Buffer]) -> Framed:

@@ -271,7 +271,7 @@ class LocalLog:
         )
         length = commit.placed.length
         frame = commit.frame(after, stamp, self.identity.seed)
-        here = journal.append(after, frame.buffers, length)
+        here = journal.append(after, frame, length)
         end = Cursor(
             after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
         )

@@ -6,7 +6,7 @@ from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError, InvalidRequestError, NotFoundError, UnavailableError
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
-from kmq_storage.objects.files import Files
+from kmq_storage.objects.files import Files, FoundFile
 
 
 def open_identity(
@@ -26,7 +26,7 @@ def open_identity(
             _check_no_log(disk)
             if not create or disk.read_only:
                 raise NotFoundError(f"Store[{disk.url}] doesn't exist.", url=disk.url)
-            identity = Identity(environment.new_uuid(), log_file_bytes)
+            identity = Identity(environment.new_uuid(), log_file_bytes, disk.bucket_facts())
             disk.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True)
         return decode_identity(disk.read(paths.STORE_FILE), disk.url)
     except (NotADirectoryError, FileExistsError) as error:
@@ -45,10 +45,15 @@ def open_identity(
 
 def _check_no_log(disk: Files) -> None:
     """A store that lost its kmq.json must not be taken for a new one and written over."""
-    logs = [name for name in disk.list(paths.LOG_FOLDER) if paths.try_first_lsn(name)]
-    if logs:
+    found = next(filter(_is_log, disk.walk(paths.LOG_FOLDER)), None)
+    if found is not None:
         raise CorruptionError(
-            f"kmq.json of store {disk.url} is missing, but there are log files ({logs[0]}); put it "
-            "back from a copy of the store",
+            f"kmq.json of store {disk.url} is missing, but there are log files ({found.path}); put "
+            "it back from a copy of the store",
             file=paths.STORE_FILE,
         )
+
+
+def _is_log(file: FoundFile) -> bool:
+    bare = file.path.rpartition("/")[2]
+    return bool(paths.try_first_lsn(bare) or paths.try_commit_lsn(file.path))

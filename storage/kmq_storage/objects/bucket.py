@@ -8,7 +8,7 @@ one reads the object back and compares.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,8 +52,11 @@ class Bucket(Protocol):
     def modified(self, name: str) -> int:
         """When an object was written, UTC microseconds by the store's own clock."""
 
-    def put(self, name: str, buffers: Sequence[Bytes]) -> None:
-        """Write an object, whatever was there; only for names that one writer has alone."""
+    def put(self, name: str, buffers: Iterable[Bytes]) -> None:
+        """Write an object, whatever was there; only for names that one writer has alone.
+
+        The buffers are taken as they are sent: a large object is never in memory whole.
+        """
 
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free; never retried by a layer below.
@@ -75,6 +78,6 @@ class Bucket(Protocol):
         """Give back connections."""
 
 
-def joined_bytes(buffers: Sequence[Bytes]) -> bytes:
+def joined_bytes(buffers: Iterable[Bytes]) -> bytes:
     """The buffers one after another."""
     return b"".join(memoryview(buffer).cast("B") for buffer in buffers)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
 
 import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM, Environment
+from kmq_storage.format.identity import BucketFacts
 from kmq_storage.objects.bucket import Bucket, Put, joined_bytes
 from kmq_storage.objects.files import Bytes, FoundFile
 from kmq_storage.objects.lease import Lease, store_time
-from kmq_storage.objects.read_cache import HEAD_BYTES, ReadCache, RemoteContents
+from kmq_storage.objects.probe import RACES, Race, probe
+from kmq_storage.objects.read_cache import ReadCache, RemoteContents
 
 #: What a reader keeps of what it fetched, unless storage_options say otherwise.
 CACHE_BYTES = 64 * 1024 * 1024
@@ -35,12 +38,15 @@ class BucketFiles:
         read_only: bool = False,
         cache_bytes: int = CACHE_BYTES,
         environment: Environment = SYSTEM,
+        races: Sequence[Race] = RACES,
     ) -> None:
         self.bucket = bucket
         self.url = bucket.url
         self.read_only = read_only
         self.cache = ReadCache(bucket, cache_bytes)
         self._environment = environment
+        #: What is raced for when a store is made here.
+        self.races = races
 
     def exists(self, path: str) -> bool:
         """Whether the object is there."""
@@ -96,15 +102,16 @@ class BucketFiles:
 
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         """Write an object under a name nobody else uses and nobody reads before a commit does."""
-        buffers = list(buffers)
         self.bucket.put(path, buffers)
-        size = sum(memoryview(buffer).nbytes for buffer in buffers)
-        if size <= HEAD_BYTES:
-            self.cache.add_whole(path, pa.py_buffer(joined_bytes(buffers)))
 
     def open_lock(self, path: str) -> Lease:
         """A lock among hosts: a lease that ends some seconds after its holder died."""
         return Lease(self.bucket, path, self._environment, read_only=self.read_only)
+
+    def bucket_facts(self) -> BucketFacts:
+        """What racing for names shows: whether several writers can share the bucket."""
+        proof = probe(self.bucket, self._environment, self.races)
+        return BucketFacts(proof.reason, proof.conditional, tuple(map(astuple, proof.races)))
 
     def remove(self, path: str) -> None:
         """Delete an object; nothing happens when it is missing."""

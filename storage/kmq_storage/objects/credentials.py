@@ -1,12 +1,13 @@
-"""Options of stores in buckets: two families of names, and never a secret in a message."""
+"""What every client of a bucket must mind: names of options, secrets in messages, forks."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from kmq_storage.errors import InvalidRequestError
+from kmq_storage.errors import IllegalStateError, InvalidRequestError
 
 #: s3fs's names of what obstore calls otherwise.
 _S3FS_NAMES = {
@@ -52,6 +53,16 @@ def secrets_of(options: Mapping[str, Any]) -> frozenset[str]:
         elif isinstance(value, str) and not any(word in name.lower() for word in _PUBLIC):
             found.add(value)
     return frozenset(secret for secret in found if len(secret) >= _SHORTEST_SECRET)
+
+
+def check_process(url: str, opened_by: int) -> None:
+    """IllegalStateError in a forked child: connections and threads of a client are not shared."""
+    if os.getpid() != opened_by:
+        raise IllegalStateError(
+            f"store {url} was opened before this process was forked, and connections to a bucket "
+            "can't be shared; start processes with 'spawn', or open the store there first",
+            url=url,
+        )
 
 
 def without_secrets(text: str, secrets: frozenset[str]) -> str:

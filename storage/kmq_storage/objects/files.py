@@ -12,6 +12,8 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
+from kmq_storage.format.identity import BucketFacts
+
 Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 
@@ -77,6 +79,9 @@ class Files(Protocol):
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
         """Parts of files (path, position, length) that will be mapped soon: fetch them ahead."""
+
+    def bucket_facts(self) -> BucketFacts | None:
+        """What a new store should know of its bucket, found out by trying; None on a disk."""
 
     def remove(self, path: str) -> None:
         """Delete a file, so that no crash brings it back; nothing happens when it is missing."""

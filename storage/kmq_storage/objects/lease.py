@@ -51,7 +51,8 @@ class Lease:
         self._folder = folder
         self._environment = environment
         self._read_only = read_only
-        self._seconds = seconds
+        #: A holder that wrote nothing for this long is taken for dead.
+        self.seconds = seconds
         self._stop: threading.Event | None = None
         self._epoch = 0
         self._nonce = ""
@@ -85,7 +86,7 @@ class Lease:
         return False
 
     def _beat(self, stop: threading.Event, epoch: int) -> None:
-        while not stop.wait(self._seconds / _BEATS_PER_LEASE):
+        while not stop.wait(self.seconds / _BEATS_PER_LEASE):
             with suppress(OSError):  # the next beat may come through
                 self._bucket.put(self._name(epoch), [self._body()])
 
@@ -97,6 +98,11 @@ class Lease:
         self._stop = None
         with suppress(OSError):  # it expires by itself
             self._bucket.put(self._name(self._epoch), [self._body(released=True)])
+
+    def is_ours(self) -> bool:
+        """Whether the newest epoch is the one that this handle took."""
+        last = self._last()
+        return last is not None and (last.epoch, last.nonce) == (self._epoch, self._nonce)
 
     def is_held(self) -> bool:
         """Whether somebody holds the lease now."""
@@ -121,7 +127,7 @@ class Lease:
         facts = {
             "nonce": self._nonce,
             "holder": f"process {os.getpid()} on {socket.gethostname()}",
-            "seconds": self._seconds,
+            "seconds": self.seconds,
             "released": released,
         }
         return json.dumps(facts).encode()

@@ -86,6 +86,9 @@ class LocalDisk:
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
         """Mapping costs nothing here."""
 
+    def bucket_facts(self) -> None:
+        """This is no bucket."""
+
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create a file whole or not at all; False when the name is taken."""
         target = self._path(path)

@@ -80,6 +80,9 @@ class MemoryDisk:
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
         """Mapping costs nothing here."""
 
+    def bucket_facts(self) -> None:
+        """This is no bucket."""
+
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create a file whole or not at all; False when the name is taken."""
         with self._guard:

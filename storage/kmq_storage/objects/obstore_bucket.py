@@ -7,17 +7,23 @@ answer was lost would report our own object as somebody else's.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from itertools import chain
 from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
-from kmq_storage.errors import IllegalStateError, InvalidRequestError, KmqError
+from kmq_storage.errors import InvalidRequestError, KmqError
 from kmq_storage.model import to_microseconds
 from kmq_storage.objects.bucket import Fetched, Put, joined_bytes
-from kmq_storage.objects.credentials import obstore_options, secrets_of, without_secrets
+from kmq_storage.objects.credentials import (
+    check_process,
+    obstore_options,
+    secrets_of,
+    without_secrets,
+)
 from kmq_storage.objects.files import Bytes, FoundFile
 
 SCHEMES = ("s3", "gs", "az")
@@ -79,13 +85,17 @@ class ObstoreBucket:
         return self._call(lambda: self._get(name, start, length))
 
     def _get(self, name: str, start: int, length: int | None) -> Fetched:
-        options = None if length is None and not start else {"range": _range(start, length)}
-        found = self._reading.get(name, options=options)
+        try:
+            found = self._reading.get(name, options=_range(start, length))
+        except Exception as error:
+            if "416" not in str(error):
+                raise
+            found = self._reading.get(name)  # the object ends before: an empty one, perhaps
         size = int(found.meta["size"])
         data = pa.py_buffer(found.bytes())
-        if options is not None and found.range[0] != start:
+        if found.range[0] != start:
             # Some servers answer a range with the whole object.
-            data = data.slice(start)
+            data = data.slice(min(start, size))
         if length is not None and data.size > length:
             data = data.slice(0, length)
         return Fetched(data, size)
@@ -94,11 +104,17 @@ class ObstoreBucket:
         """When an object was written, UTC microseconds by the store's own clock."""
         return to_microseconds(self._call(lambda: self._reading.head(name))["last_modified"])
 
-    def put(self, name: str, buffers: Sequence[Bytes]) -> None:
+    def put(self, name: str, buffers: Iterable[Bytes]) -> None:
         """Write an object, whatever was there; only for names that one writer has alone."""
-        body = _body(buffers)
-        large = len(body) > _MULTIPART_BYTES
-        self._call(lambda: self._reading.put(name, body, use_multipart=large))
+        views = (memoryview(buffer).cast("B") for buffer in buffers)
+        first: list[memoryview] = []
+        while sum(map(len, first)) < _MULTIPART_BYTES and (view := next(views, None)) is not None:
+            first.append(view)
+        if sum(map(len, first)) < _MULTIPART_BYTES:
+            body = b"".join(first)
+            self._call(lambda: self._reading.put(name, body, use_multipart=False))
+        else:
+            self._call(lambda: self._reading.put(name, chain(first, views)))
 
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free; never retried by a layer below."""
@@ -133,12 +149,7 @@ class ObstoreBucket:
         """Connections are given back when the last handle goes."""
 
     def _call(self, request: Callable[[], T]) -> T:
-        if os.getpid() != self._process:
-            raise IllegalStateError(
-                f"store {self.url} was opened before this process was forked, and connections to "
-                "a bucket can't be shared; start processes with 'spawn', or open it there first",
-                url=self.url,
-            )
+        check_process(self.url, self._process)
         try:
             return request()
         except KmqError:
@@ -161,7 +172,9 @@ class ObstoreBucket:
 
 
 def _range(start: int, length: int | None) -> Any:
-    return {"offset": start} if length is None else (start, start + length)
+    if length is None:
+        return {"range": {"offset": start}} if start else None
+    return {"range": (start, start + length)}
 
 
 def _body(buffers: Sequence[Bytes]) -> Any:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.names import nearest
+from kmq_storage.objects.bucket import Bucket
 from kmq_storage.objects.bucket_files import CACHE_BYTES, BucketFiles
 from kmq_storage.objects.credentials import check_url
+from kmq_storage.objects.fsspec_bucket import open_fsspec
 from kmq_storage.objects.obstore_bucket import SCHEMES, open_obstore
 
 _KNOWN = ("file", "memory", *SCHEMES)
@@ -23,11 +24,11 @@ def open_bucket_files(
     cache_bytes = options.pop("cache_bytes", CACHE_BYTES)
     if not isinstance(cache_bytes, int) or cache_bytes < 0:
         raise InvalidRequestError("storage_options: cache_bytes is a number of bytes")
-    if scheme not in SCHEMES:
-        raise InvalidRequestError(
-            f"store scheme {scheme!r} is unknown{nearest(scheme, _KNOWN)}; "
-            "use a path, file:///..., memory://name, s3://..., gs://... or az://...",
-            scheme=scheme,
-        )
-    bucket = open_obstore(url.rstrip("/"), options)
-    return BucketFiles(bucket, read_only=read_only, cache_bytes=cache_bytes)
+    url = url.rstrip("/")
+    return BucketFiles(_opened(url, scheme, options), read_only=read_only, cache_bytes=cache_bytes)
+
+
+def _opened(url: str, scheme: str, options: Mapping[str, Any]) -> Bucket:
+    if scheme in SCHEMES:
+        return open_obstore(url, options)
+    return open_fsspec(url, options, _KNOWN)

@@ -1,0 +1,185 @@
+"""Places behind any other URL that fsspec knows.
+
+The file system is an instance of its own without a cache of lists: a shared one may show old
+lists that somebody else's calls left there. Whether it creates a name once is shown by the race
+at the creation of the store; most look first and write then, and so take one writer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.model import to_microseconds
+from kmq_storage.names import nearest
+from kmq_storage.objects.bucket import Fetched, Put, joined_bytes
+from kmq_storage.objects.credentials import check_process, secrets_of, without_secrets
+from kmq_storage.objects.files import Bytes, FoundFile
+
+#: Schemes of fsspec that are no place for a store: read-only, other places in disguise, or with
+#: a kind of store of kmq's own.
+_UNFIT = frozenset(
+    (
+        *("http", "https", "ftp", "data", "local", "memory", "dir", "generic", "async_wrapper"),
+        *("cached", "blockcache", "filecache", "simplecache", "reference"),
+        *("zip", "tar", "libarchive", "github", "git", "gist", "jupyter", "root"),
+    )
+)
+_WHOLE_BYTES = 16 * 1024 * 1024
+_TIME_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified")
+
+T = TypeVar("T")
+
+
+def open_fsspec(url: str, options: Mapping[str, Any], known: Sequence[str]) -> FsspecBucket:
+    """The place at a URL; InvalidRequestError when fsspec has none, or it is unfit."""
+    import fsspec
+
+    scheme = url.partition("://")[0]
+    protocols = set(fsspec.available_protocols())
+    if scheme in _UNFIT or "::" in url or scheme not in protocols:
+        usable = [*known, *sorted(protocols - _UNFIT)]
+        raise InvalidRequestError(
+            f"store scheme {scheme!r} is not one for stores{nearest(scheme, usable)}; use a path, "
+            "file:///..., memory://name, s3://..., gs://..., az://... or another of fsspec's",
+            scheme=scheme,
+        )
+    secrets = secrets_of(options)
+    settings = {"skip_instance_cache": True, "use_listings_cache": False, **options}
+    try:
+        files, root = fsspec.core.url_to_fs(url, **settings)
+    except ImportError as error:
+        raise InvalidRequestError(f"stores at {scheme}://: {error}", url=url) from None
+    except Exception as error:
+        reason = without_secrets(str(error), secrets)
+        raise InvalidRequestError(f"store {url} can't be opened: {reason}", url=url) from None
+    return FsspecBucket(url, files, str(root).rstrip("/"), secrets)
+
+
+class FsspecBucket:
+    """A folder of an fsspec file system."""
+
+    def __init__(self, url: str, files: Any, root: str, secrets: frozenset[str]) -> None:
+        self.url = url
+        self._files = files
+        self._root = root
+        self._secrets = secrets
+        self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"FsspecBucket({self.url!r})"
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
+        """An object from a byte on, at most `length` bytes; less where it ends before."""
+        path = self._path(name)
+        end = None if length is None else start + length
+        try:
+            data = self._call(lambda: self._files.cat_file(path, start=start, end=end))
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError:
+            size = self._size(path)
+            if start < size:
+                raise
+            return Fetched(pa.py_buffer(b""), size)  # no such range
+        size = start + len(data)
+        if length is not None and len(data) >= length:
+            size = self._size(path)
+        return Fetched(pa.py_buffer(data), size)
+
+    def _size(self, path: str) -> int:
+        return int(self._call(lambda: self._files.info(path))["size"])
+
+    def modified(self, name: str) -> int:
+        """When an object was written, UTC microseconds by the store's own clock."""
+        path = self._path(name)
+        return _microseconds(self._call(lambda: self._files.info(path)))
+
+    def put(self, name: str, buffers: Iterable[Bytes]) -> None:
+        """Write an object, whatever was there; only for names that one writer has alone."""
+        pieces = iter(buffers)
+        first: list[Bytes] = []
+        while sum(map(_length, first)) < _WHOLE_BYTES and (piece := next(pieces, None)) is not None:
+            first.append(piece)
+        path, body = self._path(name), joined_bytes(first)
+        if len(body) < _WHOLE_BYTES:
+            self._in_folder(path, lambda: self._files.pipe_file(path, body))
+        else:
+            self._in_folder(path, lambda: self._stream(path, chain([body], pieces)))
+
+    def _stream(self, path: str, pieces: Iterable[Bytes]) -> None:
+        with self._files.open(path, "wb") as file:
+            for piece in pieces:
+                file.write(memoryview(piece).cast("B"))
+
+    def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
+        """Create an object if its name is free; what the client retries is in doubt too."""
+        path, body = self._path(name), joined_bytes(buffers)
+        try:
+            self._in_folder(path, lambda: self._files.pipe_file(path, body, mode="create"))
+        except FileExistsError:
+            return Put.TAKEN
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError:
+            return Put.UNKNOWN
+        return Put.CREATED
+
+    def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
+        """The objects below a folder by name, those behind `after` if it is given."""
+        found: dict[str, Any] = {}
+        with suppress(FileNotFoundError):
+            found = self._call(lambda: self._files.find(self._path(folder), detail=True))
+        for path in sorted(found):
+            name = path[len(self._root) + 1 :]
+            if name > after:
+                yield FoundFile(name, int(found[path]["size"]), _microseconds(found[path]))
+
+    def delete(self, name: str) -> None:
+        """Delete an object; nothing happens when it is missing."""
+        with suppress(FileNotFoundError):
+            self._call(lambda: self._files.rm_file(self._path(name)))
+
+    def close(self) -> None:
+        """Connections are given back when the last handle goes."""
+
+    def _in_folder(self, path: str, write: Callable[[], T]) -> T:
+        """Write; where folders are real and this one is missing, make it and write then."""
+        try:
+            return self._call(write)
+        except FileNotFoundError:
+            folder = path.rpartition("/")[0]
+            self._call(lambda: self._files.makedirs(folder, exist_ok=True))
+            return self._call(write)
+
+    def _call(self, request: Callable[[], T]) -> T:
+        check_process(self.url, self._process)
+        try:
+            return request()
+        except (FileNotFoundError, FileExistsError, PermissionError) as error:
+            raise type(error)(without_secrets(str(error), self._secrets)) from None
+        except Exception as error:
+            raise OSError(without_secrets(str(error), self._secrets)) from None
+
+
+def _length(piece: Bytes) -> int:
+    return memoryview(piece).nbytes
+
+
+def _microseconds(info: Mapping[str, Any]) -> int:
+    found = next((info[key] for key in _TIME_KEYS if info.get(key) is not None), 0)
+    if isinstance(found, str):
+        found = datetime.fromisoformat(found)
+    if isinstance(found, datetime):
+        return to_microseconds(found if found.tzinfo else found.replace(tzinfo=UTC))
+    return round(float(found) * 1e6)

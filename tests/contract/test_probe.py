@@ -1,0 +1,138 @@
+"""The race at the creation of a store, and the one writer of a bucket that fails it.
+
+Finds a server that several writers can't share and that was believed: both would be told that
+their commit is stored, and one would be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.environment import SYSTEM
+from kmq_storage.errors import FencedError
+from kmq_storage.format.identity import BucketFacts, Identity, decode_identity, encode_identity
+from kmq_storage.log.bucket_log import BucketLog
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects import lease
+from kmq_storage.objects.bucket import Put
+from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.probe import Race, judge, probe
+from tests.support.fault_proxy import Fault, FaultProxy
+from tests.support.memory_bucket import MemoryBucket
+from tests.support.s3 import S3Server
+from tests.support.storage import make_topic, send, values_of
+
+ONE, TWO = b"1", b"2"
+BAD = (Fault.IGNORE_CONDITION, Fault.CHECK_THEN_WRITE, Fault.REFUSE_501, Fault.LOST)
+
+
+@pytest.fixture
+def proxy(moto: S3Server) -> Iterator[FaultProxy]:
+    with FaultProxy(moto, hang_seconds=0.0) as started:
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "stored", "reason"),
+    [
+        ((Put.CREATED, Put.TAKEN), ONE, ""),
+        ((Put.UNKNOWN, Put.TAKEN), ONE, ""),
+        ((Put.CREATED, Put.UNKNOWN), ONE, ""),
+        ((Put.CREATED, Put.CREATED), TWO, "2 of 2 writers"),
+        ((Put.CREATED, Put.TAKEN), TWO, "overwritten"),
+        ((Put.CREATED, Put.TAKEN), None, "not there"),
+        ((Put.UNKNOWN, Put.UNKNOWN), None, "does not answer"),
+        ((Put.TAKEN, Put.TAKEN), None, "does not answer"),
+    ],
+)
+def test_the_answers_to_a_race_are_judged_by_what_is_stored(
+    outcomes: tuple[Put, ...], stored: bytes | None, reason: str
+):
+    found = judge(outcomes, [ONE, TWO], stored)
+    assert reason in found
+    assert bool(found) == bool(reason)
+
+
+def test_good_servers_prove_that_they_create_a_name_once(moto: S3Server, versitygw: S3Server):
+    for server in (moto, versitygw):
+        files = open_disk(server.new_url(), storage_options=server.options())
+        identity = open_identity(files, SYSTEM, create=True)
+        assert identity.bucket is not None
+        assert (identity.bucket.one_writer, identity.bucket.conditional) == ("", True)
+        assert {size for _, _, size in identity.bucket.races} == {256, 4 << 20}
+        assert list(files.walk("probe")) == []
+
+
+@pytest.mark.parametrize("fault", BAD, ids=lambda fault: fault.name)
+def test_a_bad_server_is_found_out_and_takes_one_writer(
+    proxy: FaultProxy, fault: Fault, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kmq_storage.log.single_writer._SETTLE", 0.05)
+    proxy.choose = lambda request: (
+        fault if request.conditional and "probe" in request.path else None
+    )
+    url, options = proxy.server.new_url(), proxy.options()
+    with kmq.open(url, storage_options=options) as store:
+        store.create_topic("t")
+        with kmq.open(url, storage_options=options) as second:
+            with pytest.raises(kmq.IllegalStateError, match="one writer at a time"):
+                second.create_topic("u")
+            assert [topic.name for topic in second.topics()] == ["t"]
+        with store.producer() as producer:
+            producer.send("t", b"x").result(10)
+    with kmq.open(url, storage_options=options) as next_one, next_one.producer() as producer:
+        producer.send("t", b"y").result(10)
+        assert next_one.read("t").read_all()["value"].to_pylist() == [b"x", b"y"]
+
+
+def test_a_store_works_where_no_upload_is_conditional(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kmq_storage.log.single_writer._SETTLE", 0.05)
+    files = open_disk(proxy.server.new_url(), storage_options=proxy.options())
+    assert isinstance(files, BucketFiles)
+    facts = BucketFacts("it does not answer", False, ())
+    log = BucketLog(files, Identity(SYSTEM.new_uuid(), bucket=facts), SYSTEM)
+    proxy.choose = lambda request: (
+        Fault.REFUSE_501 if request.conditional and "/log/" in request.path else None
+    )
+    make_topic(log)
+    send(log, b"x")
+    assert values_of(log) == [b"x"]
+
+
+def test_a_writer_that_was_stopped_for_longer_than_its_lease_is_fenced(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("kmq_storage.log.single_writer._SETTLE", 0.0)
+    monkeypatch.setattr(lease.Lease, "_beat", lambda *_: None)  # as if it was stopped
+    clock = [0]
+    bucket = MemoryBucket("memory-bucket://one", clock=lambda: clock[0])
+    identity = Identity(SYSTEM.new_uuid(), bucket=BucketFacts("it is bad", True, ()))
+    environment = replace(SYSTEM, monotonic=lambda: clock[0] / 1e6)
+    first, second = (BucketLog(BucketFiles(bucket), identity, environment) for _ in range(2))
+    make_topic(first)
+    clock[0] += 40_000_000
+    send(second, b"second")
+    with pytest.raises(FencedError):
+        send(first, b"first")
+    assert values_of(second) == [b"second"]
+
+
+def test_the_facts_of_a_bucket_stand_in_the_identity_and_are_checked():
+    facts = BucketFacts("reason", False, ((6, 8, 256),))
+    identity = Identity(SYSTEM.new_uuid(), 4096, facts)
+    raw = encode_identity(identity)
+    assert decode_identity(raw, "x") == identity
+    with pytest.raises(kmq.CorruptionError):
+        decode_identity(raw.replace(b"reason", b"raison"), "x")
+    assert b"bucket" not in encode_identity(Identity(SYSTEM.new_uuid()))
+
+
+def test_the_races_run_on_a_bucket_in_memory():
+    assert probe(MemoryBucket("memory-bucket://p"), SYSTEM, [Race(3, 8, 100)]).is_atomic
