@@ -7,7 +7,7 @@ from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.checkpointing import check_undamaged, checkpoint
-from kmq_storage.maintenance.collect import collect
+from kmq_storage.maintenance.collect import collect, has_dropped_roots
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges, worth_compacting
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
@@ -32,20 +32,23 @@ def maintain(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> Maintain
     now = log.environment.now_us()
     state = log.refresh()
     check_undamaged(state)
-    trimmed = trim(log, plan_retention(state, now), state.lsn)
+    lsn = state.lsn  # before the plan: what a thread applies meanwhile makes it a conflict
+    trimmed = trim(log, plan_retention(state, now), lsn)
     patience = round(limits.SEAL_AFTER * 1e6)
     sealed = seal(log, plan_seal(log.refresh(), older_than=now - patience))
     compacted = _compact(log, log.refresh())
     written, collected = CheckpointReport(log.state.lsn), CollectReport()
-    if _is_checkpoint_due(log, bool(trimmed.starts or sealed.segments or compacted.after)):
+    due = _is_checkpoint_due(log, bool(trimmed.starts or sealed.segments or compacted.after))
+    if due:
         written = checkpoint(log)
+    if due or has_dropped_roots(log.disk, grace):
         collected = collect(log, grace=grace)
     return MaintainReport(trimmed, sealed, compacted, written, collected)
 
 
 def _compact(log: CommitLog, state: StoreState) -> CompactReport:
     reports = []
-    for topic in state.topics.values():
+    for topic in list(state.topics.values()):
         if worth_compacting(topic):
             reports.append(compact_keys(log, topic, state.lsn))
         elif topic.settings.cleanup == "delete":

@@ -26,13 +26,14 @@ def plan_seal(
     With `older_than` (UTC us) a run that would make less than a whole segment waits until its
     oldest commit is older than that.
     """
-    for topic in state.topics.values():
+    lsn = state.lsn  # before: what a thread applies meanwhile makes it a conflict
+    for topic in list(state.topics.values()):
         for number, part in enumerate(topic.parts):
             rows = topic.index(number).rows(part.start, part.end)
             for run in _runs(rows, segment_bytes):
-                whole = sum(row.size for row in run) >= segment_bytes
+                whole = sum(row.weight for row in run) >= segment_bytes
                 if whole or older_than is None or run[0].time < older_than:
-                    yield Replacement(topic, number, tuple(run), state.lsn)
+                    yield Replacement(topic, number, tuple(run), lsn)
 
 
 def _runs(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
@@ -44,7 +45,7 @@ def _runs(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
             run, size = [], 0
         if row.kind != SEGMENT:
             run.append(row)
-            size += row.size
+            size += row.weight
     if run:
         yield run
 
