@@ -126,7 +126,7 @@ def collect(
     return deletion.report()
 
 
-def has_dropped_roots(disk: Disk, grace: float) -> bool:
+def has_dropped_roots(disk: Files, grace: float) -> bool:
     """Whether a checkpoint had its time, and with it perhaps files."""
     since = disk.now() - _us(grace)
     return bool(plan_roots(list(_roots(disk)), since=since, pinned=None).dropped)
