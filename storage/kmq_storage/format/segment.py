@@ -106,6 +106,7 @@ class SegmentEncoder:
     def _footer(self, footer: bytes) -> bytes:
         """What stands behind the last batch, with the text that had to wait for it."""
         assert len(self._facts) <= self._most, "there are more batches than was said"
+        assert self._head_checksum is not None, "the head is written before the footer"
         text = _text(self._file_id, self._head_checksum, b"".join(self._facts)).encode()
         place = _find(footer, self._file_id)
         footer = footer[:place] + text + footer[place + len(text) :]

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import duckdb
-import polars
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -185,7 +185,7 @@ def test_plain_pyarrow_opens_a_segment(segment: Path):
 
 
 def test_polars_opens_a_segment(segment: Path):
-    frame = polars.read_ipc(segment, columns=["offset", "key", "value"], memory_map=False)
+    frame = pl.read_ipc(segment, columns=["offset", "key", "value"], memory_map=False)
     assert frame.height == 1_000
     assert frame["value"][999] == b"value 999"
     assert frame["offset"].sum() == 499_500
@@ -202,9 +202,9 @@ def test_duckdb_opens_a_segment(segment: Path):
 
 
 def test_pandas_opens_a_segment(segment: Path):
-    import pandas
+    import pandas as pd
 
-    frame = pandas.read_feather(segment, columns=["offset", "timestamp", "value"])
+    frame = pd.read_feather(segment, columns=["offset", "timestamp", "value"])
     assert frame["offset"].tolist() == list(range(1_000))
     assert str(frame["timestamp"].dtype) == "datetime64[us, UTC]"
     assert TIMESTAMP_TYPE.tz == "UTC"
