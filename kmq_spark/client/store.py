@@ -327,8 +327,9 @@ class Store:
         from kmq_storage.maintenance.trim import plan_trim, trim
 
         state = self.log.refresh()
+        lsn = state.lsn
         starts = trim_offsets(self.log, state.topic(topic), before)
-        return trim(self.log, plan_trim(state.topic(topic), starts), state.lsn)
+        return trim(self.log, plan_trim(state.topic(topic), starts), lsn)
 
     def compact(self, topic: str) -> CompactReport:
         """Rewrite a topic's segments into fewer; with `cleanup="compact"` without old values."""

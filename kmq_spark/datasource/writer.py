@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -24,7 +25,7 @@ from kmq_spark.datasource.sink import Sink, Written
 from kmq_spark.datasource.sink_task import write_task
 from kmq_spark.datasource.staged_output import merged
 from kmq_storage.environment import SYSTEM
-from kmq_storage.errors import IllegalStateError
+from kmq_storage.errors import IllegalStateError, OffsetOutOfRangeError
 from kmq_storage.format.entries import BatchIdEntry, Entry
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.staging import PartitionRecords, Stager
@@ -112,8 +113,9 @@ def _commit(sink: Sink, written: Sequence[Written], batch: BatchIdEntry | None =
         log.commit([Unit(tuple(entries), tuple(bodies))])
     except DuplicateCommitError as stored:
         _log.info("batch %s is stored already, in commit %s", batch, stored.lsn)
-        # Whoever wrote it may have died before it was on disk.
-        log.sync(log.written_commit(stored.lsn))
+        # Whoever wrote it may have died before it was on disk; one that was collected was.
+        with suppress(OffsetOutOfRangeError):
+            log.sync(log.written_commit(stored.lsn))
 
 
 def _small_by_partition(written: Iterable[Written]) -> list[PartitionRecords]:

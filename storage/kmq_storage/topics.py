@@ -9,6 +9,8 @@ from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
+
 from kmq_storage import limits
 from kmq_storage.errors import (
     AlreadyExistsError,
@@ -24,7 +26,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.model import TopicInfo, TopicSettings
+from kmq_storage.model import Chunk, TopicInfo, TopicSettings
 from kmq_storage.names import check_name, nearest
 
 #: What can be set; the versions of a schema follow from `schema`.
@@ -212,20 +214,32 @@ def first_offset_since(
     topic: Topic, number: int, microseconds: int, reader: ChunkReader
 ) -> int | None:
     """The first offset of a partition with this timestamp (UTC us) or a later one."""
-    part = topic.partition(number)
-    row = topic.index(number).first_since(microseconds, part.start, part.end)
-    if row is None:
-        return None
-    for chunk in reader.chunks(row.place((topic.id, number))):
-        if chunk.max_timestamp >= microseconds:
-            batch = reader.read(
-                chunk,
-                chunk.base_offset,
-                chunk.end_offset,
-                topic=topic.name,
-                partition=number,
-                layout=topic.layout(frozenset()),
-            )
-            at = timestamps_of(batch).to_numpy() >= microseconds
-            return max(offset_of_row(batch, chunk.base_offset, int(at.argmax())), part.start)
+    part, index = topic.partition(number), topic.index(number)
+    start = part.start
+    while (row := index.first_since(microseconds, start, part.end)) is not None:
+        for chunk in reader.chunks(row.place((topic.id, number))):
+            if chunk.max_timestamp >= microseconds and chunk.end_offset > start:
+                found = _first_in_chunk(topic, number, chunk, (microseconds, start), reader)
+                if found is not None:
+                    return found
+        start = row.end_offset  # what is new enough in it was trimmed
     return None
+
+
+def _first_in_chunk(
+    topic: Topic, number: int, chunk: Chunk, since: tuple[int, int], reader: ChunkReader
+) -> int | None:
+    """The first offset with this timestamp or a later one, and this offset or a later one."""
+    timestamp, start = since
+    batch = reader.read(
+        chunk,
+        start,
+        chunk.end_offset,
+        topic=topic.name,
+        partition=number,
+        layout=topic.layout(frozenset()),
+    )
+    at = np.flatnonzero(timestamps_of(batch).to_numpy() >= timestamp)
+    if not len(at):
+        return None
+    return offset_of_row(batch, max(start, chunk.base_offset), int(at[0]))

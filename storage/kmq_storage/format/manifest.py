@@ -26,6 +26,9 @@ from kmq_storage.model import Chunk, Location, Place, Segment
 #: What a row refers to: a frame of the log, a staged file, or a segment.
 LOG, STAGED, SEGMENT = 0, 1, 2
 
+#: A record's offset, timestamp, and where its key, value, headers and properties end.
+_ROW_BYTES = 64
+
 Key: TypeAlias = tuple[bytes, int]
 
 ROW_SCHEMA = pa.schema(
@@ -93,6 +96,19 @@ class Row:
         if self.kind == STAGED:
             return paths.staged_file(self.file)
         return paths.log_file(int.from_bytes(self.file, "little"))
+
+    def held_from(self, start: int) -> tuple[int, int]:
+        """Rows and bytes of records at or after an offset; cut in proportion inside the row."""
+        whole = self.end_offset - self.base_offset
+        left = self.end_offset - max(self.base_offset, start)
+        if left <= 0:
+            return 0, 0
+        return self.rows * left // whole, self.size * left // whole
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes the records take in a segment before compression."""
+        return self.size + _ROW_BYTES * self.rows
 
     @property
     def compacted(self) -> bool:

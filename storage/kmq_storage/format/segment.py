@@ -56,7 +56,7 @@ class SegmentEncoder:
         #: lz4, zstd or None, which can be mapped.
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
         self._facts: list[bytes] = []
-        self._head_checksum = 0
+        self._head_checksum: int | None = None
         # Known when all buffers are made.
         self.rows = self.size = self.length = 0
         self.footer_position = self.footer_checksum = 0
@@ -85,7 +85,7 @@ class SegmentEncoder:
 
     def _head(self, pieces: _Pieces, head: int) -> Iterator[Bytes]:
         """What stands before the first batch; written with it."""
-        if not self._head_checksum:
+        if self._head_checksum is None:
             buffers = pieces.take(head)
             self._head_checksum = checksum_of(buffers)
             yield from buffers
@@ -106,6 +106,7 @@ class SegmentEncoder:
     def _footer(self, footer: bytes) -> bytes:
         """What stands behind the last batch, with the text that had to wait for it."""
         assert len(self._facts) <= self._most, "there are more batches than was said"
+        assert self._head_checksum is not None, "the head is written before the footer"
         text = _text(self._file_id, self._head_checksum, b"".join(self._facts)).encode()
         place = _find(footer, self._file_id)
         footer = footer[:place] + text + footer[place + len(text) :]

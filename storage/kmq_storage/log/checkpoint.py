@@ -102,10 +102,13 @@ def read_checkpoint(disk: Files, lsn: int, digest: bytes) -> Checkpoint:
     return Checkpoint(Cursor(**members.pop("cursor")), tuple(refs), members)
 
 
-def write_checkpoint(
+def write_pages(
     disk: Files, state: StoreState, cursor: Cursor, new_uuid: Callable[[], uuid.UUID]
-) -> int:
-    """Write a checkpoint of a reader's state, which must be on disk; how many new pages it has."""
+) -> tuple[pa.Buffer, int]:
+    """Write the new pages of a checkpoint of a reader's state, which must be on disk.
+
+    The root that names them, which is not written yet, and how many they are.
+    """
     assert state.manifest is not None, "a reader's state has a manifest"
     refs, written = [], 0
     for page in repaged(state.manifest, state):
@@ -119,8 +122,12 @@ def write_checkpoint(
     place = {name: getattr(cursor, name) for name in Cursor.__slots__}
     members = snapshot(state) | {"cursor": place}
     root = encode_refs(refs, json.dumps(members, separators=(",", ":"), sort_keys=True).encode())
-    disk.publish(paths.checkpoint_file(state.lsn, _digest(root)), [root], sync=True)
-    return written
+    return root, written
+
+
+def publish_root(disk: Files, lsn: int, root: pa.Buffer) -> None:
+    """Have the checkpoint of the state at an LSN, whose pages are on disk."""
+    disk.publish(paths.checkpoint_file(lsn, _digest(root)), [root], sync=True)
 
 
 def _digest(contents: pa.Buffer) -> bytes:

@@ -7,9 +7,12 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import Key, Page, PageRef, decode_page
+from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.objects.files import Files
 
 #: Decoded pages that are kept; each is some 400 KB that stay mapped.
@@ -26,14 +29,25 @@ class Manifest:
         self._pages: OrderedDict[bytes, Page] = OrderedDict()
 
     def page(self, ref: PageRef) -> Page:
-        """A leaf page; CorruptionError when it is damaged, FileNotFoundError when it is gone."""
+        """A leaf page; CorruptionError when it is damaged, with `missing` when it is gone."""
         page = self._pages.get(ref.page_id)
         if page is None:
-            page = decode_page(self._disk.map(paths.page_file(ref.page_id)), ref)
+            page = decode_page(self._read(ref), ref)
             self._pages[ref.page_id] = page
             if len(self._pages) > _PAGES_KEPT:
                 self._pages.popitem(last=False)
         return page
+
+    def _read(self, ref: PageRef) -> pa.Buffer:
+        file = paths.page_file(ref.page_id)
+        try:
+            return self._disk.map(file)
+        except FileNotFoundError as error:
+            raise CorruptionError(
+                f"manifest page {file} is missing", file=file, missing=True
+            ) from error
+        except OSError as error:
+            raise unavailable(error, self._disk.url) from error
 
     def spans(
         self, key: Key, offset: int, end: int, *, since: int | None = None

@@ -84,8 +84,13 @@ class OffsetIndex:
         self.recent.append(row)
 
     def replace(self, row: Row) -> None:
-        """Have this row in place of all within its offsets."""
-        self.recent = self.recent.spliced(row.base_offset, row.end_offset, row)
+        """Have this row in place of all that have offsets of it.
+
+        The first of them may begin earlier, with records that were trimmed.
+        """
+        first = self.recent.first_behind(row.base_offset)
+        base = self.recent.bases[first] if first < len(self.recent) else row.base_offset
+        self.recent = self.recent.spliced(min(base, row.base_offset), row.end_offset, row)
 
     def drop_before(self, start: int) -> None:
         """Forget the rows in memory that have no offset at or after the new start."""
@@ -212,12 +217,7 @@ class OffsetIndex:
 
     def size_from(self, offset: int, end: int) -> int:
         """Bytes of records in [offset, end); a row that is cut counts in proportion."""
-        total = 0
-        for row in self.rows(offset, end):
-            covered = row.end_offset - row.base_offset
-            wanted = row.end_offset - max(row.base_offset, offset)
-            total += row.size * wanted // covered
-        return total
+        return sum(row.held_from(offset)[1] for row in self.rows(offset, end))
 
     def timestamp_of(self, offset: int) -> int | None:
         """The lowest timestamp in the row that covers this offset."""

@@ -113,7 +113,10 @@ class _Fresh:
         index = topic.index(key[1])
         if any(gap.start <= row.base_offset < gap.end for gap in index.gaps):
             return False
-        at = bisect_right(self._places, (key, row.base_offset)) - 1
-        if at < 0 or self._rows[at][0] != key:
-            return True
-        return self._rows[at][1].end_offset <= row.base_offset
+        at = max(bisect_right(self._places, (key, row.base_offset)) - 1, 0)
+        return not any(
+            fresh_key == key
+            and fresh.base_offset < row.end_offset
+            and row.base_offset < fresh.end_offset
+            for fresh_key, fresh in self._rows[at : at + 2]
+        )

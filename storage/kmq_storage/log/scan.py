@@ -82,9 +82,10 @@ def scan(
     start, end = span
     layout = layout or topic.layout()
     while start < end:
-        places = topic.places(partition, start, end, _PLACES_AT_ONCE)
-        layout = layout.knowing(topic.layout())
+        places: list[Place] = []
         try:
+            places = topic.places(partition, start, end, _PLACES_AT_ONCE)
+            layout = layout.knowing(topic.layout())
             for part in scan_places(
                 reader,
                 places,
@@ -98,7 +99,8 @@ def scan(
                 start = part.end
         except CorruptionError as error:
             topic = moved(log, topic.id, error)
-            if topic.places(partition, start, end, 1) == _covering(places, start):
+            found = topic.places(partition, start, end, 1)
+            if places and found == _covering(places, start):
                 raise
         else:
             if not places:
@@ -138,9 +140,10 @@ def scan_places(
         rows = part.batch.num_rows
         size = part.batch.nbytes
         dense = rows == part.end - part.offset
+        follows = not small or small[-1].end == part.offset
         fits = dense and rows * _SMALL_SHARE <= batch_rows and size <= _JOINED_BYTES
         full = bool(small) and part.end - small[0].offset > batch_rows
-        if small and (full or not fits or small_bytes + size > _JOINED_BYTES):
+        if small and (full or not fits or not follows or small_bytes + size > _JOINED_BYTES):
             yield _joined(small)
             small, small_bytes = [], 0
         if fits:
@@ -163,16 +166,17 @@ def _slices(
 ) -> Iterator[Slice]:
     start, end = span
     for place in places:
+        behind, covered = min(place.end_offset, end), max(place.base_offset, start)
         for chunk in reader.chunks(place):
             if chunk.base_offset < end and start < chunk.end_offset:
                 batch = reader.read(
                     chunk, start, end, topic=topic, partition=partition, layout=layout
                 )
-                covered = max(start, chunk.base_offset), min(chunk.end_offset, end)
-                yield Slice(topic, partition, covered[0], batch, covered[1], layout)
-        if place.rows == 0:
-            behind = min(place.end_offset, end)
-            yield Slice(topic, partition, start, layout.empty(), behind, layout)
+                covered = min(chunk.end_offset, end)
+                first = max(start, chunk.base_offset)
+                yield Slice(topic, partition, first, batch, covered, layout)
+        if covered < behind:  # the last records were dropped by compaction
+            yield Slice(topic, partition, covered, layout.empty(), behind, layout)
 
 
 def _joined(parts: Sequence[Slice]) -> Slice:

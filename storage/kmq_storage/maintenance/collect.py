@@ -9,11 +9,11 @@ Files that no commit ever named go when they are older than any writer that is s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
 
 from kmq_storage import limits, paths
-from kmq_storage.errors import OffsetOutOfRangeError
+from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.log.checkpoint import Checkpoint, read_checkpoint
@@ -23,7 +23,10 @@ from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
 from kmq_storage.objects.files import Files, FoundFile
 
+#: Segments before pages: whoever finds a page gone knows that what only it named is gone, too.
 _FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
+#: Here only what a process left that died while it wrote.
+_NAMED_OTHERWISE = (paths.CHECKPOINT_FOLDER, paths.PIN_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +38,70 @@ class Root:
     digest: bytes
 
 
-def plan_roots(
-    roots: Sequence[Root], *, since: int, pinned: int | None
-) -> tuple[list[Root], list[Root]]:
-    """The roots to retain, and those to drop; `since` is when the grace time began (UTC us).
+@dataclass(frozen=True, slots=True)
+class RootPlan:
+    """Which checkpoints stay."""
+
+    #: The newest first.
+    retained: tuple[Root, ...]
+    dropped: tuple[Root, ...]
+    #: What was replaced up to this LSN, nobody found within the grace time or under a pin.
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollectPlan:
+    """What goes, in this order."""
+
+    files: tuple[FoundFile, ...] = ()
+    #: The first LSN that is needed of the log; None for all of it.
+    first_lsn: int | None = None
+    roots: tuple[Root, ...] = ()
+
+
+def plan_roots(roots: Sequence[Root], *, since: int, pinned: int | None) -> RootPlan:
+    """Which checkpoints to retain; `since` is when the grace time began (UTC us).
 
     A root was the newest until the next one was written: the first one older than the grace time
     may have been found within it. A pin keeps the root from which its LSN was reached.
     """
     ordered = sorted(roots, key=lambda root: root.lsn, reverse=True)
-    retained = 1
-    for number, newer in enumerate(ordered[:-1], 1):
-        reached = pinned is not None and newer.lsn > pinned
-        if newer.file.modified >= since or reached:
-            retained = number + 1
-    return ordered[:retained], ordered[retained:]
+
+    def is_settled(root: Root) -> bool:
+        return root.file.modified <= since and (pinned is None or root.lsn <= pinned)
+
+    unsettled = [number for number, root in enumerate(ordered, 1) if not is_settled(root)]
+    retained = min(max(unsettled, default=0) + 1, len(ordered))
+    oldest = ordered[retained - 1] if ordered else None
+    floor = oldest.lsn if oldest is not None and is_settled(oldest) else 0
+    return RootPlan(tuple(ordered[:retained]), tuple(ordered[retained:]), floor)
+
+
+def plan_collect(log: CommitLog, roots: RootPlan, *, orphans_before: int) -> CollectPlan:
+    """What nothing refers to; files that no commit named only when they are old (UTC us).
+
+    CorruptionError when a retained checkpoint can't be read: nobody knows what it refers to.
+    FileNotFoundError or OffsetOutOfRangeError when another collector is faster.
+    """
+    disk = log.disk
+    state, _ = log.snapshot()
+    kept, named = references_of(disk, state), References(disk)
+    for root in roots.retained:
+        kept.add_pages(_read(disk, root).refs)
+    for root in roots.dropped:
+        with suppress(CorruptionError):  # what only a damaged one names goes when it is old
+            refs = _read(disk, root).refs
+            named.add_pages((ref for ref in refs if ref.page_id not in kept.pages), whole=False)
+    for commit in log.commits(None):
+        files = filter(None, map(_file_of, commit.entries))
+        (named if commit.lsn <= roots.floor else kept).add_ids(files)
+    found = [file for folder in _FOLDERS for file in disk.walk(folder)]
+    found += [
+        file for folder in _NAMED_OTHERWISE for file in disk.walk(folder) if _is_leftover(file)
+    ]
+    going = tuple(file for file in found if _goes(file, kept, named, orphans_before))
+    first_lsn = min(kept.lowest_log_file(), roots.floor + 1) if roots.floor else None
+    return CollectPlan(going, first_lsn, roots.dropped)
 
 
 def collect(
@@ -65,27 +117,29 @@ def collect(
     disk, now = log.disk, log.disk.now()
     deletion = _Deletion(disk)
     pinned = pinned_lsn(disk, now, deletion.remove)
-    retained, dropped = plan_roots(list(_roots(disk)), since=now - _us(grace), pinned=pinned)
-    if not retained:
-        return CollectReport()
-    state, _ = log.snapshot()
-    kept = references_of(disk, state)
-    for root in retained:
-        kept.add_pages(_read(disk, root).refs)
-    named = References(disk)
-    for root in dropped:
-        named.add_pages(ref for ref in _read(disk, root).refs if ref.page_id not in kept.pages)
-    named.add_ids(_named_before(log, retained[-1].lsn))
-    for folder in _FOLDERS:
-        for file in disk.walk(folder):
-            if _goes(file, kept, named, orphans_before=now - _us(orphan_age)):
-                deletion.remove(file.path, file.length)
-    needed = min(kept.lowest_log_file(), retained[-1].lsn + 1)
-    for name in log.drop_before(needed):
-        deletion.count(name, 0)
-    for root in dropped:
-        deletion.remove(root.file.path, root.file.length)
+    roots = plan_roots(list(_roots(disk)), since=now - _us(grace), pinned=pinned)
+    if not roots.retained:
+        return deletion.report()
+    with suppress(FileNotFoundError, OffsetOutOfRangeError):
+        plan = plan_collect(log, roots, orphans_before=now - _us(orphan_age))
+        _carry_out(log, plan, deletion)
     return deletion.report()
+
+
+def has_dropped_roots(disk: Files, grace: float) -> bool:
+    """Whether a checkpoint had its time, and with it perhaps files."""
+    since = disk.now() - _us(grace)
+    return bool(plan_roots(list(_roots(disk)), since=since, pinned=None).dropped)
+
+
+def _carry_out(log: CommitLog, plan: CollectPlan, deletion: _Deletion) -> None:
+    for file in plan.files:
+        deletion.remove(file.path, file.length)
+    if plan.first_lsn is not None:
+        for name in log.drop_before(plan.first_lsn):
+            deletion.count(name, 0)
+    for root in plan.roots:
+        deletion.remove(root.file.path, root.file.length)
 
 
 def _us(seconds: float) -> int:
@@ -103,28 +157,23 @@ def _read(disk: Files, root: Root) -> Checkpoint:
     return read_checkpoint(disk, root.lsn, root.digest)
 
 
-def _named_before(log: CommitLog, lsn: int) -> Iterator[bytes]:
-    """The files that commits still in the log, up to an LSN, named."""
-    try:
-        for commit in takewhile(lambda commit: commit.lsn <= lsn, log.commits(None)):
-            yield from filter(None, map(_file_of, commit.entries))
-    except OffsetOutOfRangeError:
-        return  # another collector is faster
-
-
 def _file_of(entry: Entry) -> bytes | None:
     if isinstance(entry, RecordsEntry):
         return entry.staged
     return entry.file_id if isinstance(entry, SegmentEntry) else None
 
 
-def _goes(file: FoundFile, kept: References, named: References, *, orphans_before: int) -> bool:
+def _is_leftover(file: FoundFile) -> bool:
+    return file.path.endswith(".tmp")
+
+
+def _goes(file: FoundFile, kept: References, named: References, orphans_before: int) -> bool:
     file_id = paths.try_file_id(file.path)
     if file_id is None:  # a leftover of a process that died while it wrote
-        return file.modified < orphans_before
+        return file.modified <= orphans_before
     if kept.has(file_id):
         return False
-    return named.has(file_id) or file.modified < orphans_before
+    return named.has(file_id) or file.modified <= orphans_before
 
 
 class _Deletion:

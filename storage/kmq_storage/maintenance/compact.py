@@ -46,7 +46,7 @@ def plan_merges(
 
 def _mergeable(rows: Iterable[Row], fewest: int, segment_bytes: int) -> Iterator[list[Row]]:
     def is_small(row: Row) -> bool:
-        return row.kind == SEGMENT and row.size < segment_bytes // 2
+        return row.kind == SEGMENT and row.weight < segment_bytes // 2
 
     for small, run in groupby(rows, key=is_small):
         if small:
@@ -58,11 +58,11 @@ def _cut(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
     run: list[Row] = []
     size = 0
     for row in rows:
-        if run and size + row.size > segment_bytes:
+        if run and size + row.weight > segment_bytes:
             yield run
             run, size = [], 0
         run.append(row)
-        size += row.size
+        size += row.weight
     if run:
         yield run
 
@@ -165,7 +165,7 @@ def _runs(rows: Iterable[Row], survivors: Survivors, segment_bytes: int) -> Iter
     size = 0
     for row in rows:
         kept = survivors.count(row.base_offset, row.end_offset)
-        left = row.size * kept // max(row.rows, 1)
+        left = row.weight * kept // max(row.rows, 1)
         if run and size + left > segment_bytes:
             yield run
             run, size = [], 0

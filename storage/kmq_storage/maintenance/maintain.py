@@ -9,7 +9,7 @@ from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.checkpointing import check_undamaged, checkpoint
-from kmq_storage.maintenance.collect import collect
+from kmq_storage.maintenance.collect import collect, has_dropped_roots
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges, worth_compacting
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
@@ -43,7 +43,8 @@ def begin(log: CommitLog) -> TrimReport:
     """Trim what retention gives up; CorruptionError while the log is damaged."""
     state = log.refresh()
     check_undamaged(state)
-    return trim(log, plan_retention(state, log.environment.now_us()), state.lsn)
+    lsn = state.lsn  # before the plan: what a thread applies meanwhile makes it a conflict
+    return trim(log, plan_retention(state, log.environment.now_us()), lsn)
 
 
 def tidy(
@@ -56,9 +57,10 @@ def tidy(
     older_than = log.environment.now_us() - round(seal_after * 1e6)
     sealed = seal(log, plan_seal(log.refresh(), only=only, older_than=older_than))
     state = log.refresh()
-    topics = state.topics.values() if only is None else [state.topic(only[0])]
+    lsn = state.lsn
+    topics = list(state.topics.values()) if only is None else [state.topic(only[0])]
     partitions = None if only is None else [only[1]]
-    return sealed, all_compacted(_compact(log, topic, state.lsn, partitions) for topic in topics)
+    return sealed, all_compacted(_compact(log, topic, lsn, partitions) for topic in topics)
 
 
 def _compact(
@@ -74,10 +76,12 @@ def _compact(
 def finish(
     log: CommitLog, *, laid_out: bool, grace: float
 ) -> tuple[CheckpointReport, CollectReport]:
-    """Checkpoint and collect, if so much was committed, or records were laid out anew."""
-    if not _is_checkpoint_due(log, laid_out):
-        return CheckpointReport(log.state.lsn), CollectReport()
-    return checkpoint(log), collect(log, grace=grace)
+    """Checkpoint when much was committed, or laid out anew; collect after that, or when due."""
+    due = _is_checkpoint_due(log, laid_out)
+    written = checkpoint(log) if due else CheckpointReport(log.state.lsn)
+    if due or has_dropped_roots(log.disk, grace):
+        return written, collect(log, grace=grace)
+    return written, CollectReport()
 
 
 def _is_checkpoint_due(log: CommitLog, laid_out: bool) -> bool:

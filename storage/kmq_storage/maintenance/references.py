@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import LOG, PageRef
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
@@ -35,13 +36,21 @@ class References:
         self._sorted: npt.NDArray[np.uint64] | None = None
         self._log_files: list[int] = []
 
-    def add_pages(self, refs: Iterable[PageRef]) -> None:
-        """The pages and what their rows refer to."""
+    def add_pages(self, refs: Iterable[PageRef], *, whole: bool = True) -> None:
+        """The pages and what their rows refer to; CorruptionError when one can't be read.
+
+        Unless `whole`, such a page is left out.
+        """
         refs = [ref for ref in refs if ref.page_id not in self.pages]
         manifest = Manifest(self._disk, refs)
         for ref in refs:
             self.pages.add(ref.page_id)
-            page = manifest.page(ref)
+            try:
+                page = manifest.page(ref)
+            except CorruptionError:
+                if whole:
+                    raise
+                continue
             files, kinds = page.file_words(), page.column("kind")
             self._ids.append(files[kinds != LOG])
             self._log_files += np.unique(files[kinds == LOG]).tolist()

@@ -32,18 +32,19 @@ def plan_seal(
     With `older_than` (UTC us) a run that would make less than a whole segment waits until its
     oldest commit is older than that.
     """
+    lsn = state.lsn  # before: what a thread applies meanwhile makes it a conflict
     for topic, number in partitions_of(state) if only is None else [_found(state, *only)]:
         part = topic.partition(number)
         rows = topic.index(number).rows(part.start, part.end)
         for run in _runs(rows, segment_bytes):
-            whole = sum(row.size for row in run) >= segment_bytes
+            whole = sum(row.weight for row in run) >= segment_bytes
             if whole or older_than is None or run[0].time < older_than:
-                yield Replacement(topic, number, tuple(run), state.lsn)
+                yield Replacement(topic, number, tuple(run), lsn)
 
 
 def partitions_of(state: StoreState) -> list[tuple[Topic, int]]:
     """Every partition there is."""
-    topics = state.topics.values()
+    topics = list(state.topics.values())
     return [(topic, number) for topic in topics for number in range(topic.partitions)]
 
 
@@ -60,7 +61,7 @@ def _runs(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
             run, size = [], 0
         if row.kind != SEGMENT:
             run.append(row)
-            size += row.size
+            size += row.weight
     if run:
         yield run
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage import limits, paths
-from kmq_storage.errors import ConflictError
+from kmq_storage.errors import ConflictError, CorruptionError, NotFoundError
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.format.manifest import Row
@@ -23,9 +23,6 @@ from kmq_storage.log.topic_state import Topic
 
 #: A batch with this share of the most rows is full enough: putting it together costs a copy.
 _FULL_SHARE = 4
-
-#: What a record takes in memory beside its key, value, headers and properties, at most.
-_ROW_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +47,27 @@ class Replacement:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The offsets that are covered: first, and behind the last."""
-        return self.rows[0].base_offset, self.rows[-1].end_offset
+        """The offsets that are covered: first, and behind the last; none that were trimmed."""
+        return max(self.rows[0].base_offset, self._start), self.rows[-1].end_offset
 
     @property
-    def bytes_per_row(self) -> float:
-        """Bytes of keys, values, headers and properties of a record, on average."""
-        return sum(row.size for row in self.rows) / max(sum(row.rows for row in self.rows), 1)
+    def held(self) -> tuple[int, int]:
+        """Rows and bytes of the records that stand there now."""
+        held = [row.held_from(self._start) for row in self.rows]
+        return sum(rows for rows, _ in held), sum(size for _, size in held)
+
+    @property
+    def _start(self) -> int:
+        return self.topic.partition(self.partition).start
 
     @property
     def most_batches(self) -> int:
         """More batches than its records can make: two neighbours together are never small."""
         rows = sum(row.rows for row in self.rows)
-        size = sum(row.size for row in self.rows) + _ROW_BYTES * rows
-        return (
-            2 * (_FULL_SHARE * rows // limits.BATCH_ROWS_MAX + size // limits.STAGED_BATCH_BYTES)
-            + 4
-        )
+        # Many properties take more room in Arrow than in `size`; compressed, less than in Arrow.
+        size = sum(max(row.weight, row.bytes) for row in self.rows)
+        full = _FULL_SHARE * rows // limits.BATCH_ROWS_MAX + size // limits.STAGED_BATCH_BYTES
+        return 2 * full + 4
 
     def slices(self, reader: ChunkReader) -> Iterator[Slice]:
         """The records that stand there now."""
@@ -97,9 +98,16 @@ class Replacer:
 
         `mark` is COMPACTED, or 0.
         """
-        entry = _write(self._log, replaced, _batches(slices, replaced))
+        began = self._log.disk.now()
+        try:
+            entry = _write(self._log, replaced, slices)
+        except CorruptionError as error:
+            if error.context.get("missing") and self._is_outdated(replaced):
+                return None  # who was faster collected the files, too
+            raise
+        late = self._log.disk.now() - began > limits.ORPHAN_AGE * 1e6 / 2
         entry = replace(entry, columns=entry.columns | mark)
-        if self._commit(entry):
+        if not late and self._commit(entry):  # if late, it may have been taken for an orphan
             return entry
         # Nobody else knows of the file.
         self._log.disk.remove(paths.segment_file(*_key(entry), entry.base_offset, entry.file_id))
@@ -114,9 +122,15 @@ class Replacer:
         entry = replace(entry, planned_lsn=max(self._lsns.get(key, 0), entry.planned_lsn))
         try:
             self._lsns[key] = self._log.commit([Unit((entry,))]).lsn
-        except ConflictError:
+        except (ConflictError, NotFoundError):
             return False
         return True
+
+    def _is_outdated(self, replaced: Replacement) -> bool:
+        key = (replaced.topic.id, replaced.partition)
+        topic = self._log.refresh().topic_by_id(key[0])
+        planned = max(self._lsns.get(key, 0), replaced.lsn)
+        return topic is None or topic.partition(key[1]).layout_lsn > planned
 
 
 def _key(entry: SegmentEntry) -> tuple[bytes, int]:
@@ -148,23 +162,32 @@ def _marked(segment: Replacement, mark: int) -> SegmentEntry:
 
 def _batches(slices: Iterable[Slice], replaced: Replacement) -> Iterator[SealedBatch]:
     """Record batches of a useful size: neighbours that are small are put together."""
+    rows, size = replaced.held
+    per_row, before = size / max(rows, 1), 0
+    for parts in _gathered(slices):
+        behind = before + sum(part.batch.num_rows for part in parts)
+        size = round(per_row * behind) - round(per_row * before)
+        yield _sealed(parts, size, replaced.schema)
+        before = behind
+
+
+def _gathered(slices: Iterable[Slice]) -> Iterator[list[Slice]]:
     held: list[Slice] = []
     rows = size = 0
     for part in slices:
         if held and rows + part.batch.num_rows > limits.BATCH_ROWS_MAX:
-            yield _sealed(held, replaced)
+            yield held
             held, rows, size = [], 0, 0
         held.append(part)
         rows, size = rows + part.batch.num_rows, size + part.batch.nbytes
         if rows >= limits.BATCH_ROWS_MAX // _FULL_SHARE or size >= limits.STAGED_BATCH_BYTES:
-            yield _sealed(held, replaced)
+            yield held
             held, rows, size = [], 0, 0
-    if held and rows:
-        yield _sealed(held, replaced)
+    if rows:
+        yield held
 
 
-def _sealed(parts: Sequence[Slice], replaced: Replacement) -> SealedBatch:
-    schema = replaced.schema
+def _sealed(parts: Sequence[Slice], size: int, schema: pa.Schema) -> SealedBatch:
     batches = [
         sealed_batch(part.batch, pa.array(np.asarray(part.offsets(), np.int64)), schema)
         for part in parts
@@ -172,11 +195,10 @@ def _sealed(parts: Sequence[Slice], replaced: Replacement) -> SealedBatch:
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     bounds = [timestamp_bounds(part.batch) for part in parts if part.batch.num_rows] or [(0, 0)]
     low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
-    size = round(replaced.bytes_per_row * batch.num_rows)
     return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)
 
 
-def _write(log: CommitLog, replaced: Replacement, batches: Iterable[SealedBatch]) -> SegmentEntry:
+def _write(log: CommitLog, replaced: Replacement, slices: Iterable[Slice]) -> SegmentEntry:
     """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
     file_id = log.environment.new_uuid().bytes
     topic, (base, end) = replaced.topic, replaced.span
@@ -187,7 +209,7 @@ def _write(log: CommitLog, replaced: Replacement, batches: Iterable[SealedBatch]
         compression=topic.settings.compression,
     )
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
-    log.disk.stage(file, encoder.buffers(batches), sync=True)
+    log.disk.stage(file, encoder.buffers(_batches(slices, replaced)), sync=True)
     return SegmentEntry(
         topic.id,
         replaced.partition,
@@ -203,7 +225,6 @@ def _write(log: CommitLog, replaced: Replacement, batches: Iterable[SealedBatch]
         encoder.max_timestamp,
         max(row.time for row in replaced.rows),
         encoder.size,
-        sum(row.rows for row in replaced.rows),
-        sum(row.size for row in replaced.rows),
+        *replaced.held,
         replaced.lsn,
     )

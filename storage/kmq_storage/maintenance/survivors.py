@@ -30,7 +30,8 @@ class Survivors:
     """One bit per offset of a span: whether the record stays."""
 
     def __init__(self, start: int, end: int) -> None:
-        self._start = start
+        #: The first offset of the span.
+        self.start = start
         self._bits = np.zeros(-(-(end - start) // 8), np.uint8)
         self._buried = np.zeros_like(self._bits)
 
@@ -43,12 +44,12 @@ class Survivors:
         self._set(self._buried, offsets)
 
     def _set(self, bits: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> None:
-        at = offsets - self._start
+        at = offsets - self.start
         np.bitwise_or.at(bits, at >> 3, np.left_shift(1, at & 7).astype(np.uint8))
 
     def count(self, start: int, end: int) -> int:
         """How many with offsets in [start, end) stay."""
-        first, behind = start - self._start, end - self._start
+        first, behind = max(start - self.start, 0), end - self.start
         span = slice(first >> 3, -(-behind // 8))
         bits = np.unpackbits(self._bits[span] & ~self._buried[span], bitorder="little")
         skipped = first & 7
@@ -56,7 +57,7 @@ class Survivors:
 
     def of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Whether each of these stays."""
-        at = offsets - self._start
+        at = offsets - self.start
         bytes_of = self._bits[at >> 3] & ~self._buried[at >> 3]
         found: npt.NDArray[np.bool_] = (bytes_of >> (at & 7)) & 1 != 0
         return found

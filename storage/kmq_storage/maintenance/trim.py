@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kmq_storage.errors import ConflictError
+from kmq_storage.errors import ConflictError, NotFoundError
 from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -44,13 +44,10 @@ def plan_trim(topic: Topic, starts: Mapping[int, int]) -> list[NewStart]:
 
 
 def _new_start(topic: Topic, number: int, start: int) -> NewStart:
-    part, rows, size = topic.partition(number), 0, 0
-    for row in topic.index(number).rows(part.start, start):
-        covered = row.end_offset - max(row.base_offset, part.start)
-        gone = min(row.end_offset, start) - max(row.base_offset, part.start)
-        whole = row.end_offset - row.base_offset
-        rows += row.rows * gone // whole if gone < covered else row.rows * covered // whole
-        size += row.size * gone // whole
+    old, rows, size = topic.partition(number).start, 0, 0
+    for row in topic.index(number).rows(old, start):
+        before, after = row.held_from(old), row.held_from(start)
+        rows, size = rows + before[0] - after[0], size + before[1] - after[1]
     return NewStart(topic, number, start, rows, size)
 
 
@@ -60,7 +57,7 @@ def plan_retention(state: StoreState, now: int) -> list[NewStart]:
     Whole rows of the manifest: a record goes when all that are stored with it may go.
     """
     plan: list[NewStart] = []
-    for topic in state.topics.values():
+    for topic in list(state.topics.values()):
         if topic.settings.cleanup != "delete":
             continue
         starts = {number: _retained_from(topic, number, now) for number in range(topic.partitions)}
@@ -73,26 +70,25 @@ def _retained_from(topic: Topic, number: int, now: int) -> int:
     start, left = part.start, part.size
     expired = None if settings.retention is None else now - int(settings.retention * 1e6)
     for row in topic.index(number).rows(part.start, part.end):
+        rest = left - row.held_from(part.start)[1]
         too_old = expired is not None and row.time < expired
-        too_much = settings.retention_bytes is not None and (
-            left - row.size >= settings.retention_bytes
-        )
+        too_much = settings.retention_bytes is not None and rest >= settings.retention_bytes
         if not (too_old or too_much):
             break
-        start, left = row.end_offset, left - row.size
+        start, left = row.end_offset, rest
     return start
 
 
 def trim(log: CommitLog, plan: Iterable[NewStart], lsn: int) -> TrimReport:
-    """Commit new starts that were planned on the state of an LSN."""
+    """Commit new starts that were planned on the state of an LSN, or on a later one."""
     starts: dict[str, dict[int, int]] = {}
     rows = size = 0
     for each in plan:
         entry = TrimEntry(each.topic.id, each.partition, each.start, each.rows, each.size, lsn)
         try:
             log.commit([Unit((entry,))])
-        except ConflictError:
-            continue  # laid out anew meanwhile: the next look plans it again
+        except (ConflictError, NotFoundError):
+            continue  # laid out anew or deleted meanwhile: the next look plans it again
         starts.setdefault(each.topic.name, {})[each.partition] = each.start
         rows, size = rows + each.rows, size + each.size
     return TrimReport(starts, rows, size)

@@ -114,7 +114,7 @@ class LocalDisk:
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             _fill(fd, buffers, sync=sync)
-        except OSError:
+        except BaseException:  # also what the maker of the buffers raises
             with suppress(OSError):
                 os.unlink(target)
             raise

@@ -1,0 +1,51 @@
+"""A disk in memory whose user dies at the n-th change, and one that can be opened after that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kmq_storage.objects.disk import Bytes
+from kmq_storage.objects.memory import MemoryDisk, MemoryLogFile
+
+
+class Died(BaseException):
+    """The process is gone: nobody below catches this."""
+
+
+class DyingDisk(MemoryDisk):
+    """Raises `Died` before the change after the next `changes_left` ones; None lives on."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.changes_left: int | None = None
+        self.changes = 0
+        #: What the clock of the store shows beyond the real time (microseconds).
+        self.ahead = 0
+
+    def _change(self) -> None:
+        self.changes += 1
+        if self.changes_left is not None:
+            if self.changes_left == 0:
+                raise Died
+            self.changes_left -= 1
+
+    def now(self) -> int:
+        return super().now() + self.ahead
+
+    def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
+        self._change()
+        return super().publish(path, buffers, sync=sync)
+
+    def remove(self, path: str) -> None:
+        self._change()
+        super().remove(path)
+
+    def open_log(self, path: str, size: int, *, create: bool) -> MemoryLogFile:
+        if create and path not in self.logs:
+            self._change()
+        return super().open_log(path, size, create=create)
+
+    def revive(self) -> None:
+        """Another process opens the store: the locks of the dead one are free."""
+        self.changes_left = None
+        self._locks.clear()
