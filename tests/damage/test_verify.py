@@ -127,13 +127,13 @@ def test_nothing_is_called_damage_while_maintenance_moves_files(tmp_path: Path):
         store.create_topic("t", partitions=2)
 
         def work() -> None:
-            with store.producer() as producer:
+            with kmq.open(tmp_path) as other, other.producer() as producer:
                 while not stopped.is_set():
                     producer.send("t", b"x" * 100).result()
-                    store.seal()
-                    store.compact("t")
-                    store.checkpoint()
-                    store.collect(grace=0)
+                    other.seal()
+                    other.compact("t")
+                    other.checkpoint()
+                    other.collect(grace=0)
 
         worker = threading.Thread(target=work)
         worker.start()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-import pyarrow as pa
+from collections.abc import Iterator
 
 from kmq_storage import paths
-from kmq_storage.format.checksum import checksum
-from kmq_storage.format.entries import RecordsEntry
-from kmq_storage.format.frame import HEADER_BYTES, TRAILER_BYTES, InvalidFrameError, part_of
+from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.integrity.blank import first_mark
+from kmq_storage.integrity.frames import check_frame, marks
 from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
 from kmq_storage.log.state import StoreState
@@ -58,32 +55,13 @@ class LogFilesCheck:
         if self._deep and frame.file != cursor.file and cursor.position:
             contents = self._journal.contents(cursor.file)
             if contents is not None:
-                yield from _marks(cursor.file, contents, [(cursor.position, contents.size)])
+                rest = (cursor.position, contents.size)
+                yield from marks(contents, [rest], paths.log_file(cursor.file))
 
     def _frame(self, frame: StoredFrame) -> Iterator[Finding]:
-        if not self._deep:
-            return
-        raw = self._journal.raw(frame)
-        ends = [(HEADER_BYTES + frame.header.directory_length, HEADER_BYTES)]
-        for entry in frame.entries():
-            if isinstance(entry, RecordsEntry) and not entry.staged:
-                ends.append((entry.position + entry.length, entry.position))
-                message = part_of(raw, entry.position, entry.length)
-                if message.size < entry.length or checksum(message) != entry.checksum:
-                    yield self._damaged_batch(frame, entry)
-        contents = self._journal.contents(frame.file)
-        yield from _marks(frame.file, contents, _paddings(frame, sorted(ends)))
-
-    def _damaged_batch(self, frame: StoredFrame, entry: RecordsEntry) -> Damage:
-        topic = self._state.topic_by_id(entry.topic_id)
-        return Damage(
-            paths.log_file(frame.file),
-            entry.topic_id.hex() if topic is None else topic.name,
-            entry.partition,
-            entry.base_offset,
-            entry.base_offset + entry.rows,
-            f"record batch checksum of commit {frame.header.lsn} does not match",
-        )
+        if self._deep:
+            raw, file = self._journal.raw(frame), paths.log_file(frame.file)
+            yield from check_frame(raw, frame.header, frame.entries(), file, self._state)
 
     def _behind(self, end: Cursor) -> Iterator[Finding]:
         """Behind the last commit nothing counts: a torn tail, or what is being written now."""
@@ -96,22 +74,4 @@ class LogFilesCheck:
             yield Note(
                 paths.log_file(here.file),
                 f"byte {mark} behind the last commit is no commit's; a writer overwrites it",
-            )
-
-
-def _paddings(frame: StoredFrame, parts: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What stands between the parts of a frame, as positions in its file."""
-    begins = [begin for _, begin in parts[1:]] + [frame.header.length - TRAILER_BYTES]
-    for (end, _), begin in zip(parts, begins, strict=True):
-        yield frame.position + end, frame.position + begin
-
-
-def _marks(
-    file: int, contents: pa.Buffer | None, spans: Iterable[tuple[int, int]]
-) -> Iterator[Damage]:
-    for start, end in spans:
-        mark = None if contents is None else first_mark(contents, start, end)
-        if mark is not None:
-            yield Damage(
-                paths.log_file(file), reason=f"byte {mark} is not zero; it is part of no record"
             )

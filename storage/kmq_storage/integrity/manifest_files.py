@@ -9,10 +9,10 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import PageRef, decode_page
 from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 
-def check_manifest(disk: Disk) -> Iterator[Finding]:
+def check_manifest(disk: Files) -> Iterator[Finding]:
     """What is wrong with checkpoints, the newest first, and with the pages that they name."""
     looked_at: set[bytes] = set()
     newest: tuple[int, bytes] | None = None
@@ -31,7 +31,9 @@ def check_manifest(disk: Disk) -> Iterator[Finding]:
                 yield from _check_page(disk, ref, newest if newest == (lsn, digest) else None)
 
 
-def _check_page(disk: Disk, ref: PageRef, needed_by: tuple[int, bytes] | None) -> Iterator[Finding]:
+def _check_page(
+    disk: Files, ref: PageRef, needed_by: tuple[int, bytes] | None
+) -> Iterator[Finding]:
     file = paths.page_file(ref.page_id)
     try:
         page = decode_page(disk.map(file), ref)

@@ -12,10 +12,10 @@ from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.references import References, references_of
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 
-def check_older(disk: Disk, state: StoreState, *, deep: bool) -> Iterator[Finding]:
+def check_older(disk: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
     """What is wrong with files that a state doesn't refer to, but checkpoints do.
 
     A file that is missing is being collected.
@@ -36,7 +36,7 @@ def check_older(disk: Disk, state: StoreState, *, deep: bool) -> Iterator[Findin
 
 
 def _check(
-    disk: Disk, checkpoint: Checkpoint, known: References, *, deep: bool
+    disk: Files, checkpoint: Checkpoint, known: References, *, deep: bool
 ) -> Iterator[Finding]:
     topics = checkpoint.state(disk, indexed=False)
     for key, rows in _unknown(disk, checkpoint, known):
@@ -47,7 +47,7 @@ def _check(
 
 
 def _unknown(
-    disk: Disk, checkpoint: Checkpoint, known: References
+    disk: Files, checkpoint: Checkpoint, known: References
 ) -> Iterator[tuple[Key, list[Row]]]:
     manifest = Manifest(disk, checkpoint.refs)
     for ref in checkpoint.refs:

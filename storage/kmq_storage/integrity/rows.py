@@ -16,14 +16,14 @@ from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.model import Chunk, Segment
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 MISSING = "file is missing"
 #: Neighbouring batches of one staged file that are looked at together.
 _TOGETHER = 4096
 
 
-def check_partitions(disk: Disk, state: StoreState, *, deep: bool) -> Iterator[Finding]:
+def check_partitions(disk: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
     """What is wrong with the records of every partition, as a state's manifest knows them."""
     for topic in list(state.topics.values()):
         for number in range(topic.partitions):
@@ -52,7 +52,7 @@ def _check_known(state: StoreState, topic: Topic, number: int) -> Iterator[Findi
 class PartitionCheck:
     """Goes through the rows of one partition."""
 
-    def __init__(self, disk: Disk, topic: Topic, number: int, *, deep: bool) -> None:
+    def __init__(self, disk: Files, topic: Topic, number: int, *, deep: bool) -> None:
         self._disk = disk
         self._topic = topic
         self._number = number
@@ -101,7 +101,7 @@ class PartitionCheck:
 
 
 def check_place(
-    disk: Disk, topic: Topic, number: int, rows: list[Row], *, deep: bool
+    disk: Files, topic: Topic, number: int, rows: list[Row], *, deep: bool
 ) -> Iterator[Finding]:
     """What is wrong with the file of some neighbouring rows, as far as they name it."""
     key = (topic.id, number)

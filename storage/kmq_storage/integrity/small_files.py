@@ -10,10 +10,10 @@ from kmq_storage.format.identity import decode_identity, encode_identity
 from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.log.hint import Hint
 from kmq_storage.maintenance.pins import decode_pin
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 
-def check_identity(disk: Disk) -> Iterator[Finding]:
+def check_identity(disk: Files) -> Iterator[Finding]:
     """What is wrong with `kmq.json`."""
     try:
         raw = disk.read(paths.STORE_FILE)
@@ -33,7 +33,7 @@ def check_hint(hint: Hint) -> Iterator[Finding]:
         yield Note(paths.HINT, "is of an earlier start of the machine, or damaged; it is made anew")
 
 
-def check_pins(disk: Disk) -> Iterator[Finding]:
+def check_pins(disk: Files) -> Iterator[Finding]:
     """Which pins hold nothing, since nobody can read them."""
     for name in disk.list(paths.PIN_FOLDER):
         file = f"{paths.PIN_FOLDER}/{name}"
@@ -44,7 +44,7 @@ def check_pins(disk: Disk) -> Iterator[Finding]:
             continue
 
 
-def check_locks(disk: Disk) -> Iterator[Finding]:
+def check_locks(disk: Files) -> Iterator[Finding]:
     """Which locks have contents; nobody looks at them."""
     for file in disk.walk(paths.LOCK_FOLDER):
         if file.length:

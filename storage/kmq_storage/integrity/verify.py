@@ -13,19 +13,17 @@ from typing import TypeGuard
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
-from kmq_storage.integrity.log_files import LogFilesCheck
+from kmq_storage.integrity.commit_logs import check_log
 from kmq_storage.integrity.manifest_files import check_manifest
 from kmq_storage.integrity.older import check_older
 from kmq_storage.integrity.report import Damage, Finding, Report, report_of
 from kmq_storage.integrity.rows import MISSING, check_partitions, still_missing
-from kmq_storage.integrity.small_files import check_hint, check_identity, check_locks, check_pins
+from kmq_storage.integrity.small_files import check_identity, check_locks, check_pins
 from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.hint import WORDS, Hint
-from kmq_storage.log.journal import Journal
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.references import References, references_of
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 _FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
 
@@ -33,13 +31,10 @@ _FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
 def verify(log: CommitLog, *, deep: bool = False) -> Report:
     """What is wrong with a store, beside any number of readers, writers and maintainers."""
     disk, state = log.disk, log.reload()
-    hint = Hint(disk.open_words(paths.HINT, WORDS), log.identity.seed, disk.boot_id())
-    journal = Journal(disk, log.identity, hint)
     found = list(
         chain(
             check_identity(disk),
-            check_hint(hint),
-            LogFilesCheck(journal, state, deep=deep).findings(),
+            check_log(log, state, deep=deep),
             check_manifest(disk),
             check_partitions(disk, state, deep=deep),
             check_older(disk, state, deep=deep),
@@ -62,7 +57,7 @@ def _is_missing(finding: Finding) -> TypeGuard[Damage]:
     return isinstance(finding, Damage) and finding.reason == MISSING
 
 
-def unreferenced(disk: Disk, state: StoreState) -> list[str]:
+def unreferenced(disk: Files, state: StoreState) -> list[str]:
     """Files that neither a checkpoint nor a later commit refers to; none while that is unknown."""
     try:
         kept = _all_references(disk, state)
@@ -77,7 +72,7 @@ def unreferenced(disk: Disk, state: StoreState) -> list[str]:
     return found
 
 
-def _all_references(disk: Disk, state: StoreState) -> References:
+def _all_references(disk: Files, state: StoreState) -> References:
     kept = references_of(disk, state)
     for lsn, digest in checkpoints(disk):
         kept.add_pages(read_checkpoint(disk, lsn, digest).refs)
