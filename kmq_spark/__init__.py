@@ -35,6 +35,7 @@ from kmq_spark.errors import (
     TransactionAbortedError,
     UnavailableError,
 )
+from kmq_storage.integrity.report import Damage, Report
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
     CollectReport,
@@ -64,6 +65,7 @@ __all__ = [
     "ConflictError",
     "Consumer",
     "CorruptionError",
+    "Damage",
     "DataLossError",
     "FencedError",
     "FormatVersionError",
@@ -83,6 +85,7 @@ __all__ = [
     "QueueFullError",
     "Record",
     "RecordMetadata",
+    "Report",
     "SealReport",
     "Store",
     "StoreStats",

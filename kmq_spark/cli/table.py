@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kmq_spark.cli import consume, demo, doctor, group, log, maintenance, produce, topic
+from kmq_spark.cli import consume, demo, doctor, group, integrity, log, maintenance, produce, topic
 from kmq_spark.cli.command import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -14,6 +14,7 @@ COMMANDS: tuple[Command, ...] = (
     *group.COMMANDS,
     *log.COMMANDS,
     *maintenance.COMMANDS,
+    *integrity.COMMANDS,
 )
 
 #: What the help says about the first word of two-word commands.

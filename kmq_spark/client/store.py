@@ -22,6 +22,8 @@ from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import groups, topics
 from kmq_storage.environment import SYSTEM, Environment
+from kmq_storage.integrity.report import Report
+from kmq_storage.integrity.verify import verify
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
@@ -354,6 +356,13 @@ class Store:
         from kmq_storage.maintenance.stats import store_stats
 
         return store_stats(self.log)
+
+    def verify(self, deep: bool = False) -> Report:
+        """Look for damage: at what names, lengths and manifest say, and with `deep` at every byte.
+
+        Changes nothing and may take place at any time; records are read a batch at a time.
+        """
+        return verify(self.log, deep=deep)
 
     # --- lifetime -----------------------------------------------------------------------
 

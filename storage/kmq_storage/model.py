@@ -173,7 +173,7 @@ Place = Chunk | Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class LogDamage:
     """A place in the log that can't be read, and what it held as far as is known."""
 
     file: str

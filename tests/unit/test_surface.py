@@ -63,6 +63,7 @@ METHODS = {
         "topics",
         "trim",
         "url",
+        "verify",
     ],
     "Producer": [
         "close",
@@ -117,6 +118,8 @@ VALUES = {
     ),
     "MemberInfo": ("name", "client", "assignment", "joined"),
     "Commit": ("lsn", "time", "entries"),
+    "Damage": ("file", "topic", "partition", "start", "end", "reason"),
+    "Report": ("ok", "damage", "unreferenced", "notes"),
     "SealReport": ("segments", "rows", "bytes", "conflicts"),
     "CheckpointReport": ("lsn", "pages"),
     "TrimReport": ("starts", "rows", "bytes"),
@@ -209,4 +212,5 @@ def test_words_of_the_command_line():
         "log",
         "maintain",
         "stats",
+        "verify",
     ]

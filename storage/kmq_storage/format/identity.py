@@ -7,7 +7,7 @@ import uuid
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kmq_storage import limits
+from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.checksum import checksum
 
@@ -58,7 +58,7 @@ def decode_identity(raw: bytes, url: str) -> Identity:
         version = body["format"]
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptionError(
-            f"kmq.json in {url} is damaged, or not of a kmq store", file=url
+            f"kmq.json in {url} is damaged, or not of a kmq store", file=paths.STORE_FILE
         ) from error
     if not isinstance(version, int) or version > limits.FORMAT_VERSION:
         raise FormatVersionError(
@@ -69,7 +69,7 @@ def decode_identity(raw: bytes, url: str) -> Identity:
         )
     if body.pop("crc32c", None) != _checksum_of(body):
         raise CorruptionError(
-            f"kmq.json in {url} is damaged: its checksum does not match", file=url
+            f"kmq.json in {url} is damaged: its checksum does not match", file=paths.STORE_FILE
         )
     facts = body.get("bucket")
     return Identity(

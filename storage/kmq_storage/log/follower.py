@@ -20,7 +20,7 @@ from kmq_storage.log.commit_objects import CommitObject, CommitObjects
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
-from kmq_storage.model import Damage
+from kmq_storage.model import LogDamage
 from kmq_storage.objects.bucket_files import BucketFiles
 
 #: After this many commits in a row more are fetched at once.
@@ -155,7 +155,9 @@ class Follower:
                     return False  # written meanwhile
                 self._environment.sleep(limits.FOLLOW_PAUSE_FIRST)
             reason = "it is missing, and later ones are there"
-            self.state.broken = Damage(paths.commit_object(lsn), reason, lsn, later.header.lsn - 1)
+            self.state.broken = LogDamage(
+                paths.commit_object(lsn), reason, lsn, later.header.lsn - 1
+            )
         self._end_proven = later is None
         return True
 
@@ -173,11 +175,11 @@ class Follower:
         lsn, later = cursor.lsn + 1, self._next_proven(cursor.lsn + 1)
         file = paths.commit_object(lsn)
         if later is None:
-            self.state.broken = Damage(file, reason, lsn, lsn)
+            self.state.broken = LogDamage(file, reason, lsn, lsn)
             return False
         before = later.header.lsn - 1
         with self.changed:
-            self.state.note_damage(Damage(file, reason, lsn, before))
+            self.state.note_damage(LogDamage(file, reason, lsn, before))
             self.cursor = Cursor(before, later.header.previous, cursor.time)
         return True
 

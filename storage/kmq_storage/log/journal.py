@@ -301,6 +301,10 @@ class Journal:
         """All bytes of a frame."""
         return self._contents[frame.file].slice(frame.position, frame.header.length)
 
+    def contents(self, file: int) -> pa.Buffer | None:
+        """All bytes of a log file; None when it is not there."""
+        return self._log(file)
+
     def replace_from(self, cursor: Cursor, frames: list[bytes]) -> None:
         """Write whole frames into fresh files in place of all files after the cursor, synced.
 

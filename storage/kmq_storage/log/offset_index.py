@@ -18,7 +18,7 @@ from kmq_storage.errors import CorruptionError, DataLossError
 from kmq_storage.format.manifest import Key, Page, PageRef, Row, row_values
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.row_table import RowTable
-from kmq_storage.model import Damage, Place
+from kmq_storage.model import LogDamage, Place
 from kmq_storage.objects.files import Files
 
 #: Rows of a page that are made at a time: a look at one offset wants few.
@@ -31,7 +31,7 @@ class Hole:
 
     start: int
     end: int
-    damage: Damage
+    damage: LogDamage
 
 
 @dataclass(frozen=True, slots=True)

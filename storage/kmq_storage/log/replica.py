@@ -9,7 +9,7 @@ from kmq_storage.log.checkpoint import starting_point
 from kmq_storage.log.journal import CollectedError, Cursor, Journal, StoredFrame
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
-from kmq_storage.model import Damage
+from kmq_storage.model import LogDamage
 from kmq_storage.objects.disk import Disk
 
 
@@ -96,9 +96,9 @@ class Replica:
         found = self.journal.try_resync(self.cursor)
         if found is None:
             first = self.cursor.lsn + 1
-            self.state.broken = Damage(file, reason, first, first)
+            self.state.broken = LogDamage(file, reason, first, first)
             return False
         before, frame = found
-        self.state.note_damage(Damage(file, reason, self.cursor.lsn + 1, frame.header.lsn - 1))
+        self.state.note_damage(LogDamage(file, reason, self.cursor.lsn + 1, frame.header.lsn - 1))
         self.cursor = before
         return True

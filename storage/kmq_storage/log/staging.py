@@ -147,15 +147,20 @@ def _staged_entry(
     )
 
 
-def _arrow_file(records: PartitionRecords) -> tuple[pa.Buffer, list[tuple[int, int]]]:
-    """An Arrow IPC file of the batches, and where each message stands (position, length)."""
-    schema = records.batches[0].batch.schema.with_metadata(
+def staged_schema(schema: pa.Schema, topic: str, partition: int) -> pa.Schema:
+    """The schema of a staged file: that of its batches, and what it holds."""
+    return schema.with_metadata(
         {
             "kmq.format": str(limits.FORMAT_VERSION),
-            "kmq.topic": records.topic,
-            "kmq.partition": str(records.partition),
+            "kmq.topic": topic,
+            "kmq.partition": str(partition),
         }
     )
+
+
+def _arrow_file(records: PartitionRecords) -> tuple[pa.Buffer, list[tuple[int, int]]]:
+    """An Arrow IPC file of the batches, and where each message stands (position, length)."""
+    schema = staged_schema(records.batches[0].batch.schema, records.topic, records.partition)
     lengths = [pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches]
     schema_bytes = schema.serialize().size
     space = 2 * schema_bytes + sum(lengths) + 32 * len(lengths) + _FOOTER_BYTES

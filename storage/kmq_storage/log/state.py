@@ -31,7 +31,7 @@ from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, Hole
 from kmq_storage.log.topic_state import Partition, Topic
-from kmq_storage.model import Damage, TopicSettings
+from kmq_storage.model import LogDamage, TopicSettings
 
 
 def settings_of(topic: str, members: Mapping[str, Any]) -> TopicSettings:
@@ -78,9 +78,9 @@ class StoreState:
         self.producers: dict[str, ProducerState] = {}
         self.batches: dict[str, tuple[int, int]] = {}
         #: Commits that could not be read but were passed over, since later ones prove themselves.
-        self.damage: list[Damage] = []
+        self.damage: list[LogDamage] = []
         #: Damage at the end of the log: acknowledged commits are missing and nothing follows.
-        self.broken: Damage | None = None
+        self.broken: LogDamage | None = None
         #: Grows whenever a topic is made, changed or deleted.
         self.definitions = 0
         #: The LSN from which on it is worth to look for a newer checkpoint than the one below.
@@ -163,7 +163,7 @@ class StoreState:
                 start=part.end,
             )
 
-    def note_damage(self, damage: Damage) -> None:
+    def note_damage(self, damage: LogDamage) -> None:
         """Commits were passed over: nobody knows which partitions they had records of."""
         self.damage.append(damage)
         for topic in self.topics.values():

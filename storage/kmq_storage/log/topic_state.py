@@ -9,7 +9,7 @@ from kmq_storage.format.layout import Layout, layout_of
 from kmq_storage.format.records import TOMBSTONES
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import OffsetIndex
-from kmq_storage.model import Damage, Place, TopicInfo, TopicSettings
+from kmq_storage.model import LogDamage, Place, TopicInfo, TopicSettings
 
 
 class Partition:
@@ -19,7 +19,7 @@ class Partition:
 
     def __init__(self, index: OffsetIndex | None) -> None:
         #: A damaged commit that may have had records after `end`.
-        self.doubt: Damage | None = None
+        self.doubt: LogDamage | None = None
         self.start = 0
         self.end = 0
         #: Records held, and their bytes; compaction leaves fewer of them than offsets.

@@ -5,10 +5,41 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 
 from kmq_storage import paths
+from kmq_storage.format.checksum import checksum
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.files import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What somebody keeps, and until when."""
+
+    lsn: int
+    #: UTC microseconds by the store's clock.
+    expires: int
+
+
+def encode_pin(pin: Pin) -> bytes:
+    """The JSON of a pin, with a checksum over its other members."""
+    body = asdict(pin)
+    return json.dumps(body | {"crc32c": _checksum_of(body)}).encode()
+
+
+def decode_pin(raw: bytes) -> Pin | None:
+    """The pin in a file; None when it is not as it was written."""
+    with suppress(ValueError, KeyError, TypeError):
+        members = json.loads(raw)
+        pin = Pin(members["lsn"], members["expires"])
+        if encode_pin(pin) == raw:
+            return pin
+    return None
+
+
+def _checksum_of(body: dict[str, int]) -> int:
+    return checksum(json.dumps(body, sort_keys=True).encode())
 
 
 @contextmanager
@@ -17,7 +48,7 @@ def pinned(log: CommitLog, lsn: int, seconds: float) -> Iterator[None]:
     pin_id = log.environment.new_uuid().bytes
     expires = log.disk.now() + round(seconds * 1e6)
     file = paths.pin_file(pin_id)
-    log.disk.publish(file, [json.dumps({"lsn": lsn, "expires": expires}).encode()], sync=True)
+    log.disk.publish(file, [encode_pin(Pin(lsn, expires))], sync=True)
     try:
         yield
     finally:
@@ -29,10 +60,10 @@ def pinned_lsn(disk: Files, now: int, expire: Callable[[str], None]) -> int | No
     lsns = []
     for name in disk.list(paths.PIN_FOLDER):
         file = f"{paths.PIN_FOLDER}/{name}"
-        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            pin = json.loads(disk.read(file))
-            if pin["expires"] < now:
+        with suppress(FileNotFoundError):
+            pin = decode_pin(disk.read(file))
+            if pin is not None and pin.expires < now:
                 expire(file)
-            else:
-                lsns.append(int(pin["lsn"]))
+            elif pin is not None:
+                lsns.append(pin.lsn)
     return min(lsns, default=None)

@@ -69,6 +69,7 @@ class References:
 
     def add_ids(self, ids: Iterable[bytes]) -> None:
         """These files."""
+        self._sorted = None
         self._ids.append(np.fromiter(map(_word, filter(None, ids)), np.uint64))
 
     def has(self, file_id: bytes) -> bool:

@@ -1,0 +1,46 @@
+"""`kmq verify`: is every byte of the store as it was written?"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import kmq_spark as kmq
+from kmq_spark.cli.command import Command, argument
+from kmq_spark.cli.opening import open_store
+from kmq_spark.cli.output import Output, plain
+
+
+def _verify(arguments: Namespace, output: Output) -> int:
+    return _print(verified(arguments), output)
+
+
+def verified(arguments: Namespace) -> kmq.Report:
+    """The report on a store; that it can't be opened for damage is one, too."""
+    try:
+        with open_store(arguments, read_only=True) as store:
+            return store.verify(arguments.deep)
+    except kmq.FormatVersionError:
+        raise
+    except kmq.CorruptionError as error:
+        file = str(error.context.get("file", "kmq.json"))
+        return kmq.Report(False, [kmq.Damage(file, reason=error.message)])
+
+
+def _print(report: kmq.Report, output: Output) -> int:
+    lines = [f"damaged  {damage}" for damage in report.damage]
+    lines += [f"unused   {file}" for file in report.unreferenced]
+    lines += [f"note     {note}" for note in report.notes]
+    places = len(report.damage)
+    lines.append("The store is whole." if report.ok else f"{places} place(s) are damaged.")
+    output.fact(plain(report), "\n".join(lines))
+    return 0 if report.ok else 1
+
+
+COMMANDS = (
+    Command(
+        "verify",
+        "look for damage; with --deep at every byte",
+        _verify,
+        (argument("--deep", action="store_true", help="read every record"),),
+    ),
+)

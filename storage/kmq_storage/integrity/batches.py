@@ -1,0 +1,67 @@
+"""Record batches: do they hold what commits and footers say of them?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.records import decode_batch, stored_schema, timestamp_bounds
+from kmq_storage.integrity.report import Damage
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import Chunk
+
+
+def stored_batch(contents: pa.Buffer, chunk: Chunk, topic: Topic) -> pa.RecordBatch:
+    """The batch of a chunk as it is stored; CorruptionError when its bytes changed."""
+    location = chunk.location
+    if location.position + location.length > contents.size:
+        raise CorruptionError("the file is shorter than its commit says")
+    message = contents.slice(location.position, location.length)
+    return decode_batch(message, chunk.columns, chunk.checksum, location.file)
+
+
+def schema_of(chunk: Chunk, topic: Topic) -> pa.Schema:
+    """The schema of a chunk's batch as it is stored."""
+    return stored_schema(chunk.columns)
+
+
+def damaged(chunk: Chunk, topic: Topic, partition: int, reason: str) -> Damage:
+    """The records of a chunk are damaged."""
+    file = chunk.location.file
+    return Damage(file, topic.name, partition, chunk.base_offset, chunk.end_offset, reason)
+
+
+def check_chunk(
+    contents: pa.Buffer, chunk: Chunk, topic: Topic, partition: int
+) -> Iterator[Damage]:
+    """What is wrong with the record batch of a chunk."""
+    try:
+        batch = stored_batch(contents, chunk, topic)
+    except CorruptionError as error:
+        yield damaged(chunk, topic, partition, error.message)
+        return
+    reason = _differs(batch, chunk)
+    if reason is not None:
+        yield damaged(chunk, topic, partition, reason)
+
+
+def _differs(batch: pa.RecordBatch, chunk: Chunk) -> str | None:
+    """How a whole batch is not what is said of it."""
+    if batch.num_rows != chunk.rows:
+        return f"{batch.num_rows} records stand where {chunk.rows} should"
+    if batch.num_rows and timestamp_bounds(batch) != (chunk.min_timestamp, chunk.max_timestamp):
+        return "timestamps are outside the bounds that are said of them"
+    if "offset" in batch.schema.names and not _has_offsets(batch, chunk):
+        return "offsets are not those that are said of them"
+    return None
+
+
+def _has_offsets(batch: pa.RecordBatch, chunk: Chunk) -> bool:
+    offsets = batch.column("offset").to_numpy()
+    if len(offsets) == 0:
+        return True
+    inside = offsets[0] >= chunk.base_offset and offsets[-1] < chunk.end_offset
+    return bool(inside and (np.diff(offsets) > 0).all())

@@ -1,0 +1,77 @@
+"""The files of the commit log: every frame follows its predecessor, and nothing else is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kmq_storage import paths
+from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.integrity.blank import first_mark
+from kmq_storage.integrity.frames import check_frame, marks
+from kmq_storage.integrity.report import Damage, Finding, Note
+from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.state import StoreState
+
+
+class LogFilesCheck:
+    """Goes through the frames of a log up to the last commit that is known to be there."""
+
+    def __init__(self, journal: Journal, state: StoreState, *, deep: bool) -> None:
+        self._journal = journal
+        self._state = state
+        self._deep = deep
+        broken = state.broken
+        self._last = state.lsn if broken is None else max(state.lsn, broken.last_lsn)
+
+    def findings(self) -> Iterator[Finding]:
+        """What is wrong, file by file."""
+        journal = self._journal
+        journal.look_again()
+        cursor = journal.start_of(journal.first_lsn())
+        while cursor.lsn < self._last:
+            frame, reason = self._try_next(cursor)
+            if frame is not None:
+                yield from self._between(cursor, frame)
+                yield from self._frame(frame)
+                cursor = frame.end
+                continue
+            found = journal.try_resync(cursor)
+            last = self._last if found is None else found[1].header.lsn - 1
+            file = paths.log_file(journal.try_locate(cursor).file)
+            yield Damage(file, reason=f"commits {cursor.lsn + 1} to {last}: {reason}")
+            if found is None:
+                return
+            cursor = found[0]
+        yield from self._behind(cursor)
+
+    def _try_next(self, cursor: Cursor) -> tuple[StoredFrame | None, str]:
+        try:
+            return self._journal.next_frame(cursor), "frames are missing"
+        except InvalidFrameError as error:
+            return None, str(error)
+
+    def _between(self, cursor: Cursor, frame: StoredFrame) -> Iterator[Finding]:
+        """A file is over where its successor begins: the rest of it is zeros."""
+        if self._deep and frame.file != cursor.file and cursor.position:
+            contents = self._journal.contents(cursor.file)
+            if contents is not None:
+                rest = (cursor.position, contents.size)
+                yield from marks(contents, [rest], paths.log_file(cursor.file))
+
+    def _frame(self, frame: StoredFrame) -> Iterator[Finding]:
+        if self._deep:
+            raw, file = self._journal.raw(frame), paths.log_file(frame.file)
+            yield from check_frame(raw, frame.header, frame.entries(), file, self._state)
+
+    def _behind(self, end: Cursor) -> Iterator[Finding]:
+        """Behind the last commit nothing counts: a torn tail, or what is being written now."""
+        if not self._deep or self._try_next(end)[0] is not None:
+            return
+        here = self._journal.try_locate(end)
+        contents = self._journal.contents(here.file)
+        mark = None if contents is None else first_mark(contents, here.position, contents.size)
+        if mark is not None:
+            yield Note(
+                paths.log_file(here.file),
+                f"byte {mark} behind the last commit is no commit's; a writer overwrites it",
+            )

@@ -1,0 +1,49 @@
+"""Checkpoints and the pages of the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.manifest import PageRef, decode_page
+from kmq_storage.integrity.report import Damage, Finding, Note
+from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
+from kmq_storage.objects.files import Files
+
+
+def check_manifest(disk: Files) -> Iterator[Finding]:
+    """What is wrong with checkpoints, the newest first, and with the pages that they name."""
+    looked_at: set[bytes] = set()
+    newest: tuple[int, bytes] | None = None
+    for lsn, digest in checkpoints(disk):
+        try:
+            refs = read_checkpoint(disk, lsn, digest).refs
+        except FileNotFoundError:
+            continue  # collected meanwhile
+        except CorruptionError as error:
+            yield Damage(paths.checkpoint_file(lsn, digest), reason=error.message)
+            continue
+        newest = newest or (lsn, digest)
+        for ref in refs:
+            if ref.page_id not in looked_at:
+                looked_at.add(ref.page_id)
+                yield from _check_page(disk, ref, newest if newest == (lsn, digest) else None)
+
+
+def _check_page(
+    disk: Files, ref: PageRef, needed_by: tuple[int, bytes] | None
+) -> Iterator[Finding]:
+    file = paths.page_file(ref.page_id)
+    try:
+        page = decode_page(disk.map(file), ref)
+    except FileNotFoundError:
+        if needed_by in checkpoints(disk):
+            yield Damage(file, reason="file is missing; the newest checkpoint names it")
+        else:
+            yield Note(file, "is missing; only a checkpoint that is being collected names it")
+    except CorruptionError as error:
+        yield Damage(file, reason=error.message)
+    else:
+        if sum(behind - first for first, behind in page.spans.values()) != ref.rows:
+            yield Damage(file, reason="it has another number of rows than its checkpoint says")

@@ -1,0 +1,59 @@
+"""What only older checkpoints refer to: long readers may still be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.manifest import LOG, Key, Row
+from kmq_storage.integrity.report import Damage, Finding
+from kmq_storage.integrity.rows import MISSING, by_file, check_place
+from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.state import StoreState
+from kmq_storage.maintenance.references import References, references_of
+from kmq_storage.objects.files import Files
+
+
+def check_older(disk: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
+    """What is wrong with files that a state doesn't refer to, but checkpoints do.
+
+    A file that is missing is being collected.
+    """
+    try:
+        known = references_of(disk, state)
+    except (CorruptionError, FileNotFoundError):
+        return  # which files those are can't be told
+    for lsn, digest in checkpoints(disk):
+        try:
+            checkpoint = read_checkpoint(disk, lsn, digest)
+            for finding in _check(disk, checkpoint, known, deep=deep):
+                if not (isinstance(finding, Damage) and finding.reason == MISSING):
+                    yield finding
+            known.add_pages(checkpoint.refs)
+        except (CorruptionError, FileNotFoundError):
+            continue  # damaged, which is known by now, or collected
+
+
+def _check(
+    disk: Files, checkpoint: Checkpoint, known: References, *, deep: bool
+) -> Iterator[Finding]:
+    topics = checkpoint.state(disk, indexed=False)
+    for key, rows in _unknown(disk, checkpoint, known):
+        topic = topics.topic_by_id(key[0])
+        assert topic is not None, "a checkpoint has the topics of its rows"
+        for same in by_file(rows):
+            yield from check_place(disk, topic, key[1], same, deep=deep)
+
+
+def _unknown(
+    disk: Files, checkpoint: Checkpoint, known: References
+) -> Iterator[tuple[Key, list[Row]]]:
+    manifest = Manifest(disk, checkpoint.refs)
+    for ref in checkpoint.refs:
+        if ref.page_id in known.pages:
+            continue
+        page = manifest.page(ref)
+        for key, span in page.spans.items():
+            rows = page.rows(*span)
+            yield key, [row for row in rows if row.kind != LOG and not known.has(row.file)]

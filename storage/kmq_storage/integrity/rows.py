@@ -1,0 +1,148 @@
+"""Where records stand: rows cover the offsets of each partition, and what they name is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.manifest import STAGED, Row
+from kmq_storage.integrity.batches import check_chunk
+from kmq_storage.integrity.report import Damage, Finding, Note
+from kmq_storage.integrity.segment_files import check_segment
+from kmq_storage.integrity.staged_files import check_staged
+from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Partition, Topic
+from kmq_storage.model import Chunk, Segment
+from kmq_storage.objects.files import Files
+
+MISSING = "file is missing"
+#: Neighbouring batches of one staged file that are looked at together.
+_TOGETHER = 4096
+
+
+def check_partitions(disk: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
+    """What is wrong with the records of every partition, as a state's manifest knows them."""
+    for topic in list(state.topics.values()):
+        for number in range(topic.partitions):
+            yield from _check_known(state, topic, number)
+            yield from PartitionCheck(disk, topic, number, deep=deep).findings()
+
+
+def _check_known(state: StoreState, topic: Topic, number: int) -> Iterator[Finding]:
+    """What the replay of the log met."""
+    part, index = topic.partition(number), topic.index(number)
+    for hole in index.holes:
+        reason = f"their commit is damaged ({hole.damage.reason})"
+        yield Damage(hole.damage.file, topic.name, number, hole.start, hole.end, reason)
+    doubt = state.broken or part.doubt
+    if doubt is not None:
+        reason = f"what follows can't be read ({doubt.reason})"
+        yield Damage(doubt.file, topic.name, number, part.end, None, reason)
+    for gap in index.gaps:
+        if gap.end > part.start:
+            yield Note(
+                f"{topic.name}-{number}",
+                f"offsets {gap.start} to {gap.end - 1} were cut out by a repair ({gap.reason})",
+            )
+
+
+class PartitionCheck:
+    """Goes through the rows of one partition."""
+
+    def __init__(self, disk: Files, topic: Topic, number: int, *, deep: bool) -> None:
+        self._disk = disk
+        self._topic = topic
+        self._number = number
+        self._deep = deep
+        self._key = (topic.id, number)
+        self._part: Partition = topic.partition(number)
+        self._index: OffsetIndex = topic.index(number)
+        #: Where the next row must begin.
+        self._position = self._part.start
+
+    def findings(self) -> Iterator[Finding]:
+        """What is wrong."""
+        end = self._part.end
+        try:
+            for rows in by_file(self._index.rows(self._part.start, end)):
+                yield from self._covered_until(rows)
+                yield from check_place(self._disk, self._topic, self._number, rows, deep=self._deep)
+                self._position = max(self._position, rows[-1].end_offset)
+        except (CorruptionError, FileNotFoundError) as error:  # a page of the manifest
+            file = getattr(error, "context", {}).get("file", paths.PAGE_FOLDER)
+            reason = getattr(error, "message", MISSING)
+            yield self._damage(file, self._position, end, reason)
+            return
+        yield from self._uncovered(self._position, end)
+
+    def _covered_until(self, rows: list[Row]) -> Iterator[Finding]:
+        base = rows[0].base_offset
+        if base > self._position:
+            yield from self._uncovered(self._position, base)
+        elif base < self._position and self._position > self._part.start:
+            reason = "these offsets stand in two places"
+            yield self._damage(rows[0].path(self._key), base, self._position, reason)
+
+    def _uncovered(self, start: int, end: int) -> Iterator[Finding]:
+        """Offsets that no row names, and no gap or hole explains."""
+        known = [(gap.start, gap.end) for gap in self._index.gaps]
+        known += [(hole.start, hole.end) for hole in self._index.holes]
+        for known_start, known_end in [*sorted(known), (end, end)]:
+            if start < min(known_start, end):
+                reason = "the manifest names no file for these offsets"
+                yield self._damage(paths.CHECKPOINT_FOLDER, start, min(known_start, end), reason)
+            start = max(start, known_end)
+
+    def _damage(self, file: str, start: int, end: int, reason: str) -> Damage:
+        return Damage(file, self._topic.name, self._number, start, end, reason)
+
+
+def check_place(
+    disk: Files, topic: Topic, number: int, rows: list[Row], *, deep: bool
+) -> Iterator[Finding]:
+    """What is wrong with the file of some neighbouring rows, as far as they name it."""
+    key = (topic.id, number)
+    file, places = rows[0].path(key), [row.place(key) for row in rows]
+    try:
+        contents = disk.map(file)
+    except FileNotFoundError:
+        start, end = rows[0].base_offset, rows[-1].end_offset
+        yield Damage(file, topic.name, number, start, end, MISSING)
+        return
+    chunks = [place for place in places if isinstance(place, Chunk)]
+    if isinstance(places[0], Segment):
+        yield from check_segment(contents, places[0], topic, number, deep=deep)
+    elif rows[0].kind == STAGED:
+        yield from check_staged(contents, chunks, topic, number, deep=deep)
+    elif deep:
+        for chunk in chunks:
+            yield from check_chunk(contents, chunk, topic, number)
+
+
+def by_file(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Neighbouring rows of one file together."""
+    for _, same in groupby(rows, key=lambda row: (row.kind, row.file)):
+        run: list[Row] = []
+        for row in same:
+            run.append(row)
+            if len(run) == _TOGETHER:
+                yield run
+                run = []
+        if run:
+            yield run
+
+
+def still_missing(state: StoreState, damage: Damage) -> bool:
+    """Whether the newest state still refers to a file that was not there: files move and go."""
+    topic = None if damage.topic is None else state.find_topic(damage.topic)
+    number, start, end = damage.partition, damage.start, damage.end
+    if topic is None or number is None or start is None or end is None:
+        return False
+    try:
+        rows = topic.index(number).rows(max(start, topic.partition(number).start), end)
+        return damage.file in {row.path((topic.id, number)) for row in rows}
+    except (CorruptionError, FileNotFoundError):
+        return True

@@ -1,0 +1,78 @@
+"""Segments: the footer is as the manifest says, and the rest of the file as the footer says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.checksum import checksum
+from kmq_storage.format.segment import SegmentFooter, decode_footer
+from kmq_storage.integrity.batches import check_chunk
+from kmq_storage.integrity.report import Damage
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import Chunk, Segment
+
+
+def check_segment(
+    contents: pa.Buffer, segment: Segment, topic: Topic, partition: int, *, deep: bool
+) -> Iterator[Damage]:
+    """What is wrong with the file of a segment; its record batches are read with `deep`."""
+    whole = Damage(
+        segment.location.file, topic.name, partition, segment.base_offset, segment.end_offset
+    )
+    try:
+        footer = footer_of(contents, segment)
+    except CorruptionError as error:
+        yield _because(whole, error.message)
+        return
+    reason = _untrue(footer.chunks, segment)
+    if reason is not None:
+        yield _because(whole, reason)
+    if not deep:
+        return
+    chunks = footer.chunks
+    first = chunks[0].location.position if chunks else segment.location.position
+    if checksum(contents.slice(0, first)) != footer.head_checksum:
+        yield Damage(whole.file, reason="checksum of what stands before the batches doesn't match")
+    for chunk in chunks:
+        yield from check_chunk(contents, chunk, topic, partition)
+
+
+def footer_of(contents: pa.Buffer, segment: Segment) -> SegmentFooter:
+    """The footer of a segment; CorruptionError when it is not the one that was committed."""
+    file, place = segment.location.file, segment.location
+    if contents.size != segment.length:
+        raise CorruptionError(
+            f"the file has {contents.size} bytes and should have {segment.length}", file=file
+        )
+    return decode_footer(
+        contents.slice(place.position, place.length),
+        file,
+        paths.segment_id(file),
+        columns=segment.columns,
+        expected=segment.checksum,
+    )
+
+
+def _because(damage: Damage, reason: str) -> Damage:
+    return Damage(damage.file, damage.topic, damage.partition, damage.start, damage.end, reason)
+
+
+def _untrue(chunks: tuple[Chunk, ...], segment: Segment) -> str | None:
+    """How a whole footer does not fit its segment."""
+    position = chunks[0].location.position if chunks else segment.location.position
+    offset = segment.base_offset
+    for chunk in chunks:
+        if chunk.location.position != position:
+            return "batches don't follow each other without a gap"
+        if not offset <= chunk.base_offset < chunk.end_offset <= segment.end_offset:
+            return "offsets of batches don't ascend inside the segment's"
+        position, offset = position + chunk.location.length, chunk.end_offset
+    if position != segment.location.position:
+        return "the footer does not begin where the batches end"
+    if sum(chunk.rows for chunk in chunks) != segment.rows:
+        return "the batches have other numbers of records than the segment"
+    return None

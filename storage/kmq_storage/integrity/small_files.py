@@ -1,0 +1,51 @@
+"""`kmq.json`, the hint page, pins and locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.identity import decode_identity, encode_identity
+from kmq_storage.integrity.report import Damage, Finding, Note
+from kmq_storage.log.hint import Hint
+from kmq_storage.maintenance.pins import decode_pin
+from kmq_storage.objects.files import Files
+
+
+def check_identity(disk: Files) -> Iterator[Finding]:
+    """What is wrong with `kmq.json`."""
+    try:
+        raw = disk.read(paths.STORE_FILE)
+        identity = decode_identity(raw, disk.url)
+    except FileNotFoundError:
+        yield Damage(paths.STORE_FILE, reason="file is missing; put it back from a copy")
+    except CorruptionError as error:
+        yield Damage(paths.STORE_FILE, reason=error.message)
+    else:
+        if raw != encode_identity(identity):
+            yield Damage(paths.STORE_FILE, reason="it says what it should in other bytes")
+
+
+def check_hint(hint: Hint) -> Iterator[Finding]:
+    """Whether the hint page says nothing; that does no harm."""
+    if not hint.valid:
+        yield Note(paths.HINT, "is of an earlier start of the machine, or damaged; it is made anew")
+
+
+def check_pins(disk: Files) -> Iterator[Finding]:
+    """Which pins hold nothing, since nobody can read them."""
+    for name in disk.list(paths.PIN_FOLDER):
+        file = f"{paths.PIN_FOLDER}/{name}"
+        try:
+            if name.endswith(".json") and decode_pin(disk.read(file)) is None:
+                yield Damage(file, reason="the pin can't be read; it keeps no files")
+        except FileNotFoundError:
+            continue
+
+
+def check_locks(disk: Files) -> Iterator[Finding]:
+    """Which locks have contents; nobody looks at them."""
+    for file in disk.walk(paths.LOCK_FOLDER):
+        if file.length:
+            yield Note(file.path, "a lock has no contents; nobody reads them")

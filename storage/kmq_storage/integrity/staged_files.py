@@ -1,0 +1,101 @@
+"""Staged files: the batches by their checksums, and what stands around them by writing it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from kmq_storage.format.frame import part_of
+from kmq_storage.integrity.batches import check_chunk, schema_of, stored_batch
+from kmq_storage.integrity.report import Damage
+from kmq_storage.log.staging import staged_schema
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import Chunk
+
+_MAGIC_BYTES = 8
+
+
+def check_staged(
+    contents: pa.Buffer, chunks: Sequence[Chunk], topic: Topic, partition: int, *, deep: bool
+) -> Iterator[Damage]:
+    """What is wrong with the staged file of some neighbouring chunks; read whole with `deep`."""
+    file = chunks[0].location.file
+    if not deep:
+        end = max(chunk.location.position + chunk.location.length for chunk in chunks)
+        if end > contents.size:
+            reason = f"the file has {contents.size} bytes, commits name the first {end}"
+            yield Damage(
+                file, topic.name, partition, chunks[0].base_offset, chunks[-1].end_offset, reason
+            )
+        return
+    wrong = [
+        damage for chunk in chunks for damage in check_chunk(contents, chunk, topic, partition)
+    ]
+    yield from wrong
+    if not wrong:
+        yield from _check_around(contents, chunks, topic, partition)
+
+
+def _check_around(
+    contents: pa.Buffer, chunks: Sequence[Chunk], topic: Topic, partition: int
+) -> Iterator[Damage]:
+    """Before, between and behind the batches stands what Arrow writes there."""
+    file = chunks[0].location.file
+    schema = staged_schema(schema_of(chunks[0], topic), topic.name, partition)
+    if not _begin_the_file(chunks, schema):
+        return  # others are sealed already; nobody reads what stands around
+    written = _Comparison(contents)
+    with pa.ipc.new_file(pa.PythonFile(written, mode="w"), schema) as writer:
+        for chunk in chunks:
+            writer.write_batch(stored_batch(contents, chunk, topic))
+    if written.at < contents.size or (written.difference is None and written.at == contents.size):
+        return
+    at = written.at if written.difference is None else written.difference
+    yield Damage(
+        file,
+        reason=f"from byte {at} on it is not what this version of Arrow writes around the batches, "
+        "which are whole",
+    )
+
+
+def _begin_the_file(chunks: Sequence[Chunk], schema: pa.Schema) -> bool:
+    """Whether the first batches of the file are among these, without a gap."""
+    position = _MAGIC_BYTES + schema.serialize().size
+    for chunk in chunks:
+        if chunk.location.position != position:
+            return False
+        position += chunk.location.length
+    return True
+
+
+class _Comparison:
+    """A file that compares what is written with what is there, and keeps nothing."""
+
+    closed = False
+
+    def __init__(self, contents: pa.Buffer) -> None:
+        self._contents = contents
+        self.at = 0
+        #: Where the first piece that differs begins.
+        self.difference: int | None = None
+
+    def write(self, data: Any) -> int:
+        """Compare the next bytes."""
+        written = pa.py_buffer(data)
+        there = part_of(self._contents, self.at, written.size)
+        if self.difference is None and not there.equals(written):
+            self.difference = self.at
+        self.at += written.size
+        return int(written.size)
+
+    def tell(self) -> int:
+        """How much was written."""
+        return self.at
+
+    def flush(self) -> None:
+        """Nothing is held."""
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,79 @@
+"""Verify: look at every file of a store, name what is damaged, and change nothing.
+
+Each check is a generator of findings. Without `deep` no record batch is read: names, lengths,
+headers, directories, footers and the manifest must agree. With it every byte is looked at, a
+batch at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TypeGuard
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.integrity.commit_logs import check_log
+from kmq_storage.integrity.manifest_files import check_manifest
+from kmq_storage.integrity.older import check_older
+from kmq_storage.integrity.report import Damage, Finding, Report, report_of
+from kmq_storage.integrity.rows import MISSING, check_partitions, still_missing
+from kmq_storage.integrity.small_files import check_identity, check_locks, check_pins
+from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
+from kmq_storage.maintenance.references import References, references_of
+from kmq_storage.objects.files import Files
+
+_FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
+
+
+def verify(log: CommitLog, *, deep: bool = False) -> Report:
+    """What is wrong with a store, beside any number of readers, writers and maintainers."""
+    disk, state = log.disk, log.reload()
+    found = list(
+        chain(
+            check_identity(disk),
+            check_log(log, state, deep=deep),
+            check_manifest(disk),
+            check_partitions(disk, state, deep=deep),
+            check_older(disk, state, deep=deep),
+            check_pins(disk),
+            check_locks(disk),
+        )
+    )
+    return report_of(_lasting(log, found), unreferenced(disk, log.state))
+
+
+def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:
+    """What is still so: maintenance may have moved records, and deleted files, meanwhile."""
+    state = log.reload() if any(map(_is_missing, found)) else log.state
+    for finding in found:
+        if not (_is_missing(finding) and not still_missing(state, finding)):
+            yield finding
+
+
+def _is_missing(finding: Finding) -> TypeGuard[Damage]:
+    return isinstance(finding, Damage) and finding.reason == MISSING
+
+
+def unreferenced(disk: Files, state: StoreState) -> list[str]:
+    """Files that neither a checkpoint nor a later commit refers to; none while that is unknown."""
+    try:
+        kept = _all_references(disk, state)
+    except (CorruptionError, FileNotFoundError):
+        return []
+    found = []
+    for folder in _FOLDERS:
+        for file in disk.walk(folder):
+            file_id = paths.try_file_id(file.path)
+            if file_id is None or not kept.has(file_id):
+                found.append(file.path)
+    return found
+
+
+def _all_references(disk: Files, state: StoreState) -> References:
+    kept = references_of(disk, state)
+    for lsn, digest in checkpoints(disk):
+        kept.add_pages(read_checkpoint(disk, lsn, digest).refs)
+    return kept

@@ -1,0 +1,75 @@
+"""A store with every kind of file, and what is in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import kmq_spark as kmq
+from kmq_storage.environment import SYSTEM
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.maintenance.pins import Pin, encode_pin
+from kmq_storage.objects.local import LocalDisk
+from tests.support.storage import TOPIC_ID, make_topic, send
+
+LOG_FILE_BYTES = 8 * 1024
+TOPICS = {"t": None, "mapped": None, "packed": "zstd", "light": "lz4"}
+
+#: The values of a partition by offset.
+Contents = dict[tuple[str, int], list[tuple[int, bytes | None]]]
+
+
+def make_store(folder: Path) -> Contents:
+    """Segments compressed and not, checkpoints, pages, a pin, staged files, several log files."""
+    open_identity(LocalDisk(folder), SYSTEM, create=True, log_file_bytes=LOG_FILE_BYTES)
+    with kmq.open(folder) as store:
+        for name, compression in TOPICS.items():
+            if name == "t":
+                make_topic(store.log)
+            else:
+                store.create_topic(name, partitions=2, compression=compression)
+        for round_ in range(3):
+            _fill(store, round_)
+            if round_ < 2:
+                store.seal()
+                store.checkpoint()
+            if round_ == 0:
+                _fill(store, 7)  # in pages, but not in segments
+                store.checkpoint()
+        _keep(folder, store.log.refresh().lsn)
+        return contents_of(store)
+
+
+def _fill(store: kmq.Store, round_: int) -> None:
+    with store.producer() as producer:
+        for name in ("mapped", "packed", "light"):
+            for number in range(60):
+                value = b"%s %d %d" % (name.encode(), round_, number)
+                producer.send(name, value, key=b"%d" % (number % 9), headers={"h": "x"})
+            producer.flush()
+    for part in range(2):
+        send(store.log, b"inside %d" % round_, b"the log", partition=part)
+        send(store.log, b"staged %d" % round_ * 20, b"in a file", partition=part, staged=True)
+    send(store.log, b"again", partition=1)
+    assert store.log.state.topic_by_id(TOPIC_ID) is not None
+
+
+def _keep(folder: Path, lsn: int) -> None:
+    (folder / "pins").mkdir()
+    (folder / "pins" / f"{'7' * 32}.json").write_bytes(encode_pin(Pin(lsn, 2**62)))
+    assert json.loads((folder / "kmq.json").read_bytes())["format"] == 1
+
+
+def contents_of(store: kmq.Store) -> Contents:
+    """All records of a store."""
+    return {
+        (info.name, number): read_partition(store, info.name, number)
+        for info in store.topics()
+        for number in range(info.partitions)
+    }
+
+
+def read_partition(store: kmq.Store, topic: str, partition: int) -> list[tuple[int, bytes | None]]:
+    """Offsets and values of a partition."""
+    table = store.read(topic, partitions=[partition]).read_all()
+    return list(zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True))

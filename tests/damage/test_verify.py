@@ -1,0 +1,168 @@
+"""Verify names every damage by its place, and takes nothing for damage that is none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.cli.command_line import main
+from tests.damage.store import make_store
+from tests.support.sources import ROOT
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("verify") / "store"
+    make_store(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "store"))
+
+
+def _verified(folder: Path, *, deep: bool = True) -> kmq.Report:
+    with kmq.open(folder, create=False, read_only=True) as store:
+        return store.verify(deep)
+
+
+def _flip(path: Path, position: int) -> None:
+    contents = bytearray(path.read_bytes())
+    contents[position] ^= 16
+    path.write_bytes(bytes(contents))
+
+
+def _segment(folder: Path) -> Path:
+    return min((folder / "segments").rglob("*.arrow"))
+
+
+def _flip_record(folder: Path) -> None:
+    """In a segment of t-0, offsets 0 to 3."""
+    segment = _segment(folder)
+    _flip(segment, segment.read_bytes().index(b"the log"))
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_whole_store_is_whole(folder: Path, deep: bool):
+    report = _verified(folder, deep=deep)
+    assert (report.ok, report.damage, report.notes) == (True, [], [])
+
+
+def test_the_golden_store_is_whole(tmp_path: Path):
+    golden = shutil.copytree(ROOT / "tests" / "data" / "format-1", tmp_path / "golden")
+    assert _verified(Path(golden)).damage == []
+
+
+def test_verify_changes_no_byte(folder: Path):
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    _flip(_segment(folder), 700)
+    before[_segment(folder)] = _segment(folder).read_bytes()
+    _verified(folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_damaged_batch_of_a_segment_is_named_by_file_topic_partition_and_offsets(folder: Path):
+    _flip_record(folder)
+    (damage,) = _verified(folder).damage
+    assert damage.file == str(_segment(folder).relative_to(folder))
+    assert (damage.topic, damage.partition, damage.start, damage.end) == ("t", 0, 0, 4)
+    assert "checksum" in damage.reason
+
+
+def test_without_deep_no_record_is_read(folder: Path):
+    _flip_record(folder)
+    assert _verified(folder, deep=False).ok
+
+
+@pytest.mark.parametrize("kind", ["segments", "staged", "pages"])
+def test_a_missing_file_is_damage_with_or_without_deep(folder: Path, kind: str):
+    unused = _verified(folder).unreferenced
+    files = [path for path in sorted((folder / kind).rglob("*")) if path.is_file()]
+    file = next(f for f in reversed(files) if str(f.relative_to(folder)) not in unused)
+    if kind != "segments":  # the newest one: what only older checkpoints name may be missing
+        file = max(files, key=lambda path: path.stat().st_mtime_ns)
+    file.unlink()
+    for deep in (False, True):
+        report = _verified(folder, deep=deep)
+        assert not report.ok
+        assert str(file.relative_to(folder)) in {damage.file for damage in report.damage}
+
+
+def test_a_file_that_nobody_refers_to_is_told_and_is_no_damage(folder: Path):
+    orphan = _segment(folder).with_name(f"{0:020d}-{'a' * 32}.arrow")
+    orphan.write_bytes(b"left behind")
+    (folder / "staged" / "half.ipc.tmp").write_bytes(b"")
+    report = _verified(folder)
+    assert report.ok
+    assert {str(orphan.relative_to(folder)), "staged/half.ipc.tmp"} <= set(report.unreferenced)
+
+
+def test_a_damaged_commit_names_the_offsets_that_are_lost(folder: Path):
+    with kmq.open(folder) as store, store.producer() as producer:
+        producer.send("mapped", b"the last one", partition=1).result()
+        first, last = store.offsets("mapped")[1]
+    log = next(
+        path for path in (folder / "log").glob("*.log") if b"the last one" in path.read_bytes()
+    )
+    with kmq.open(folder) as store, store.producer() as producer:
+        producer.send("mapped", b"behind", partition=1).result()
+    contents = log.read_bytes()
+    _flip(log, contents.rindex(b"KMQ1", 0, contents.index(b"the last one")) + 40)
+    report = _verified(folder, deep=False)
+    assert first < last
+    assert ("mapped", 1, last - 1, last) in {
+        (damage.topic, damage.partition, damage.start, damage.end) for damage in report.damage
+    }
+
+
+def test_nothing_is_called_damage_while_maintenance_moves_files(tmp_path: Path):
+    stopped = threading.Event()
+    with kmq.open(tmp_path) as store:
+        store.create_topic("t", partitions=2)
+
+        def work() -> None:
+            with kmq.open(tmp_path) as other, other.producer() as producer:
+                while not stopped.is_set():
+                    producer.send("t", b"x" * 100).result()
+                    other.seal()
+                    other.compact("t")
+                    other.checkpoint()
+                    other.collect(grace=0)
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            for _ in range(15):
+                report = store.verify(deep=True)
+                assert report.damage == []
+        finally:
+            stopped.set()
+            worker.join()
+
+
+def test_the_command_ends_with_1_when_there_is_damage(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["--store", str(folder), "--json", "verify"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+    _flip_record(folder)
+    assert main(["--store", str(folder), "--json", "verify", "--deep"]) == 1
+    (damage,) = json.loads(capsys.readouterr().out)["damage"]
+    assert (damage["topic"], damage["partition"]) == ("t", 0)
+    assert main(["--store", str(folder), "verify", "--deep"]) == 1
+    assert "t-0, offsets 0 to 3" in capsys.readouterr().out
+
+
+def test_the_command_reports_a_store_that_cannot_be_opened(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    _flip(folder / "kmq.json", 40)
+    assert main(["--store", str(folder), "--json", "verify"]) == 1
+    (damage,) = json.loads(capsys.readouterr().out)["damage"]
+    assert damage["file"] == "kmq.json"
