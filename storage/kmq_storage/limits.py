@@ -71,6 +71,9 @@ CHECKPOINT_COMMITS = 1_000
 #: what is in its pages.
 REBASE_COMMITS = 10_000
 
+#: And one that is so old (seconds): well before what it knows may be collected.
+REBASE_SECONDS = COLLECT_GRACE / 3
+
 #: A topic's keys are compacted when this share of its sealed bytes was never compacted.
 DIRTY_SHARE = 0.5
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.records import decode_batch, stored_schema, timestamp_bounds
+from kmq_storage.format.records import decode_batch, offsets_of, timestamp_bounds
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk
@@ -20,12 +21,12 @@ def stored_batch(contents: pa.Buffer, chunk: Chunk, topic: Topic) -> pa.RecordBa
     if location.position + location.length > contents.size:
         raise CorruptionError("the file is shorter than its commit says")
     message = contents.slice(location.position, location.length)
-    return decode_batch(message, chunk.columns, chunk.checksum, location.file)
+    return decode_batch(message, schema_of(chunk, topic), chunk.checksum, location.file)
 
 
 def schema_of(chunk: Chunk, topic: Topic) -> pa.Schema:
     """The schema of a chunk's batch as it is stored."""
-    return stored_schema(chunk.columns)
+    return topic.layout().stored(chunk.columns, chunk.location.file)
 
 
 def damaged(chunk: Chunk, topic: Topic, partition: int, reason: str) -> Damage:
@@ -54,13 +55,13 @@ def _differs(batch: pa.RecordBatch, chunk: Chunk) -> str | None:
         return f"{batch.num_rows} records stand where {chunk.rows} should"
     if batch.num_rows and timestamp_bounds(batch) != (chunk.min_timestamp, chunk.max_timestamp):
         return "timestamps are outside the bounds that are said of them"
-    if "offset" in batch.schema.names and not _has_offsets(batch, chunk):
+    offsets = offsets_of(batch)
+    if offsets is not None and not _are_inside(offsets.to_numpy(), chunk):
         return "offsets are not those that are said of them"
     return None
 
 
-def _has_offsets(batch: pa.RecordBatch, chunk: Chunk) -> bool:
-    offsets = batch.column("offset").to_numpy()
+def _are_inside(offsets: npt.NDArray[np.int64], chunk: Chunk) -> bool:
     if len(offsets) == 0:
         return True
     inside = offsets[0] >= chunk.base_offset and offsets[-1] < chunk.end_offset

@@ -24,6 +24,7 @@ from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
+from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark_collected
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
@@ -226,6 +227,11 @@ class BucketLog:
         self.check_open()
         with translated(self._files.url):
             self._follower.advance()
+            if has_newer_checkpoint(
+                self._files, self._follower.state, self.environment.monotonic()
+            ):
+                self._follower.begin_anew()
+                self._follower.advance()
         return self._follower.state
 
     def reload(self) -> StoreState:

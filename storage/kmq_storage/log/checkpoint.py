@@ -81,14 +81,19 @@ def starting_point(disk: Files, journal: Journal) -> Checkpoint | None:
     return found
 
 
-def has_newer_checkpoint(disk: Files, state: StoreState) -> bool:
-    """Whether a state that applied many commits should begin anew at a newer checkpoint."""
-    if state.lsn < state.rebase_at:
+def has_newer_checkpoint(disk: Files, state: StoreState, now: float) -> bool:
+    """Whether a state should begin anew at a newer checkpoint: it applied many commits, or is old.
+
+    The pages below it may be collected some time after there is a newer one. `now` in seconds
+    of a clock that never goes back.
+    """
+    if state.rebase_time is None:
+        state.rebase_time = now + limits.REBASE_SECONDS
+    if state.lsn < state.rebase_at and now < state.rebase_time:
         return False
-    applied_since = state.rebase_at - limits.REBASE_COMMITS
-    state.rebase_at = state.lsn + limits.REBASE_COMMITS
+    state.rebase_at, state.rebase_time = state.lsn + limits.REBASE_COMMITS, None
     newest = checkpoints(disk)[:1]
-    return bool(newest) and newest[0][0] > applied_since
+    return bool(newest) and newest[0][0] > state.checkpoint_lsn
 
 
 def read_checkpoint(disk: Files, lsn: int, digest: bytes) -> Checkpoint:

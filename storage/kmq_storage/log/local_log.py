@@ -311,7 +311,7 @@ class LocalLog:
                 raise repair_goes_on(self.disk.url)
             while self._hint.losses != self._reader_losses:  # what was read may be gone
                 self._make_visible()
-            if has_newer_checkpoint(self.disk, self._reader.state):
+            if has_newer_checkpoint(self.disk, self._reader.state, self.environment.monotonic()):
                 self._start_reader()
                 self._make_visible()
             return self._reader.state

@@ -57,6 +57,7 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
     """The state of a snapshot; with a manifest, one for readers."""
     state = StoreState(manifest)
     state.lsn, state.definitions = members["lsn"], members["definitions"]
+    state.checkpoint_lsn = state.lsn
     state.rebase_at = state.lsn + limits.REBASE_COMMITS
     state.appended, state.rewritten = members["written"]
     for topic in members["topics"]:

@@ -83,8 +83,11 @@ class StoreState:
         self.broken: LogDamage | None = None
         #: Grows whenever a topic is made, changed or deleted.
         self.definitions = 0
-        #: The LSN from which on it is worth to look for a newer checkpoint than the one below.
+        #: The LSN of the checkpoint below this state, and when to look for a newer one: from this
+        #: LSN on, or at this time.
+        self.checkpoint_lsn = 0
         self.rebase_at = limits.REBASE_COMMITS
+        self.rebase_time: float | None = None
         #: Bytes of record batches written first, and of segments written since.
         self.appended = 0
         self.rewritten = 0
