@@ -13,19 +13,20 @@ class Figure:
     """One line of the table: a metric of kmq over the same metric of a peer, and what it should be.
 
     `target` is what is to be reached now, `later` what comes after; a ratio of rates should be at
-    least that, a ratio of times at most. `ours` and `peer` are written `case.metric`.
+    least that, one of times, sizes or multiples at most. `ours` and `peer` are written
+    `case.metric`; where there is no peer but a bound, `peer` is that number.
     """
 
     text: str
     ours: str
-    peer: str
+    peer: str | float
     target: float | None = None
     later: float | None = None
 
     @property
     def smaller_is_better(self) -> bool:
-        """Whether the metric is a time."""
-        return self.ours.endswith("_ms")
+        """Whether the metric is a time, a size in memory or a multiple."""
+        return self.ours.endswith(("_ms", "_mb", "_times"))
 
 
 @dataclass(frozen=True)
@@ -221,6 +222,49 @@ GROUP_COMMIT = Group(
     ),
 )
 
+ENGINE = Group(
+    _named(
+        "engine",
+        *("kmq_read", "pyarrow_read", "pyarrow_map", "seal", "compact", "lookup", "memory"),
+        *("maintained", "quiet"),
+    ),
+    (
+        Figure(
+            "sealed read, checksums verified / plain pyarrow",
+            "kmq_read.rate",
+            "pyarrow_read.rate",
+            0.9,
+        ),
+        Figure(
+            "sealed read, checksums verified / plain pyarrow, mapped and not looked at",
+            "kmq_read.rate",
+            "pyarrow_map.rate",
+        ),
+        Figure("seal, records per second of a core", "seal.cpu_rate", 3e6, 1.0),
+        Figure("compact, records per second of a core", "compact.cpu_rate", 3e6, 1.0),
+        Figure("write amplification, sealed", "seal.amplification_times", 2.1, 1.0),
+        Figure("one record by offset, warm, p50", "lookup.p50_ms", 1.0, 1.0),
+        Figure("producer beside maintenance / alone", "maintained.rate", "quiet.rate", 0.85),
+        Figure(
+            "producer's p99 beside maintenance / alone", "maintained.p99_ms", "quiet.p99_ms", 2.0
+        ),
+        Figure("memory to seal", "memory.seal_mb", 500.0, 1.0),
+        Figure("memory to compact", "memory.compact_mb", 500.0, 1.0),
+        Figure("memory to read", "memory.read_mb", 500.0, 1.0),
+    ),
+)
+
+MANIFEST = Group(
+    _named("manifest", "segments"),
+    (
+        Figure("open a store of 1,000,000 segments", "segments.open_ms", 50.0, 1.0),
+        Figure("find an offset in it", "segments.offset_ms", 1.0, 1.0),
+        Figure("find a time in it", "segments.time_ms", 1.0, 1.0),
+        Figure("plan a read of all of it", "segments.plan_ms", 100.0, 1.0),
+        Figure("memory of doing so", "segments.memory_mb", 200.0, 1.0),
+    ),
+)
+
 GROUPS = {
     "produce": PRODUCE,
     "consume": CONSUME,
@@ -229,4 +273,6 @@ GROUPS = {
     "spark_stream": SPARK_STREAM,
     "spark_sink": SPARK_SINK,
     "group_commit": GROUP_COMMIT,
+    "engine": ENGINE,
+    "manifest": MANIFEST,
 }

@@ -47,11 +47,18 @@ def _row(group: str, figure: Figure, results: Results) -> Row:
         met=_met(figure, ratio, figure.target),
         later=figure.later,
         later_met=_met(figure, ratio, figure.later),
-        unit="ms" if figure.smaller_is_better else "/s",
+        unit=_unit(figure),
     )
 
 
-def _metric(group: str, name: str, results: Results) -> float | None:
+def _unit(figure: Figure) -> str:
+    units = {"ms": "ms", "mb": "MiB", "times": "times"}
+    return units.get(figure.ours.rpartition("_")[2], "/s")
+
+
+def _metric(group: str, name: str | float, results: Results) -> float | None:
+    if not isinstance(name, str):
+        return name
     function, metric = name.split(".")
     result = results.get(f"{group}:{function}")
     return result.median(metric) if result else None
@@ -87,14 +94,14 @@ def _cells(row: Row) -> list[str]:
 def _bound(target: float | None, unit: str) -> str:
     if target is None:
         return "-"
-    return f"{'<=' if unit == 'ms' else '>='} {target:g}x"
+    return f"{'>=' if unit == '/s' else '<='} {target:g}x"
 
 
 def _number(number: float | None, unit: str) -> str:
     if number is None:
         return "-"
-    if unit == "ms":
-        return f"{number:.2f} ms" if number < 100 else f"{number:.0f} ms"
+    if unit != "/s":
+        return f"{number:.2f} {unit}" if number < 100 else f"{number:.0f} {unit}"
     return f"{number / 1e6:.2f} M/s" if number >= 1e6 else f"{number:,.0f} /s"
 
 

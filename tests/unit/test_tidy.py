@@ -109,7 +109,12 @@ def test_every_module_is_imported_somewhere():
     imported = set().union(*(source.imports() for source in SOURCES)) | _named_in_strings()
     # Importing a module imports its packages.
     imported |= {name.rpartition(".")[0] for name in imported}
-    entrances = {"kmq_spark.aio", "kmq_spark.cli", "kmq_spark.cli.__main__"}
+    entrances = {
+        "kmq_spark.aio",
+        "kmq_spark.cli",
+        "kmq_spark.cli.__main__",
+        "kmq_spark.maintenance",
+    }
     assert {source.module for source in SOURCES} - imported - entrances == set()
 
 

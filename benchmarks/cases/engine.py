@@ -1,0 +1,236 @@
+"""The storage engine: sealed reads, sealing, compaction, one record of many, memory.
+
+Rates are of CPU time where the target is one of a core. Memory is the most that a process of its
+own had, for that one thing, with what it mapped of files.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import kmq_spark as kmq
+from benchmarks import dataset, stores
+from benchmarks.cases.senders import SPAWN
+from benchmarks.clock import stopwatch
+from benchmarks.job import Job, Measure, Sample
+
+#: Records per key in the topic that is compacted.
+_VERSIONS = 4
+_LOOKUPS = 300
+
+
+def _filled(job: Job, rows: int, **settings: Any) -> Path:
+    path = stores.new_path(job)
+    with kmq.open(path, durability="os", maintenance=False) as store:
+        store.create_topic(stores.TOPIC, partitions=stores.PARTITIONS, **settings)
+        distinct = rows // _VERSIONS
+        with store.producer() as producer:
+            for _ in range(_VERSIONS):
+                for batch in dataset.arrow_batches(distinct, 100_000):
+                    producer.send_arrow(stores.TOPIC, batch)
+                producer.flush()
+    return path
+
+
+def _sealed(job: Job, rows: int) -> Path:
+    path = _filled(job, rows)
+    with kmq.open(path, maintenance=False) as store:
+        store.seal()
+        store.checkpoint()
+    return path
+
+
+def _touched(batch: pa.RecordBatch) -> int:
+    """What a reader does at least: know how long each value is."""
+    return int(pa.compute.sum(pa.compute.binary_length(batch.column("value"))).as_py())
+
+
+def kmq_read(job: Job) -> Measure:
+    """`Store.read` of a sealed topic, every checksum verified."""
+    rows = job.sizes.records * 4
+    path = _sealed(job, rows)
+
+    def measure() -> Sample:
+        with kmq.open(path, maintenance=False) as store, stopwatch() as watch:
+            for batch in store.read(stores.TOPIC, columns=["key", "value", "offset", "timestamp"]):
+                _touched(batch)
+        return watch.rate(rows)
+
+    return measure
+
+
+def _segments(path: Path) -> list[str]:
+    return [str(file) for file in sorted(path.glob("segments/*/*/*.arrow"))]
+
+
+def pyarrow_read(job: Job) -> Measure:
+    """The same segments by plain pyarrow, read into memory."""
+    return _pyarrow(job, pa.OSFile)
+
+
+def pyarrow_map(job: Job) -> Measure:
+    """The same segments by plain pyarrow, mapped: no byte of a value is looked at."""
+    return _pyarrow(job, pa.memory_map)
+
+
+def _pyarrow(job: Job, source: Callable[[str], Any]) -> Measure:
+    rows = job.sizes.records * 4
+    files = _segments(_sealed(job, rows))
+
+    def measure() -> Sample:
+        with stopwatch() as watch:
+            for file in files:
+                reader = pa.ipc.open_file(source(file))
+                for number in range(reader.num_record_batches):
+                    _touched(reader.get_batch(number))
+        return watch.rate(rows)
+
+    return measure
+
+
+def seal(job: Job) -> Measure:
+    """Records moved from the log into segments, per second of CPU."""
+    rows = job.sizes.records * 4
+
+    def measure() -> Sample:
+        with kmq.open(_filled(job, rows), maintenance=False) as store:
+            begin = time.process_time()
+            store.seal()
+            spent = time.process_time() - begin
+            amplification = store.stats().write_amplification
+        return {"cpu_rate": rows / spent, "amplification_times": amplification}
+
+    return measure
+
+
+def compact(job: Job) -> Measure:
+    """Records looked at by key compaction, three of four dropped, per second of CPU."""
+    rows = job.sizes.records * 4
+
+    def measure() -> Sample:
+        with kmq.open(_filled(job, rows, cleanup="compact"), maintenance=False) as store:
+            store.seal()
+            begin = time.process_time()
+            report = store.compact(stores.TOPIC)
+            spent = time.process_time() - begin
+        if report.dropped != rows - rows // _VERSIONS:
+            raise RuntimeError(f"{report.dropped} records dropped of {rows}")
+        return {"cpu_rate": rows / spent}
+
+    return measure
+
+
+def lookup(job: Job) -> Measure:
+    """One record by its offset, anywhere in a sealed topic."""
+    rows = job.sizes.records * 10
+    path = _sealed(job, rows)
+
+    def measure() -> Sample:
+        rng, spent = random.Random(7), []
+        with kmq.open(path, maintenance=False) as store:
+            ends = {number: end for number, (_, end) in store.offsets(stores.TOPIC).items()}
+            for _ in range(_LOOKUPS):
+                number = rng.randrange(len(ends))
+                offset = rng.randrange(ends[number])
+                begin = time.perf_counter()
+                found = store.read(
+                    stores.TOPIC,
+                    partitions=[number],
+                    start={number: offset},
+                    end={number: offset + 1},
+                ).read_all()
+                spent.append(time.perf_counter() - begin)
+                if found.column("offset").to_pylist() != [offset]:
+                    raise RuntimeError(f"another record at {number}/{offset}")
+        return {"p50_ms": statistics.median(spent) * 1e3}
+
+    return measure
+
+
+def memory(job: Job) -> Measure:
+    """What sealing, compacting and reading take, each in a process of its own."""
+
+    def measure() -> Sample:
+        path = str(_filled(job, job.sizes.records * 10, cleanup="compact"))
+        return {f"{what}_mb": _peak(what, path) for what in ("seal", "compact", "read")}
+
+    return measure
+
+
+def _peak(what: str, path: str) -> float:
+    answer = SPAWN.Queue()
+    process = SPAWN.Process(target=_do, args=(what, path, answer))
+    process.start()
+    peak: float = answer.get(timeout=600)
+    process.join()
+    return peak
+
+
+def _do(what: str, path: str, answer: Any) -> None:
+    with kmq.open(path, maintenance=False) as store:
+        if what == "seal":
+            store.seal()
+        elif what == "compact":
+            store.compact(stores.TOPIC)
+        else:
+            for batch in store.read(stores.TOPIC):
+                _touched(batch)
+    # Not ru_maxrss, which begins with what the parent process had.
+    status = Path("/proc/self/status").read_text()
+    answer.put(next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) / 1024)
+
+
+def quiet(job: Job) -> Measure:
+    """`send_batch` while nobody maintains the store."""
+    return _beside(job, maintained=False)
+
+
+def maintained(job: Job) -> Measure:
+    """`send_batch` while another process seals, checkpoints and collects all the time."""
+    return _beside(job, maintained=True)
+
+
+def _beside(job: Job, *, maintained: bool) -> Measure:
+    def measure() -> Sample:
+        with stores.fresh(job, "os") as (store, path):
+            stop = SPAWN.Event()
+            process = SPAWN.Process(target=_maintain, args=(path, stop))
+            if maintained:
+                process.start()
+            try:
+                return _sent(store, job.sizes.seconds)
+            finally:
+                stop.set()
+                if maintained:
+                    process.join()
+
+    return measure
+
+
+def _sent(store: kmq.Store, seconds: float) -> Sample:
+    values, keys = dataset.values(1_000), dataset.keys(1_000)
+    spent: list[float] = []
+    with store.producer() as producer:
+        end = time.perf_counter() + seconds
+        begin = time.perf_counter()
+        while (now := time.perf_counter()) < end:
+            producer.send_batch(stores.TOPIC, values, keys).result()
+            spent.append(time.perf_counter() - now)
+        total = time.perf_counter() - begin
+    spent.sort()
+    return {"rate": len(spent) * 1_000 / total, "p99_ms": spent[len(spent) * 99 // 100] * 1e3}
+
+
+def _maintain(path: str, stop: Any) -> None:
+    os.nice(10)  # as a maintainer that cares for its neighbours would
+    with kmq.open(path, maintenance=False) as store:
+        while not stop.wait(1.0):
+            store.maintain()
