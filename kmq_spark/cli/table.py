@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from kmq_spark.cli import consume, demo, doctor, group, integrity, log, maintenance, produce, topic
+from kmq_spark.cli import (
+    consume,
+    copy,
+    demo,
+    doctor,
+    group,
+    integrity,
+    log,
+    maintenance,
+    produce,
+    topic,
+)
 from kmq_spark.cli.command import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -13,6 +24,7 @@ COMMANDS: tuple[Command, ...] = (
     *consume.COMMANDS,
     *group.COMMANDS,
     *log.COMMANDS,
+    *copy.COMMANDS,
     *maintenance.COMMANDS,
     *integrity.COMMANDS,
 )

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import kmq_spark as kmq
@@ -75,8 +75,7 @@ def run(folder: Path, minutes: float, rate: int) -> list[Look]:
             while (passed := (time.monotonic() - begin) / 60) < minutes:
                 time.sleep(min(60.0, (minutes - passed) * 60))
                 looks.append(look(folder, store, (time.monotonic() - begin) / 60))
-                print("minute %.1f: %.1f MB, %d files, open %.1f ms, %d records"
-                      % astuple(looks[-1]), flush=True)  # fmt: skip
+                print(looks[-1], flush=True)
         finally:
             stopped.set()
             sender.join()

@@ -210,6 +210,7 @@ def test_words_of_the_command_line():
         "group copy",
         "group delete",
         "log",
+        "copy",
         "maintain",
         "stats",
         "verify",

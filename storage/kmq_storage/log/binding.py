@@ -208,7 +208,9 @@ class _Binding:
 
     def _layout(self, entry: LayoutEntry) -> None:
         topic = self._live_topic(entry.topic_id)
-        if topic.partition(entry.partition).layout_lsn > entry.planned_lsn:
+        part = topic.partition(entry.partition)
+        fits = not isinstance(entry, SegmentEntry) or _fits(entry, part.end)
+        if part.layout_lsn > entry.planned_lsn or not fits:
             raise ConflictError(
                 f"{topic.name}-{entry.partition} was sealed, rewritten or trimmed since commit "
                 f"{entry.planned_lsn}, on which this was planned; plan again",
@@ -231,3 +233,8 @@ class _Binding:
                 generation=entry.generation,
                 newer=current,
             )
+
+
+def _fits(entry: SegmentEntry, end: int) -> bool:
+    """A segment stands in place of records that are there, or follows them: a copied one."""
+    return entry.end_offset <= end or end in (0, entry.base_offset)

@@ -220,8 +220,11 @@ class StoreState:
             return
         part.rows += entry.rows - entry.old_rows
         part.size += entry.size - entry.old_size
+        if entry.end_offset > part.end:  # copied from another store
+            part.start = part.start if part.end else entry.base_offset
+            part.end = entry.end_offset
         if part.index is not None:
-            part.index.replace(_row_of_segment(entry))
+            part.index.replace(row_of_segment(entry))
 
     def _apply_trim(self, entry: TrimEntry, lsn: int, time: int) -> None:
         part = self._laid_out(entry, lsn)
@@ -306,7 +309,8 @@ def _row_of_records(entry: RecordsEntry, time: int, file: int, position: int) ->
     )
 
 
-def _row_of_segment(entry: SegmentEntry) -> Row:
+def row_of_segment(entry: SegmentEntry) -> Row:
+    """The row of the manifest for a segment."""
     return Row(
         entry.base_offset,
         entry.end_offset,

@@ -34,6 +34,8 @@ class Replacement:
     rows: tuple[Row, ...]
     #: The LSN of the state this was planned on.
     lsn: int
+    #: No offset below this is taken over; what a copy has already, for example.
+    first: int = 0
     #: How the topic's records are read; it knows the versions of all that stands there.
     layout: Layout = field(init=False)
 
@@ -58,7 +60,7 @@ class Replacement:
 
     @property
     def _start(self) -> int:
-        return self.topic.partition(self.partition).start
+        return max(self.topic.partition(self.partition).start, self.first)
 
     @property
     def most_batches(self) -> int:
@@ -100,7 +102,7 @@ class Replacer:
         """
         began = self._log.disk.now()
         try:
-            entry = _write(self._log, replaced, slices)
+            entry = write_segment(self._log, replaced, slices)
         except CorruptionError as error:
             if error.context.get("missing") and self._is_outdated(replaced):
                 return None  # who was faster collected the files, too
@@ -198,7 +200,7 @@ def _sealed(parts: Sequence[Slice], size: int, schema: pa.Schema) -> SealedBatch
     return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)
 
 
-def _write(log: CommitLog, replaced: Replacement, slices: Iterable[Slice]) -> SegmentEntry:
+def write_segment(log: CommitLog, replaced: Replacement, slices: Iterable[Slice]) -> SegmentEntry:
     """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
     file_id = log.environment.new_uuid().bytes
     topic, (base, end) = replaced.topic, replaced.span
