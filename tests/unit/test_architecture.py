@@ -25,7 +25,12 @@ FORBIDDEN = {
     "kmq_spark.client": ("kmq_spark.cli", "kmq_spark.datasource", "kmq_spark.demo"),
     "kmq_spark.datasource": ("kmq_spark.cli", "kmq_spark.demo"),
 }
-MAY_IMPORT_PYSPARK = ("kmq_spark.datasource", "kmq_spark.delta", "kmq_spark.demo")
+MAY_IMPORT_PYSPARK = (
+    "kmq_spark.datasource",
+    "kmq_spark.delta",
+    "kmq_spark.demo",
+    "kmq_spark.maintenance",
+)
 #: The bottom layer: names, limits and errors know none of the layers above.
 BOTTOM = ("errors", "limits", "names", "paths", "model", "environment")
 ABOVE_BOTTOM = ("kmq_storage.format", "kmq_storage.objects", "kmq_storage.log", "kmq_spark")

@@ -6,7 +6,19 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kmq_storage.errors import KmqError, OffsetOutOfRangeError, UnavailableError
+from kmq_storage.errors import (
+    IllegalStateError,
+    KmqError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
+from kmq_storage.objects.files import Files
+
+
+def check_writable(files: Files) -> None:
+    """IllegalStateError for a store that was opened read-only."""
+    if files.read_only:
+        raise IllegalStateError("the store was opened read-only", url=files.url)
 
 
 def unavailable(error: OSError, url: str) -> UnavailableError:

@@ -6,7 +6,8 @@ are in the pages of the manifest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -60,10 +61,12 @@ class Excerpt:
     refs: tuple[PageRef, ...]
     #: The rows that are in no page, column by column: there may be very many small ones.
     recent: tuple[tuple[Any, ...], ...]
+    gaps: tuple[Gap, ...] = ()
 
     def places(self, disk: Files, start: int, end: int) -> list[Place]:
         """Where the records with offsets in [start, end) stand."""
         index = OffsetIndex(self.key, Manifest(disk, self.refs))
+        index.gaps = list(self.gaps)
         for values in zip(*self.recent, strict=True):
             index.append(Row(*values))
         return index.between(start, end)
@@ -102,7 +105,10 @@ class OffsetIndex:
         """Have no records at these offsets any more."""
         self.gaps.append(gap)
         self.holes = [h for h in self.holes if not (gap.start <= h.start and h.end <= gap.end)]
-        self.recent = self.recent.spliced(gap.start, gap.end, None)
+        behind = bisect_right(self.recent.ends, gap.end)
+        if behind:  # a row that goes on behind the gap stays
+            end = min(gap.end, self.recent.bases[behind - 1] + 1)
+            self.recent = self.recent.spliced(gap.start, end, None)
 
     def recent_rows(self) -> list[Row]:
         """The rows that are in no checkpoint yet."""
@@ -121,13 +127,22 @@ class OffsetIndex:
         yield from self._older(position, end)
 
     def _older(self, start: int, end: int) -> Iterator[Row]:
-        if start >= end:
-            return
-        for page, low, high in self._manifest.spans(self._key, start, end):
+        for page, low, high in self._spans(start, end):
             for first in range(low, high, _ROWS_AT_ONCE):
-                for row in page.rows(first, min(first + _ROWS_AT_ONCE, high)):
-                    if row.end_offset > start:
-                        yield row
+                yield from page.rows(first, min(first + _ROWS_AT_ONCE, high))
+
+    def _spans(
+        self, start: int, end: int, *, since: int | None = None
+    ) -> Iterator[tuple[Page, int, int]]:
+        """Rows in pages that have offsets in [start, end) outside of every gap."""
+        reached = -1
+        for low, high in _outside(self.gaps, start, end):
+            for page, first, behind in self._manifest.spans(self._key, low, high, since=since):
+                base, row_end = page.bases[first], page.column("end_offset")[first]
+                first += int(base <= reached or row_end <= low)
+                if first < behind:
+                    reached = int(page.bases[behind - 1])
+                    yield page, first, behind
 
     def between(self, start: int, end: int, limit: int | None = None) -> list[Place]:
         """Where the records with offsets in [start, end) stand, at most `limit` places."""
@@ -141,7 +156,7 @@ class OffsetIndex:
         wanted = [row for row in rows if row.base_offset < end and start < row.end_offset]
         columns = zip(*map(row_values, wanted), strict=True)
         refs = self._manifest.refs_of(self._key, start, end)
-        return Excerpt(self._key, tuple(refs), tuple(columns))
+        return Excerpt(self._key, tuple(refs), tuple(columns), tuple(self.gaps))
 
     def check(self, topic: str, start: int, end: int) -> None:
         """CorruptionError where records in [start, end) are damaged, DataLossError where cut."""
@@ -182,11 +197,8 @@ class OffsetIndex:
         return self._older_since(timestamp, position, end)
 
     def _older_since(self, timestamp: int, start: int, end: int) -> Row | None:
-        if start >= end:
-            return None
-        for page, low, high in self._manifest.spans(self._key, start, end, since=timestamp):
+        for page, low, high in self._spans(start, end, since=timestamp):
             reached = page.column("max_timestamp")[low:high] >= timestamp
-            reached &= page.column("end_offset")[low:high] > start
             if reached.any():
                 return page.row(low + int(reached.argmax()))
         return None
@@ -208,12 +220,7 @@ class OffsetIndex:
         return Spread(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _older_spread(self, start: int, end: int) -> list[tuple[npt.NDArray[Any], ...]]:
-        if start >= end:
-            return []
-        return [
-            _page_spread(page, low, high)
-            for page, low, high in self._manifest.spans(self._key, start, end)
-        ]
+        return [_page_spread(page, low, high) for page, low, high in self._spans(start, end)]
 
     def size_from(self, offset: int, end: int) -> int:
         """Bytes of records in [offset, end); a row that is cut counts in proportion."""
@@ -223,6 +230,16 @@ class OffsetIndex:
         """The lowest timestamp in the row that covers this offset."""
         row = next(self.rows(offset, offset + 1), None)
         return None if row is None else row.min_timestamp
+
+
+def _outside(gaps: Sequence[Gap], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """What is left of [start, end) between the gaps."""
+    for gap in sorted(gaps, key=lambda gap: gap.start):
+        if start < min(gap.start, end):
+            yield start, min(gap.start, end)
+        start = max(start, gap.end)
+    if start < end:
+        yield start, end
 
 
 def _page_spread(page: Page, low: int, high: int) -> tuple[npt.NDArray[Any], ...]:

@@ -110,8 +110,9 @@ class _Fresh:
         topic = self._state.topic_by_id(key[0])
         if topic is None or row.end_offset <= topic.parts[key[1]].start:
             return False
-        index = topic.index(key[1])
-        if any(gap.start <= row.base_offset < gap.end for gap in index.gaps):
+        base = max(row.base_offset, topic.parts[key[1]].start)
+        gaps = topic.index(key[1]).gaps
+        if any(gap.start <= base and row.end_offset <= gap.end for gap in gaps):
             return False
         at = max(bisect_right(self._places, (key, row.base_offset)) - 1, 0)
         return not any(

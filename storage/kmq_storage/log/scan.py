@@ -139,7 +139,7 @@ def scan_places(
     for part in _slices(reader, places, topic, partition, span, layout=layout):
         rows = part.batch.num_rows
         size = part.batch.nbytes
-        dense = rows == part.end - part.offset
+        dense = rows == part.end - part.offset and offsets_of(part.batch) is None
         follows = not small or small[-1].end == part.offset
         fits = dense and rows * _SMALL_SHARE <= batch_rows and size <= _JOINED_BYTES
         full = bool(small) and part.end - small[0].offset > batch_rows

@@ -6,6 +6,7 @@ from kmq_storage import limits
 from kmq_storage.errors import CorruptionError, UnavailableError
 from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.reports import CheckpointReport
 
@@ -15,6 +16,7 @@ def checkpoint(log: CommitLog) -> CheckpointReport:
 
     CorruptionError while there is damage: it would be forgotten with the commits that show it.
     """
+    check_writable(log.disk)
     began = log.disk.now()
     state, cursor = log.snapshot()
     check_undamaged(state)

@@ -18,6 +18,7 @@ from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.log.checkpoint import Checkpoint, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
@@ -114,6 +115,7 @@ def collect(
 
     Killed anywhere, it goes on the next time: roots go last.
     """
+    check_writable(log.disk)
     disk, now = log.disk, log.disk.now()
     deletion = _Deletion(disk)
     pinned = pinned_lsn(disk, now, deletion.remove)

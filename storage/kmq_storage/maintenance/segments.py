@@ -17,6 +17,7 @@ from kmq_storage.format.records import sealed_batch, timestamp_bounds
 from kmq_storage.format.segment import SealedBatch, SegmentEncoder, segment_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan_places
 from kmq_storage.log.topic_state import Topic
@@ -89,6 +90,7 @@ class Replacer:
     """Carries out replacements, in order; killed anywhere, it leaves a file nobody names."""
 
     def __init__(self, log: CommitLog) -> None:
+        check_writable(log.disk)
         self._log = log
         #: Own commits per partition: what is planned goes on from them.
         self._lsns: dict[tuple[bytes, int], int] = {}

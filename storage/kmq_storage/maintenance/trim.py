@@ -12,6 +12,7 @@ from kmq_storage.errors import ConflictError, NotFoundError
 from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
 from kmq_storage.maintenance.reports import TrimReport
@@ -81,6 +82,7 @@ def _retained_from(topic: Topic, number: int, now: int) -> int:
 
 def trim(log: CommitLog, plan: Iterable[NewStart], lsn: int) -> TrimReport:
     """Commit new starts that were planned on the state of an LSN, or on a later one."""
+    check_writable(log.disk)
     starts: dict[str, dict[int, int]] = {}
     rows = size = 0
     for each in plan:

@@ -1,0 +1,260 @@
+"""Checkpoints: what is restored is what was replayed, damage is passed over, and handles go on."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+
+from kmq_spark.client.store import Store
+from kmq_spark.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
+from kmq_storage import limits, paths
+from kmq_storage.environment import SYSTEM
+from kmq_storage.format.entries import (
+    BatchIdEntry,
+    GroupEntry,
+    GroupOffsetsEntry,
+    ProducerEntry,
+    TopicEntry,
+)
+from kmq_storage.log import paging
+from kmq_storage.log.binding import DuplicateCommitError, Unit
+from kmq_storage.log.checkpoint import checkpoints, newest_checkpoint, publish_root, write_pages
+from kmq_storage.log.snapshot import snapshot
+from kmq_storage.maintenance.checkpointing import checkpoint
+from kmq_storage.maintenance.seal import plan_seal, seal
+from kmq_storage.objects.memory import MemoryDisk
+from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows
+
+ROWS = [Sent(b"k", b"v%d" % n, n) for n in range(10)]
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk(f"memory://{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def store(disk: MemoryDisk) -> Store:
+    store = open_engine(disk)
+    store.create_topic("t", partitions=2)
+    return store
+
+
+def _everything(store: Store) -> None:
+    log = store.log
+    topic = log.refresh().topic("t").id
+    send_rows(log, "t", ROWS)
+    store.seal()
+    store.trim("t", {0: 2})
+    for entry in (
+        TopicEntry(b"g" * 16, "gone", 1, {}),
+        TopicEntry(b"o" * 16, "other", 3, {"capacity": 7, "compression": "zstd"}),
+        GroupEntry("g", 1, "member", "host", {"t": [0, 1]}),
+        GroupOffsetsEntry("g", 1, topic, ((0, 3), (1, 0))),
+        GroupEntry("left", 1, "", "", {}),
+        ProducerEntry("b", 1, 5),
+        ProducerEntry("a", 1, 5),
+        ProducerEntry("b", 2, 0),
+        BatchIdEntry("query", 9),
+        TopicEntry(b"g" * 16, "gone", 0, {}),
+    ):
+        log.commit([Unit((entry,))])
+
+
+def _damage(disk: MemoryDisk, path: str) -> None:
+    raw = bytearray(disk.files[path])
+    raw[len(raw) // 2] ^= 1
+    disk.files[path] = bytes(raw)
+
+
+def test_a_restored_state_is_the_replayed_one(store: Store, disk: MemoryDisk):
+    _everything(store)
+    replayed = store.log.refresh()
+    store.checkpoint()
+    found = newest_checkpoint(disk)
+    assert found is not None
+    for indexed in (True, False):
+        state = found.state(disk, indexed=indexed)
+        assert state.lsn == replayed.lsn
+        assert state.groups == replayed.groups
+        assert list(state.producers.items()) == list(replayed.producers.items())
+        assert state.batches == replayed.batches
+        assert [topic.info() for topic in state.topics.values()] == [
+            topic.info() for topic in replayed.topics.values()
+        ]
+    assert snapshot(found.state(disk, indexed=True)) == snapshot(replayed)
+
+
+def test_what_binding_knows_survives_a_checkpoint(store: Store, disk: MemoryDisk):
+    _everything(store)
+    store.checkpoint()
+    reopened = open_engine(disk)
+    with pytest.raises(DuplicateCommitError):
+        reopened.log.append([Unit((BatchIdEntry("query", 9),))])
+    with pytest.raises(DuplicateCommitError):
+        reopened.log.append([Unit((ProducerEntry("b", 2, 0),))])
+    assert send_rows(reopened.log, "t", ROWS).entries[0].base_offset == 10
+
+
+def test_a_second_checkpoint_of_one_lsn_is_not_written(store: Store, disk: MemoryDisk):
+    send_rows(store.log, "t", ROWS)
+    first = store.checkpoint()
+    assert (first.lsn, first.pages) == (2, 1)
+    before = files_below(disk, "")
+    assert store.checkpoint().pages == 0
+    assert files_below(disk, "") == before
+
+
+def test_an_empty_store_has_no_checkpoint(disk: MemoryDisk):
+    assert open_engine(disk).checkpoint().lsn == 0
+    assert checkpoints(disk) == []
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_and_written_anew(
+    store: Store, disk: MemoryDisk, caplog: pytest.LogCaptureFixture
+):
+    send_rows(store.log, "t", ROWS)
+    store.checkpoint()
+    send_rows(store.log, "t", ROWS)
+    store.checkpoint()
+    newest = paths.checkpoint_file(*checkpoints(disk)[0])
+    _damage(disk, newest)
+    reopened = open_engine(disk)
+    assert len(rows_of(reopened, "t")) == 20
+    assert "is damaged; going on from the one before it" in caplog.text
+    reopened.checkpoint()
+    assert len(checkpoints(disk)) == 3
+    assert len(rows_of(open_engine(disk), "t")) == 20
+
+
+def test_racing_writers_of_one_checkpoint_do_no_harm(store: Store, disk: MemoryDisk):
+    _everything(store)
+    logs = [store.log, open_engine(disk).log]
+    snapshots = [log.snapshot() for log in logs]
+    for log, (state, cursor) in zip(logs, snapshots, strict=True):
+        root, _ = write_pages(disk, state, cursor, SYSTEM.new_uuid)
+        publish_root(disk, state.lsn, root)
+        assert len(rows_of(Store(log), "t")) == 8
+    assert len(checkpoints(disk)) == 2
+    assert len(rows_of(open_engine(disk), "t")) == 8
+
+
+def test_a_checkpoint_that_took_too_long_is_not_published(
+    store: Store, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+):
+    send_rows(store.log, "t", ROWS)
+    monkeypatch.setattr(limits, "COLLECT_GRACE", 0.0)
+    with pytest.raises(UnavailableError, match="may have been collected"):
+        checkpoint(store.log)
+    assert checkpoints(disk) == []
+
+
+def test_only_pages_with_changes_are_written_again(
+    store: Store, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(paging, "PAGE_ROWS", 8)
+    monkeypatch.setattr(paging, "_PAGE_ROWS_MIN", 2)
+    store.create_topic("many", partitions=50)
+    for number in range(50):
+        for _ in range(4):
+            send_rows(store.log, "many", ROWS[:1], partition=number)
+    assert store.checkpoint().pages >= 25
+    for number in (3, 30):
+        send_rows(store.log, "many", ROWS[:1], partition=number)
+        assert 1 <= store.checkpoint().pages <= 3
+    store.trim("many", {17: 4})
+    assert store.checkpoint().pages <= 2
+    assert store.checkpoint().pages == 0
+    reopened = open_engine(disk)
+    assert [len(rows_of(reopened, "many", n)) for n in (3, 17, 30, 49)] == [5, 0, 5, 4]
+
+
+def _collected(store: Store) -> None:
+    """Seal, checkpoint and collect all there is, so that the log begins late."""
+    for _ in range(30):
+        send_rows(store.log, "t", ROWS)
+    store.seal()
+    store.checkpoint()
+    store.collect(grace=0)
+    assert next(store.commits()).lsn > 2
+
+
+def test_a_reader_that_lagged_goes_on_from_the_checkpoint(store: Store, disk: MemoryDisk):
+    lagging = open_engine(disk)
+    send_rows(store.log, "t", ROWS)
+    assert len(rows_of(lagging, "t")) == 10
+    _collected(store)
+    assert len(rows_of(lagging, "t")) == 310
+    assert lagging.log.state.lsn == store.log.state.lsn
+
+
+def test_a_writer_that_lagged_goes_on_from_the_checkpoint(store: Store, disk: MemoryDisk):
+    lagging = open_engine(disk)
+    send_rows(lagging.log, "t", ROWS)
+    _collected(store)
+    assert send_rows(lagging.log, "t", ROWS).entries[0].base_offset == 310
+
+
+def test_commits_before_the_log_are_an_error_that_names_where_it_begins(store: Store):
+    _collected(store)
+    first = next(store.commits()).lsn
+    with pytest.raises(OffsetOutOfRangeError, match=f"the log begins at commit {first}"):
+        list(store.commits(1))
+    assert next(store.commits(first)).lsn == first
+
+
+def test_a_consumer_far_behind_reads_on_over_a_collection(store: Store, disk: MemoryDisk):
+    lagging = open_engine(disk)
+    send_rows(store.log, "t", ROWS)
+    with lagging.consumer("g", topics=["t"]) as consumer:
+        assert len(consumer.consume(4, timeout=0)) == 4
+        _collected(store)
+        offsets = [record.offset for record in consumer.consume(400, timeout=0)]
+        assert offsets == list(range(4, 310))
+        consumer.commit()
+    assert store.describe_group("g").committed["t"][0] == 310
+
+
+def test_a_handle_whose_pages_were_collected_looks_again(store: Store, disk: MemoryDisk):
+    _collected(store)
+    lagging = open_engine(disk)
+    assert len(rows_of(lagging, "t")) == 300
+    store.compact("t")
+    _collected(store)
+    for partition in (0, 1):
+        assert rows_of(lagging, "t", partition) == rows_of(store, "t", partition)
+
+
+def test_a_lost_log_without_a_readable_checkpoint_is_damage_and_not_an_empty_store(
+    store: Store, disk: MemoryDisk
+):
+    _collected(store)
+    for lsn, digest in checkpoints(disk):
+        _damage(disk, paths.checkpoint_file(lsn, digest))
+    with pytest.raises(CorruptionError, match=r"commit 1 of store .* is in no log file"):
+        open_engine(disk)
+
+
+def test_a_missing_page_is_an_error_that_names_it(store: Store, disk: MemoryDisk):
+    _collected(store)
+    (page,) = files_below(disk, paths.PAGE_FOLDER)
+    disk.remove(page)
+    with pytest.raises(CorruptionError, match=r"manifest page .* is missing"):
+        rows_of(open_engine(disk), "t")
+
+
+def test_opening_reads_the_log_from_the_newest_checkpoint_on(store: Store, disk: MemoryDisk):
+    rng = random.Random(2)
+    expected = []
+    for _ in range(20):
+        value = rng.randbytes(5)
+        expected.append(value)
+        send_rows(store.log, "t", [Sent(None, value)])
+        if rng.random() < 0.3:
+            seal(store.log, plan_seal(store.log.refresh()))
+        if rng.random() < 0.3:
+            store.checkpoint()
+        found = rows_of(open_engine(disk), "t")
+        assert [row.value for row in found.values()] == expected
