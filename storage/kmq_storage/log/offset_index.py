@@ -126,8 +126,12 @@ class OffsetIndex:
         for page, low, high in self._manifest.spans(self._key, start, end):
             for first in range(low, high, _ROWS_AT_ONCE):
                 for row in page.rows(first, min(first + _ROWS_AT_ONCE, high)):
-                    if row.end_offset > start:
+                    if row.end_offset > start and not self._is_cut_out(row):
                         yield row
+
+    def _is_cut_out(self, row: Row) -> bool:
+        """Whether a repair cut out an older row; what it saved of it stands in a newer one."""
+        return any(gap.start <= row.base_offset < gap.end for gap in self.gaps)
 
     def between(self, start: int, end: int, limit: int | None = None) -> list[Place]:
         """Where the records with offsets in [start, end) stand, at most `limit` places."""
@@ -165,6 +169,11 @@ class OffsetIndex:
                     start=hole.start,
                     end=hole.end,
                 )
+
+    def readable_until(self, start: int, end: int) -> int:
+        """Where the first damaged or cut out range begins behind a start, or the end."""
+        begins = [gap.start for gap in self.gaps] + [hole.start for hole in self.holes]
+        return min((begin for begin in begins if start < begin < end), default=end)
 
     def first_since(self, timestamp: int, start: int, end: int) -> Row | None:
         """The first row with offsets in [start, end) and a record at or after an instant (UTC us).
