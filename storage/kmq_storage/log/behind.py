@@ -16,7 +16,7 @@ from kmq_storage.errors import UnavailableError
 from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.manifest import Key
-from kmq_storage.log.checkpoint import write_checkpoint
+from kmq_storage.log.checkpoint import publish_root, write_pages
 from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
@@ -50,6 +50,7 @@ def go_on_behind(
     """
     hint = Hint(disk.open_words(paths.HINT, WORDS), identity.seed, disk.boot_id())
     journal = Journal(disk, identity, hint)
+    began = disk.now()
     append_lock = AppendLock(disk.open_lock(paths.APPEND_LOCK), hint, environment)
     with _held(disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
         replica = Replica(disk, journal, indexed=True)
@@ -68,7 +69,8 @@ def go_on_behind(
         chain = chain_of(environment.new_uuid().bytes)
         time = max(environment.now_us(), replica.cursor.time)
         end = Cursor(last, chain, time, last + 1, 0)
-        write_checkpoint(disk, state, end, environment.new_uuid)
+        root, _ = write_pages(disk, state, end, environment.new_uuid)
+        publish_root(disk, last, root, began=began)
         hint.count_roll(last)
         hint.count_loss(last)
     return cut
