@@ -170,6 +170,11 @@ class OffsetIndex:
                     end=hole.end,
                 )
 
+    def gaps_between(self, start: int, end: int) -> list[Gap]:
+        """The recorded gaps that [start, end) meets, in order."""
+        met = [gap for gap in self.gaps if gap.start < end and start < gap.end]
+        return sorted(met, key=lambda gap: gap.start)
+
     def readable_until(self, start: int, end: int) -> int:
         """Where the first damaged or cut out range begins behind a start, or the end."""
         begins = [gap.start for gap in self.gaps] + [hole.start for hole in self.holes]
