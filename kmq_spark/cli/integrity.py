@@ -1,4 +1,4 @@
-"""`kmq verify`: is every byte of the store as it was written?"""
+"""`kmq verify` and `kmq repair`: is every byte as it was written, and what to do if not."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ def verified(arguments: Namespace) -> kmq.Report:
         return kmq.Report(False, [kmq.Damage(file, reason=error.message)])
 
 
+def _repair(arguments: Namespace, output: Output) -> int:
+    with open_store(arguments) as store:
+        return _print(store.repair(drop_damaged=arguments.drop_damaged), output)
+
+
 def _print(report: kmq.Report, output: Output) -> int:
     lines = [f"damaged  {damage}" for damage in report.damage]
     lines += [f"unused   {file}" for file in report.unreferenced]
@@ -42,5 +47,15 @@ COMMANDS = (
         "look for damage; with --deep at every byte",
         _verify,
         (argument("--deep", action="store_true", help="read every record"),),
+    ),
+    Command(
+        "repair",
+        "make the store whole again; alone it loses nothing",
+        _repair,
+        (
+            argument(
+                "--drop-damaged", action="store_true", help="cut out what can't be read, for good"
+            ),
+        ),
     ),
 )

@@ -54,10 +54,17 @@ def topic_reader(
             ):
                 if part.batch.num_rows:
                     yield from public_batches(part, schema)
-            if bounds[1] is None:
+            if _asks_for_all(topic, number, bounds[1], span[1]):
                 state.check_end(name, number)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _asks_for_all(topic: Topic, number: int, bound: Bound, end: int) -> bool:
+    """Whether an end asks for what may stand behind the last record that can be read, too."""
+    if isinstance(bound, Mapping):
+        return bound.get(number, end + 1) > end
+    return end >= topic.partition(number).end
 
 
 def _projected(whole: pa.Schema, columns: Iterable[str] | None) -> pa.Schema:

@@ -27,6 +27,28 @@ def warn_once(message: str) -> None:
     _log.warning("%s", message)
 
 
+def readable_parts(wanted: TopicRange, *, fail_on_data_loss: bool) -> list[TopicRange]:
+    """The parts of a range that the log holds: without what is outside, and without gaps."""
+    inside = readable(wanted, fail_on_data_loss=fail_on_data_loss)
+    offsets = inside.offsets
+    position, parts = offsets.start, []
+    gaps = inside.topic.index(offsets.partition).gaps_between(offsets.start, offsets.end)
+    for gap in gaps:
+        report_loss(
+            f"{offsets.topic}-{offsets.partition}: offsets {gap.start} to {gap.end - 1} were lost "
+            f"({gap.reason}) and cut out by a repair",
+            fail=fail_on_data_loss,
+            topic=offsets.topic,
+            partition=offsets.partition,
+            start=gap.start,
+            end=gap.end,
+        )
+        parts.append(replace(offsets, start=position, end=max(gap.start, position)))
+        position = max(gap.end, position)
+    parts.append(replace(offsets, start=min(position, offsets.end)))
+    return [TopicRange(inside.topic, part) for part in parts if part.size or not gaps]
+
+
 def readable(wanted: TopicRange, *, fail_on_data_loss: bool) -> TopicRange:
     """The part of a range that the log holds; what it doesn't is reported as lost."""
     offsets = wanted.offsets

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from kmq_spark.datasource.admission import admit
 from kmq_spark.datasource.coverage import Coverage, check_whole, cover, first_of_stream
-from kmq_spark.datasource.data_loss import readable, report_loss
+from kmq_spark.datasource.data_loss import readable, readable_parts, report_loss
 from kmq_spark.datasource.offsets import EARLIEST, GROUP, Positions, StreamOffset
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
@@ -79,9 +79,10 @@ def ranges_between(
         )
         wanted = [OffsetRange(name, p, begins.get(p, 0), ends[p]) for p in ends]
         ranges += [
-            readable(TopicRange(topic, each), fail_on_data_loss=fail_on_data_loss)
+            part
             for each in wanted
             if each.size
+            for part in readable_parts(TopicRange(topic, each), fail_on_data_loss=fail_on_data_loss)
         ]
     return ranges
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
+
+import pyarrow as pa
 
 import kmq_spark as kmq
 from kmq_storage.environment import SYSTEM
@@ -14,9 +17,12 @@ from tests.support.storage import TOPIC_ID, make_topic, send
 
 LOG_FILE_BYTES = 8 * 1024
 TOPICS = {"t": None, "mapped": None, "packed": "zstd", "light": "lz4"}
+SCHEMA = pa.schema(
+    [("name", pa.dictionary(pa.int32(), pa.string())), ("price", pa.decimal128(12, 3))]
+)
 
 #: The values of a partition by offset.
-Contents = dict[tuple[str, int], list[tuple[int, bytes | None]]]
+Contents = dict[tuple[str, int], list[tuple[int, object]]]
 
 
 def make_store(folder: Path) -> Contents:
@@ -28,6 +34,7 @@ def make_store(folder: Path) -> Contents:
                 make_topic(store.log)
             else:
                 store.create_topic(name, partitions=2, compression=compression)
+        store.create_topic("typed", schema=SCHEMA)
         for round_ in range(3):
             _fill(store, round_)
             if round_ < 2:
@@ -47,11 +54,18 @@ def _fill(store: kmq.Store, round_: int) -> None:
                 value = b"%s %d %d" % (name.encode(), round_, number)
                 producer.send(name, value, key=b"%d" % (number % 9), headers={"h": "x"})
             producer.flush()
+        producer.send_arrow("typed", _typed(40, round_)).result()
     for part in range(2):
         send(store.log, b"inside %d" % round_, b"the log", partition=part)
         send(store.log, b"staged %d" % round_ * 20, b"in a file", partition=part, staged=True)
     send(store.log, b"again", partition=1)
     assert store.log.state.topic_by_id(TOPIC_ID) is not None
+
+
+def _typed(rows: int, round_: int) -> pa.RecordBatch:
+    names = pa.array([f"n{number % 5}" for number in range(rows)]).dictionary_encode()
+    prices = pa.array(map(Decimal, range(round_, rows + round_)), pa.decimal128(12, 3))
+    return pa.RecordBatch.from_arrays([names, prices], schema=SCHEMA)
 
 
 def _keep(folder: Path, lsn: int) -> None:
@@ -69,7 +83,11 @@ def contents_of(store: kmq.Store) -> Contents:
     }
 
 
-def read_partition(store: kmq.Store, topic: str, partition: int) -> list[tuple[int, bytes | None]]:
+def read_partition(
+    store: kmq.Store, topic: str, partition: int, start: int = 0, end: int = 2**62
+) -> list[tuple[int, object]]:
     """Offsets and values of a partition."""
-    table = store.read(topic, partitions=[partition]).read_all()
-    return list(zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True))
+    bounds = {"start": {partition: start}, "end": {partition: end}}
+    table = store.read(topic, partitions=[partition], **bounds).read_all()
+    value, offset = ("price", "_offset") if topic == "typed" else ("value", "offset")
+    return list(zip(table[offset].to_pylist(), table[value].to_pylist(), strict=True))

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import kmq_spark as kmq
+from kmq_storage.format.layout_entries import GapEntry
+from kmq_storage.log.binding import Unit
 
 Place = tuple[str, int, int]
 
@@ -70,6 +72,13 @@ class Shop:
         if group not in {known.name for known in self.store.groups()}:
             return {}
         return dict(self.store.describe_group(group).committed.get(topic, {}))
+
+    def cut_out(self, topic: str, partition: int, start: int, end: int) -> None:
+        """Give up offsets, as a repair does."""
+        state = self.store.log.refresh()
+        place = (state.topic(topic).id, partition, start, end)
+        gap = GapEntry(*place, end - start, 0, state.lsn, "damaged")
+        self.store.log.commit([Unit((gap,))])
 
     def close(self) -> None:
         """Close the store."""

@@ -57,6 +57,7 @@ METHODS = {
         "offsets_for_time",
         "producer",
         "read",
+        "repair",
         "seal",
         "set_group_offsets",
         "stats",
@@ -214,4 +215,5 @@ def test_words_of_the_command_line():
         "maintain",
         "stats",
         "verify",
+        "repair",
     ]

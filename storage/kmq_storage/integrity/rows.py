@@ -71,9 +71,9 @@ class PartitionCheck:
                 yield from self._covered_until(rows)
                 yield from check_place(self._disk, self._topic, self._number, rows, deep=self._deep)
                 self._position = max(self._position, rows[-1].end_offset)
-        except (CorruptionError, FileNotFoundError) as error:  # a page of the manifest
-            file = getattr(error, "context", {}).get("file", paths.PAGE_FOLDER)
-            reason = getattr(error, "message", MISSING)
+        except CorruptionError as error:  # a page of the manifest
+            file = str(error.context.get("file", paths.PAGE_FOLDER))
+            reason = MISSING if error.context.get("missing") else error.message
             yield self._damage(file, self._position, end, reason)
             return
         yield from self._uncovered(self._position, end)
@@ -144,5 +144,5 @@ def still_missing(state: StoreState, damage: Damage) -> bool:
     try:
         rows = topic.index(number).rows(max(start, topic.partition(number).start), end)
         return damage.file in {row.path((topic.id, number)) for row in rows}
-    except (CorruptionError, FileNotFoundError):
+    except CorruptionError:
         return True

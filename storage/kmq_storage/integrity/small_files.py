@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
@@ -35,13 +36,17 @@ def check_hint(hint: Hint) -> Iterator[Finding]:
 
 def check_pins(disk: Files) -> Iterator[Finding]:
     """Which pins hold nothing, since nobody can read them."""
+    for file in unreadable_pins(disk):
+        yield Damage(file, reason="the pin can't be read; it keeps no files")
+
+
+def unreadable_pins(disk: Files) -> Iterator[str]:
+    """The files of pins that are not as they were written."""
     for name in disk.list(paths.PIN_FOLDER):
         file = f"{paths.PIN_FOLDER}/{name}"
-        try:
+        with suppress(FileNotFoundError):  # given back meanwhile
             if name.endswith(".json") and decode_pin(disk.read(file)) is None:
-                yield Damage(file, reason="the pin can't be read; it keeps no files")
-        except FileNotFoundError:
-            continue
+                yield file
 
 
 def check_locks(disk: Files) -> Iterator[Finding]:

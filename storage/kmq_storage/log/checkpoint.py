@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from kmq_storage import limits, paths
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, UnavailableError
 from kmq_storage.format.manifest import PageRef, decode_refs, encode_page, encode_refs
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.manifest import Manifest
@@ -130,8 +130,18 @@ def write_pages(
     return root, written
 
 
-def publish_root(disk: Files, lsn: int, root: pa.Buffer) -> None:
-    """Have the checkpoint of the state at an LSN, whose pages are on disk."""
+def publish_root(disk: Files, lsn: int, root: pa.Buffer, *, began: int) -> None:
+    """Have the checkpoint of the state at an LSN, whose pages are on disk.
+
+    UnavailableError when its state was read so long ago (`began`, by the store's clock, UTC us)
+    that pages which it keeps may be gone.
+    """
+    if disk.now() - began > limits.COLLECT_GRACE * 1e6 / 2:
+        raise UnavailableError(
+            f"the checkpoint of store {disk.url} took so long that pages it keeps may have "
+            "been collected; nothing was written, try again",
+            url=disk.url,
+        )
     disk.publish(paths.checkpoint_file(lsn, _digest(root)), [root], sync=True)
 
 

@@ -181,6 +181,16 @@ class OffsetIndex:
                     end=hole.end,
                 )
 
+    def gaps_between(self, start: int, end: int) -> list[Gap]:
+        """The recorded gaps that [start, end) meets, in order."""
+        met = [gap for gap in self.gaps if gap.start < end and start < gap.end]
+        return sorted(met, key=lambda gap: gap.start)
+
+    def readable_until(self, start: int, end: int) -> int:
+        """Where the first damaged or cut out range begins behind a start, or the end."""
+        begins = [gap.start for gap in self.gaps] + [hole.start for hole in self.holes]
+        return min((begin for begin in begins if start < begin < end), default=end)
+
     def first_since(self, timestamp: int, start: int, end: int) -> Row | None:
         """The first row with offsets in [start, end) and a record at or after an instant (UTC us).
 

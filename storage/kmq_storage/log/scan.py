@@ -12,7 +12,7 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError, NotFoundError
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.format.layout import UNTYPED, Layout
-from kmq_storage.format.records import offsets_of
+from kmq_storage.format.records import offsets_of, without_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.topic_state import Topic
@@ -77,21 +77,23 @@ def scan(
 
     They have the columns that the topic has now, or those of a layout.
     OffsetOutOfRangeError below the log's start, CorruptionError where bytes are damaged,
-    NotFoundError when the topic is deleted meanwhile. Files that moved are looked up again.
+    DataLossError where they were cut out, both after what stands before; NotFoundError when the
+    topic is deleted meanwhile. Files that moved are looked up again.
     """
     start, end = span
     layout = layout or topic.layout()
     while start < end:
         places: list[Place] = []
+        until = topic.index(partition).readable_until(start, end)
         try:
-            places = topic.places(partition, start, end, _PLACES_AT_ONCE)
+            places = topic.places(partition, start, until, _PLACES_AT_ONCE)
             layout = layout.knowing(topic.layout())
             for part in scan_places(
                 reader,
                 places,
                 topic.name,
                 partition,
-                (start, end),
+                (start, until),
                 batch_rows=batch_rows,
                 layout=layout,
             ):
@@ -99,12 +101,13 @@ def scan(
                 start = part.end
         except CorruptionError as error:
             topic = moved(log, topic.id, error)
-            found = topic.places(partition, start, end, 1)
+            found = topic.places(partition, start, until, 1)
             if places and found == _covering(places, start):
                 raise
         else:
-            if not places:
+            if not places and until == end:
                 return
+            start = start if places else until
 
 
 def moved(log: CommitLog, topic_id: bytes, error: CorruptionError) -> Topic:
@@ -147,7 +150,7 @@ def scan_places(
             yield _joined(small)
             small, small_bytes = [], 0
         if fits:
-            small.append(part)
+            small.append(replace(part, batch=without_offsets(part.batch)))
             small_bytes += size
         else:
             yield from _pieces(part, batch_rows)

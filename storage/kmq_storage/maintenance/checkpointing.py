@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kmq_storage import limits
-from kmq_storage.errors import CorruptionError, UnavailableError
+from kmq_storage.errors import CorruptionError
 from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
@@ -24,13 +23,7 @@ def checkpoint(log: CommitLog) -> CheckpointReport:
     if not state.lsn or (newest is not None and newest.cursor.lsn >= state.lsn):
         return CheckpointReport(state.lsn)
     root, pages = write_pages(log.disk, state, cursor, log.environment.new_uuid)
-    if log.disk.now() - began > limits.COLLECT_GRACE * 1e6 / 2:
-        raise UnavailableError(
-            f"the checkpoint of store {log.disk.url} took so long that pages it keeps may have "
-            "been collected; nothing was written, try again",
-            url=log.disk.url,
-        )
-    publish_root(log.disk, state.lsn, root)
+    publish_root(log.disk, state.lsn, root, began=began)
     return CheckpointReport(state.lsn, pages)
 
 

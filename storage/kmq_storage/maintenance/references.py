@@ -32,7 +32,7 @@ class References:
     def __init__(self, disk: Files) -> None:
         self._disk = disk
         self.pages: set[bytes] = set()
-        self._ids: list[npt.NDArray[np.uint64]] = []
+        self._ids: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
         self._sorted: npt.NDArray[np.uint64] | None = None
         self._log_files: list[int] = []
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from kmq_storage import limits, paths
 from kmq_storage.errors import ConflictError, CorruptionError, NotFoundError
 from kmq_storage.format.layout import Layout
-from kmq_storage.format.layout_entries import SegmentEntry
+from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
 from kmq_storage.format.manifest import Row
 from kmq_storage.format.records import sealed_batch, timestamp_bounds
 from kmq_storage.format.segment import SealedBatch, SegmentEncoder, segment_schema
@@ -96,11 +96,15 @@ class Replacer:
         self._lsns: dict[tuple[bytes, int], int] = {}
 
     def replace(
-        self, replaced: Replacement, slices: Iterable[Slice], mark: int = 0
+        self,
+        replaced: Replacement,
+        slices: Iterable[Slice],
+        mark: int = 0,
+        gaps: Sequence[GapEntry] = (),
     ) -> SegmentEntry | None:
         """Have a segment of these records instead; None when the partition changed meanwhile.
 
-        `mark` is COMPACTED, or 0.
+        `mark` is COMPACTED, or 0; `gaps` are cut out in the same commit.
         """
         began = self._log.disk.now()
         try:
@@ -111,7 +115,7 @@ class Replacer:
             raise
         late = self._log.disk.now() - began > limits.ORPHAN_AGE * 1e6 / 2
         entry = replace(entry, columns=entry.columns | mark)
-        if not late and self._commit(entry):  # if late, it may have been taken for an orphan
+        if not late and self._commit(entry, gaps):  # if late, it may be taken for an orphan
             return entry
         # Nobody else knows of the file.
         self._log.disk.remove(paths.segment_file(*_key(entry), entry.base_offset, entry.file_id))
@@ -121,11 +125,16 @@ class Replacer:
         """Note a mark at a segment that stays as it is."""
         return self._commit(_marked(segment, mark))
 
-    def _commit(self, entry: SegmentEntry) -> bool:
+    def cut_out(self, gaps: Sequence[GapEntry]) -> bool:
+        """Give up ranges of one partition; False when it changed meanwhile."""
+        return self._commit(gaps[-1], gaps[:-1])
+
+    def _commit(self, entry: SegmentEntry | GapEntry, before: Sequence[GapEntry] = ()) -> bool:
         key = _key(entry)
-        entry = replace(entry, planned_lsn=max(self._lsns.get(key, 0), entry.planned_lsn))
+        planned = max(self._lsns.get(key, 0), entry.planned_lsn)
+        entries = (replace(each, planned_lsn=planned) for each in (*before, entry))
         try:
-            self._lsns[key] = self._log.commit([Unit((entry,))]).lsn
+            self._lsns[key] = self._log.commit([Unit(tuple(entries))]).lsn
         except (ConflictError, NotFoundError):
             return False
         return True
@@ -137,7 +146,7 @@ class Replacer:
         return topic is None or topic.partition(key[1]).layout_lsn > planned
 
 
-def _key(entry: SegmentEntry) -> tuple[bytes, int]:
+def _key(entry: SegmentEntry | GapEntry) -> tuple[bytes, int]:
     return entry.topic_id, entry.partition
 
 

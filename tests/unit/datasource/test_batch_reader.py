@@ -203,6 +203,18 @@ def test_records_that_aged_out_are_data_loss_or_skipped_with_a_warning(
     assert caplog.text.count("orders-0: offsets 1 to 10") == 1
 
 
+def test_what_a_repair_cut_out_is_data_loss_or_skipped_with_a_warning(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = shop.send("orders", 0, 4) + shop.send("orders", 0, 3) + shop.send("orders", 0, 3)
+    shop.cut_out("orders", 0, 4, 7)
+    with pytest.raises(DataLossError, match=r"offsets 4 to 6 were lost .*; set failOnDataLoss"):
+        _read(shop)
+    assert _read(shop, failOnDataLoss="false") == sent[:4] + sent[7:]
+    assert _read(shop, failOnDataLoss="false", minPartitions="6") == sent[:4] + sent[7:]
+    assert caplog.text.count("orders-0: offsets 4 to 6 were lost") == 1
+
+
 def test_a_damaged_record_batch_is_an_error_that_names_its_place(shop: Shop) -> None:
     sent = shop.send("orders", 0, 10)
     shop.send("orders", 1, 10)

@@ -184,6 +184,16 @@ def test_a_pattern_that_matches_nothing_yet_reads_the_first_topic_from_its_start
     assert stream.sink.places == sent
 
 
+def test_what_a_repair_cut_out_stops_the_stream_or_is_left_out(shop: Shop) -> None:
+    sent = shop.send("orders", 0, 4) + shop.send("orders", 0, 3) + shop.send("orders", 0, 3)
+    shop.cut_out("orders", 0, 4, 7)
+    stream = Stream(shop, startingOffsets="earliest")
+    with pytest.raises(DataLossError, match="offsets 4 to 6 were lost"):
+        stream.start().all_available()
+    stream.start(failOnDataLoss="false").all_available()
+    assert stream.sink.places == sent[:4] + sent[7:]
+
+
 def test_a_topic_that_was_made_again_is_recognised_though_it_holds_more(shop: Shop) -> None:
     shop.send("orders", 0, 3)
     stream = Stream(shop, startingOffsets="earliest")

@@ -1,0 +1,66 @@
+"""Damaged checkpoints and pages: an older checkpoint and the log say all that they said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
+from kmq_storage.format.manifest import decode_page
+from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.maintenance.checkpointing import checkpoint
+from kmq_storage.objects.files import Files
+
+#: What a repair sets aside keeps its bytes under its name and this.
+ASIDE = ".damaged"
+
+
+def repair_manifest(log: CommitLog) -> Iterator[str]:
+    """Set damaged checkpoints aside where nothing is lost by it, and write a new one.
+
+    What was done, in words.
+    """
+    disk = log.disk
+    found = checkpoints(disk)
+    whole = [root for root in found if _is_whole(disk, *root)]
+    damaged = [root for root in found if root not in whole]
+    base = whole[0][0] if whole else 0
+    if not damaged or not _reaches_back(log, base + 1):
+        return
+    for root in damaged:
+        file = paths.checkpoint_file(*root)
+        set_aside(disk, file)
+        yield f"{file}: was set aside; commits after {base} say what it said"
+    state = log.reload()
+    if not state.damage and state.broken is None:
+        yield f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
+
+
+def _is_whole(disk: Files, lsn: int, digest: bytes) -> bool:
+    try:
+        for ref in read_checkpoint(disk, lsn, digest).refs:
+            decode_page(disk.map(paths.page_file(ref.page_id)), ref)
+    except (CorruptionError, FileNotFoundError):
+        return False
+    return True
+
+
+def _reaches_back(log: CommitLog, lsn: int) -> bool:
+    """Whether the log has every commit from an LSN on, or has had none yet."""
+    try:
+        next(iter(log.commits(lsn)), None)
+    except OffsetOutOfRangeError:
+        return False
+    except CorruptionError:
+        return True  # it is there, though damaged; readers are told
+    return True
+
+
+def set_aside(disk: Files, file: str) -> None:
+    """Keep the bytes of a damaged file under a name that nobody reads."""
+    try:
+        disk.publish(file + ASIDE, [disk.map(file)], sync=True)
+    except FileNotFoundError:
+        return
+    disk.remove(file)

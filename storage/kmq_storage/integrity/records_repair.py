@@ -1,0 +1,129 @@
+"""Damaged records: what proves itself is written again, the rest becomes recorded gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.layout_entries import GapEntry
+from kmq_storage.format.manifest import SEGMENT, STAGED, Row
+from kmq_storage.integrity.report import Damage
+from kmq_storage.integrity.salvage import salvage, slices_of
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.segments import Replacement, Replacer
+from kmq_storage.model import Segment
+
+_NO_FILE = paths.CHECKPOINT_FOLDER
+
+
+class RecordsRepair:
+    """Goes through the rows of one state whose files are damaged."""
+
+    def __init__(self, log: CommitLog, damage: Sequence[Damage], *, drop_damaged: bool) -> None:
+        self._log = log
+        self._state = log.refresh()
+        self._drop = drop_damaged
+        self._damage = damage
+        self._files = {each.file for each in damage}
+        self._replacer = Replacer(log)
+        self._reader = ChunkReader(log.disk)
+
+    def run(self) -> Iterator[str]:
+        """Repair; what was done, in words."""
+        for topic in list(self._state.topics.values()):
+            for number, part in enumerate(topic.parts):
+                for row in self._damaged_rows(topic, number, (part.start, part.end)):
+                    yield from self._row(topic, number, row)
+                if self._drop:
+                    yield from self._unnamed(topic, number)
+
+    def _damaged_rows(self, topic: Topic, number: int, span: tuple[int, int]) -> list[Row]:
+        key = (topic.id, number)
+        try:
+            rows = topic.index(number).rows(*span)
+            return [row for row in rows if row.path(key) in self._files]
+        except (CorruptionError, FileNotFoundError):
+            return []  # the manifest itself could not be repaired
+
+    def _row(self, topic: Topic, number: int, row: Row) -> Iterator[str]:
+        file = row.path((topic.id, number))
+        if row.kind == SEGMENT:
+            yield from self._segment(topic, number, row)
+        elif self._drop and self._is_damaged(file, topic, number, row):
+            yield from self._give_up(topic, number, [(row.base_offset, row.end_offset)], row)
+        elif row.kind == STAGED and self._is_damaged_around(file):
+            replaced = Replacement(topic, number, (row,), self._state.lsn)
+            if self._replacer.replace(replaced, replaced.slices(self._reader)) is not None:
+                yield f"{file}: its records were moved to a segment"
+
+    def _is_damaged(self, file: str, topic: Topic, number: int, row: Row) -> bool:
+        return any(
+            each.file == file
+            and (each.topic, each.partition) == (topic.name, number)
+            and (each.start or 0) < row.end_offset
+            and row.base_offset < (row.end_offset if each.end is None else each.end)
+            for each in self._damage
+        )
+
+    def _is_damaged_around(self, file: str) -> bool:
+        """Whether all that is wrong with a file are bytes outside of its batches."""
+        return not any(each.file == file and each.topic is not None for each in self._damage)
+
+    def _segment(self, topic: Topic, number: int, row: Row) -> Iterator[str]:
+        segment = row.place((topic.id, number))
+        assert isinstance(segment, Segment), "a row of a segment"
+        left = salvage(self._log.disk, segment, topic, number)
+        if left.missing and not self._drop:
+            return
+        if not left.whole:
+            yield from self._give_up(topic, number, left.missing, row)
+            return
+        first = row.base_offset
+        if left.missing and left.missing[0][0] == first:
+            first = left.missing[0][1]
+        gaps = self._gaps(topic, number, left.missing)
+        rest = Replacement(topic, number, (replace(row, base_offset=first),), self._state.lsn)
+        slices = slices_of(self._reader, left.whole, topic, number)
+        if self._replacer.replace(rest, slices, gaps=gaps) is not None:
+            yield f"{segment.location.file}: its whole batches were written again"
+            yield from _told(topic, number, gaps)
+
+    def _unnamed(self, topic: Topic, number: int) -> Iterator[str]:
+        """Offsets for which the manifest has no file at all."""
+        spans = [
+            (each.start, each.end)
+            for each in self._damage
+            if (each.file, each.topic, each.partition) == (_NO_FILE, topic.name, number)
+            if each.start is not None and each.end is not None
+        ]
+        yield from self._give_up(topic, number, spans)
+
+    def _give_up(
+        self,
+        topic: Topic,
+        number: int,
+        spans: Collection[tuple[int, int]],
+        row: Row | None = None,
+    ) -> Iterator[str]:
+        gaps = self._gaps(topic, number, spans)
+        if row is not None and gaps:
+            part = topic.partition(number)
+            rows, size = min(row.rows, part.rows), min(row.size, part.size)
+            gaps[0] = replace(gaps[0], rows=rows, size=size)
+        if gaps and self._replacer.cut_out(gaps):
+            yield from _told(topic, number, gaps)
+
+    def _gaps(
+        self, topic: Topic, number: int, spans: Collection[tuple[int, int]]
+    ) -> list[GapEntry]:
+        lsn, reason = self._state.lsn, "damaged"
+        return [GapEntry(topic.id, number, *span, 0, 0, lsn, reason) for span in spans]
+
+
+def _told(topic: Topic, number: int, gaps: Sequence[GapEntry]) -> Iterator[str]:
+    for gap in gaps:
+        yield f"{topic.name}-{number}: offsets {gap.start} to {gap.end - 1} were cut out"

@@ -1,0 +1,99 @@
+"""Repair: make a store whole again, losing nothing; or, when asked to, only what is lost anyway.
+
+In this order: the manifest, so that all rows are known; the log, so that commits can be written;
+the records; and files that hold damage and nothing else that counts. Each step is a commit or a
+checkpoint, safe beside readers and writers, and safe to be killed in: the next repair goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kmq_storage import paths
+from kmq_storage.errors import UnavailableError
+from kmq_storage.format.manifest import Key
+from kmq_storage.integrity.manifest_repair import repair_manifest
+from kmq_storage.integrity.records_repair import RecordsRepair
+from kmq_storage.integrity.report import Damage, Report
+from kmq_storage.integrity.small_files import unreadable_pins
+from kmq_storage.integrity.unnamed import unnamed_rows
+from kmq_storage.integrity.verify import verify
+from kmq_storage.log.behind import go_on_behind
+from kmq_storage.log.checkpoint import checkpoints
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.local_log import LocalLog
+from kmq_storage.maintenance.checkpointing import checkpoint
+from kmq_storage.maintenance.seal import plan_seal, seal
+
+
+def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
+    """Repair a store; the report says what was done and what is damaged still.
+
+    Alone it loses nothing. With `drop_damaged` what can't be read is cut out: readers get
+    DataLossError with the range, and all else goes on.
+    """
+    done = list(_steps(log, drop_damaged=drop_damaged))
+    report = verify(log, deep=True)
+    return Report(report.ok, report.damage, report.unreferenced, done + report.notes)
+
+
+def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
+    yield from repair_manifest(log)
+    yield from _unreadable_pins(log)
+    damage = verify(log, deep=True).damage
+    if not damage:
+        return
+    state = log.refresh()
+    if state.damage or state.broken is not None:
+        if not drop_damaged:
+            return  # nothing can be written before it is known what is given up
+        yield from _go_on_behind(log)
+        damage = verify(log, deep=True).damage
+    repaired = list(RecordsRepair(log, damage, drop_damaged=drop_damaged).run())
+    yield from repaired
+    if drop_damaged and any(each.file.startswith(paths.LOG_FOLDER) for each in damage):
+        yield from _leave_behind(log)
+    elif repaired:
+        yield f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
+    if drop_damaged:
+        yield from _forget_older(log, damage)
+
+
+def _unreadable_pins(log: CommitLog) -> Iterator[str]:
+    for file in unreadable_pins(log.disk):
+        log.disk.remove(file)
+        yield f"{file}: was removed, nobody can read what it keeps"
+
+
+def _go_on_behind(log: CommitLog) -> Iterator[str]:
+    """Have the log go on in a new file, behind a checkpoint of what can be read."""
+    if not isinstance(log, LocalLog):
+        raise UnavailableError(
+            f"commits of store {log.disk.url} are damaged, and a bucket's log can't go on behind "
+            "them yet: put the objects back from a copy, or copy the topics to a new store",
+            url=log.disk.url,
+        )
+    rows: dict[Key, int] = unnamed_rows(log.disk, log.refresh())
+    for cut in go_on_behind(log.disk, log.identity, log.environment, rows):
+        gap = cut.gap
+        yield f"{cut.topic}-{cut.partition}: offsets {gap.start} to {gap.end - 1} were cut out"
+    yield f"the log goes on behind commit {log.reload().lsn} in a new file"
+
+
+def _leave_behind(log: CommitLog) -> Iterator[str]:
+    """Move every record out of the log's files, and have it go on without them."""
+    if not isinstance(log, LocalLog):
+        yield f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
+        return
+    seal(log, plan_seal(log.refresh()))
+    yield from _go_on_behind(log)
+    for file in log.drop_before(log.refresh().lsn + 1):
+        yield f"{file}: was removed, its records stand in segments"
+
+
+def _forget_older(log: CommitLog, damage: Sequence[Damage]) -> Iterator[str]:
+    """Older checkpoints lead to what was given up."""
+    if damage:
+        for root in checkpoints(log.disk)[1:]:
+            log.disk.remove(paths.checkpoint_file(*root))
+            yield f"{paths.checkpoint_file(*root)}: was removed, a newer one stands"

@@ -1,0 +1,91 @@
+"""What can be saved of a damaged segment: every batch that proves itself."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.segment import decode_footer
+from kmq_storage.integrity.batches import check_chunk
+from kmq_storage.integrity.segment_files import footer_of
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import Slice
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import Chunk, Segment
+from kmq_storage.objects.files import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """What is left of a segment."""
+
+    whole: list[Chunk]
+    #: Offsets whose records are lost.
+    missing: list[tuple[int, int]]
+
+
+def salvage(disk: Files, segment: Segment, topic: Topic, partition: int) -> Salvage:
+    """Which batches of a segment are as they were written, also when its footer is not."""
+    try:
+        contents = disk.map(segment.location.file)
+    except FileNotFoundError:
+        return Salvage([], [(segment.base_offset, segment.end_offset)])
+    chunks, proven = _named(contents, segment)
+    whole = [each for each in chunks if not any(check_chunk(contents, each, topic, partition))]
+    if proven:
+        lost = [each for each in chunks if each not in whole]
+        return Salvage(whole, [(each.base_offset, each.end_offset) for each in lost])
+    return Salvage(whole, _not_covered(segment, whole))
+
+
+def _named(contents: pa.Buffer, segment: Segment) -> tuple[list[Chunk], bool]:
+    """The batches that the footer names, and whether it is as it was written."""
+    try:
+        return list(footer_of(contents, segment).chunks), True
+    except CorruptionError:
+        footer = contents.slice(min(segment.location.position, contents.size))
+        return _unproven(footer, segment), False
+
+
+def _unproven(footer: pa.Buffer, segment: Segment) -> list[Chunk]:
+    """The batches that a damaged footer names, as far as they can be those of the segment."""
+    file = segment.location.file
+    found: list[Chunk] = []
+    position = segment.base_offset
+    try:
+        chunks = decode_footer(
+            footer, file, paths.segment_id(file), columns=segment.columns, expected=None
+        ).chunks
+    except (CorruptionError, ValueError, struct.error):
+        return []
+    for chunk in chunks:
+        if position <= chunk.base_offset < chunk.end_offset <= segment.end_offset:
+            found.append(chunk)
+            position = chunk.end_offset
+    return found
+
+
+def _not_covered(segment: Segment, whole: Sequence[Chunk]) -> list[tuple[int, int]]:
+    ranges, position = [], segment.base_offset
+    ends = [(each.base_offset, each.end_offset) for each in whole]
+    for start, end in [*ends, (segment.end_offset, segment.end_offset)]:
+        if position < start:
+            ranges.append((position, start))
+        position = end
+    return ranges
+
+
+def slices_of(
+    reader: ChunkReader, chunks: Sequence[Chunk], topic: Topic, partition: int
+) -> Iterator[Slice]:
+    """The records of these batches."""
+    layout = topic.layout()
+    for chunk in chunks:
+        start, end = chunk.base_offset, chunk.end_offset
+        batch = reader.read(chunk, start, end, topic=topic.name, partition=partition, layout=layout)
+        yield Slice(topic.name, partition, start, batch, end, layout)

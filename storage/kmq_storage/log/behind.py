@@ -1,0 +1,135 @@
+"""Going on behind damage: a checkpoint of what can be read, and a new log file after it.
+
+What was lost becomes gaps, which readers are told of; offsets that may have been given out are
+never given out again. See docs/design/repair.md for the order of the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from kmq_storage import limits, paths
+from kmq_storage.environment import Environment
+from kmq_storage.errors import UnavailableError
+from kmq_storage.format.frame import chain_of
+from kmq_storage.format.identity import Identity
+from kmq_storage.format.manifest import Key
+from kmq_storage.log.checkpoint import publish_root, write_pages
+from kmq_storage.log.hint import WORDS, Hint
+from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.offset_index import Gap
+from kmq_storage.log.replica import Replica
+from kmq_storage.log.state import StoreState
+from kmq_storage.model import LogDamage
+from kmq_storage.objects.disk import Disk, Lock
+
+#: A stored record takes no less: its timestamp.
+_ROW_BYTES_MIN = 8
+_PAUSE = 5e-3
+
+
+@dataclass(frozen=True, slots=True)
+class CutOut:
+    """Offsets of a partition that were given up."""
+
+    topic: str
+    partition: int
+    gap: Gap
+
+
+def go_on_behind(
+    disk: Disk, identity: Identity, environment: Environment, staged_rows: Mapping[Key, int]
+) -> list[CutOut]:
+    """Write a checkpoint of all that can be read, and have the log go on in a new file.
+
+    `staged_rows`: rows in files that no commit names; lost commits may have. Killed anywhere, the
+    store is as before or as after.
+    """
+    hint = Hint(disk.open_words(paths.HINT, WORDS), identity.seed, disk.boot_id())
+    journal = Journal(disk, identity, hint)
+    began = disk.now()
+    append_lock = AppendLock(disk.open_lock(paths.APPEND_LOCK), hint, environment)
+    with _held(disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
+        replica = Replica(disk, journal, indexed=True)
+        replica.advance(hint.mark)
+        state = replica.state
+        last = max(state.lsn, hint.mark)
+        cut = _accepted(state, last, staged_rows)
+        state.lsn = last
+        journal.sync(1, last)
+        file = disk.open_log(paths.log_file(last + 1), identity.log_file_bytes, create=True)
+        file.clear_from(0)  # what an earlier end of the log left there proves nothing
+        file.sync()
+        hint.count_roll(last)
+        hint.publish_synced(last)
+        hint.publish_written(last)
+        chain = chain_of(environment.new_uuid().bytes)
+        time = max(environment.now_us(), replica.cursor.time)
+        end = Cursor(last, chain, time, last + 1, 0)
+        root, _ = write_pages(disk, state, end, environment.new_uuid)
+        publish_root(disk, last, root, began=began)
+        hint.count_roll(last)
+        hint.count_loss(last)
+    return cut
+
+
+@contextmanager
+def _held(lock: Lock, environment: Environment) -> Iterator[None]:
+    """Hold the sync lock: nobody takes damage for a failed sync, or a failed sync for damage."""
+    deadline = environment.monotonic() + limits.LOCK_TIMEOUT
+    while not lock.try_acquire():
+        if environment.monotonic() > deadline:
+            raise UnavailableError(
+                f"{lock.holder()} holds the sync lock for more than {limits.LOCK_TIMEOUT:g} s; "
+                "nothing was changed, try again when it goes on or ends",
+                holder=lock.holder(),
+                lock="sync",
+            )
+        environment.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _accepted(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+    """Have gaps where a state has damage, and no damage any more."""
+    cut = []
+    lost = list(state.damage)
+    if state.broken is not None:
+        lost.append(replace(state.broken, last_lsn=max(last, state.broken.first_lsn)))
+    inline = sum(map(_rows_at_most, lost))
+    for topic in state.topics.values():
+        for number, part in enumerate(topic.parts):
+            index, key = topic.index(number), (topic.id, number)
+            gaps = [Gap(hole.start, hole.end, hole.damage.reason) for hole in index.holes]
+            doubt = part.doubt or state.broken
+            if doubt is not None:
+                end = max(part.end + inline + staged_rows.get(key, 0), _committed(state, key))
+                gaps.append(Gap(part.end, end, doubt.reason))
+                part.end = end
+            for gap in gaps:
+                index.cut_out(gap)
+                state.cut.add(key)
+                cut.append(CutOut(topic.name, number, gap))
+            part.doubt = None
+    state.damage, state.broken = [], None
+    return cut
+
+
+def _rows_at_most(damage: LogDamage) -> int:
+    """How many records may have stood inside commits that can't be read."""
+    commits = damage.last_lsn - damage.first_lsn + 1
+    return commits * limits.INLINE_COMMIT_BYTES_MAX // _ROW_BYTES_MIN
+
+
+def _committed(state: StoreState, key: Key) -> int:
+    """The highest offset of a partition that a group committed."""
+    topic_id, number = key
+    return max(
+        (group.offsets.get(topic_id, {}).get(number, 0) for group in state.groups.values()),
+        default=0,
+    )

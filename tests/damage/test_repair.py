@@ -1,0 +1,225 @@
+"""Repair loses nothing by itself; what it is told to give up becomes gaps that readers are told."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.cli.command_line import main
+from tests.damage.store import Contents, make_store, read_partition
+from tests.damage.sweep import Harm, harms
+
+KINDS = ("log/0", "staged", "segments", "checkpoints", "pages", "pins", "log/hint")
+SAMPLES = 7
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Contents]:
+    folder = tmp_path_factory.mktemp("repair") / "store"
+    return folder, make_store(folder)
+
+
+@pytest.fixture
+def folder(original: tuple[Path, Contents], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original[0], tmp_path / "store"))
+
+
+@pytest.fixture
+def expected(original: tuple[Path, Contents]) -> Contents:
+    return original[1]
+
+
+def _harmed(folder: Path, harm: Harm) -> None:
+    path = folder / harm.file
+    contents = bytearray(path.read_bytes())
+    if harm.bits:
+        contents[harm.position] ^= harm.bits
+    else:
+        del contents[harm.position :]
+    path.write_bytes(bytes(contents))
+
+
+def _read_around(
+    store: kmq.Store, topic: str, partition: int
+) -> tuple[list[tuple[int, object]], list[range]]:
+    """Records of a partition, going on behind each loss as its error says."""
+    position, end = store.offsets(topic)[partition]
+    found: list[tuple[int, object]] = []
+    lost: list[range] = []
+    while position < end:
+        try:
+            found += read_partition(store, topic, partition, position)
+            break
+        except kmq.DataLossError as error:
+            gap = range(error.context["start"], error.context["end"])
+            if position < gap.start:
+                found += read_partition(store, topic, partition, position, gap.start)
+            lost.append(gap)
+            position = gap.stop
+    return found, lost
+
+
+def _check_contents(store: kmq.Store, expected: Contents) -> list[range]:
+    """Every record is there but for those whose loss is told; the ranges of those."""
+    all_lost = []
+    for (topic, partition), records in expected.items():
+        found, lost = _read_around(store, topic, partition)
+        kept = [each for each in records if not any(each[0] in gap for gap in lost)]
+        assert [each for each in found if each[0] <= records[-1][0]] == kept
+        all_lost += lost
+    return all_lost
+
+
+def _goes_on(store: kmq.Store) -> None:
+    """Producers, maintenance and collection work, and the store is whole after them."""
+    with store.producer() as producer:
+        for topic in ("t", "mapped", "packed"):
+            producer.send(topic, b"new", partition=1).result()
+    store.seal()
+    store.compact("mapped")
+    store.maintain()
+    store.checkpoint()
+    store.collect(grace=0)
+    assert store.verify(deep=True).damage == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_a_repair_the_store_is_whole_and_every_loss_is_told(
+    original: tuple[Path, Contents], tmp_path: Path, kind: str
+):
+    source, expected = original
+    possible = [each for each in harms(source, 60, seed=3) if each.file.startswith(kind)]
+    for number, harm in enumerate(random.Random(4).sample(possible, min(SAMPLES, len(possible)))):
+        folder = Path(shutil.copytree(source, tmp_path / str(number)))
+        _harmed(folder, harm)
+        with kmq.open(folder) as store:
+            report = store.repair(drop_damaged=True)
+            assert report.damage == [], harm
+            _check_contents(store, expected)
+            _goes_on(store)
+        with kmq.open(folder) as store:
+            _check_contents(store, expected)
+
+
+@pytest.mark.parametrize("kind", ["checkpoints", "pages"])
+def test_a_damaged_manifest_is_made_anew_and_nothing_is_lost(
+    folder: Path, expected: Contents, kind: str
+):
+    for path in sorted((folder / kind).iterdir())[-2:]:
+        _harmed(folder, Harm(f"{kind}/{path.name}", 100, 1))
+    with kmq.open(folder) as store:
+        assert store.repair().ok
+        assert _check_contents(store, expected) == []
+        _goes_on(store)
+
+
+def _frame_with(value: bytes) -> Callable[[Path], Harm]:
+    def harm(folder: Path) -> Harm:
+        for log in sorted((folder / "log").glob("*.log"), reverse=True):
+            contents = log.read_bytes()
+            if value in contents:
+                at = contents.rindex(b"KMQ1", 0, contents.index(value))
+                return Harm(f"log/{log.name}", at + 20, 1)
+        raise AssertionError(value)
+
+    return harm
+
+
+def test_repair_alone_gives_up_no_record(folder: Path):
+    _harmed(folder, _frame_with(b"inside 2")(folder))
+    before = {path: path.read_bytes() for path in folder.rglob("*.log")}
+    with kmq.open(folder) as store:
+        report = store.repair()
+    assert not report.ok
+    assert {path: path.read_bytes() for path in folder.rglob("*.log")} == before
+
+
+def test_a_commit_lost_in_the_middle_is_a_gap_of_exactly_its_offsets(
+    folder: Path, expected: Contents
+):
+    _harmed(folder, _frame_with(b"inside 2")(folder))
+    with kmq.open(folder) as store:
+        assert store.repair(drop_damaged=True).ok
+        assert range(12, 14) in _check_contents(store, expected)
+        _goes_on(store)
+
+
+def test_behind_a_lost_end_of_the_log_no_offset_is_given_out_again(
+    folder: Path, expected: Contents
+):
+    _harmed(folder, _frame_with(b"again")(folder))
+    ends = {key: records[-1][0] + 1 for key, records in expected.items()}
+    with kmq.open(folder) as store:
+        with pytest.raises(kmq.CorruptionError), store.producer() as producer:
+            producer.send("t", b"x", partition=1).result()
+        assert store.repair(drop_damaged=True).ok
+        _check_contents(store, expected)
+        with store.producer() as producer:
+            sent = producer.send("t", b"x", partition=1).result()
+        assert sent.offset >= ends["t", 1]
+        _goes_on(store)
+
+
+def test_handles_that_are_open_go_on_after_a_repair_by_another(folder: Path, expected: Contents):
+    with kmq.open(folder) as other:
+        other.offsets("t")
+        _harmed(folder, _frame_with(b"again")(folder))
+        with kmq.open(folder) as store:
+            assert store.repair(drop_damaged=True).ok
+        with other.producer() as producer:
+            offset = producer.send("t", b"x", partition=1).result().offset
+        assert read_partition(other, "t", 1, offset) == [(offset, b"x")]
+
+
+def test_a_consumer_is_told_the_range_and_goes_on_by_seeking(folder: Path):
+    _harmed(folder, _frame_with(b"inside 2")(folder))
+    with kmq.open(folder) as store:
+        store.repair(drop_damaged=True)
+        consumer = store.consumer()
+        consumer.assign({"t": [0]})
+        before = [record.offset for record in consumer.consume(12, timeout=5)]
+        with pytest.raises(kmq.DataLossError) as caught:
+            consumer.consume(100, timeout=5)
+        assert (caught.value.context["start"], caught.value.context["end"]) == (12, 14)
+        consumer.seek("t", 0, caught.value.context["end"])
+        behind = [record.offset for record in consumer.consume(100, timeout=5)]
+        consumer.close()
+    assert (before, behind) == (list(range(12)), [14, 15])
+
+
+def test_a_segment_keeps_its_whole_batches(tmp_path: Path):
+    with kmq.open(tmp_path) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            for number in range(4):
+                values = [b"%d-%d" % (number, row) for row in range(20_000)]
+                producer.send_batch("t", values).result()
+        store.seal()
+        expected = {("t", 0): read_partition(store, "t", 0)}
+    (segment,) = (tmp_path / "segments").rglob("*.arrow")
+    position = segment.read_bytes().index(b"2-100")
+    _harmed(tmp_path, Harm(str(segment.relative_to(tmp_path)), position, 1))
+    with kmq.open(tmp_path) as store:
+        assert store.repair(drop_damaged=True).ok
+        (lost,) = _check_contents(store, expected)
+        assert len(lost) <= 20_000
+        assert 40_100 in lost
+
+
+def test_the_command_repairs_and_ends_with_0_when_all_is_whole(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    _harmed(folder, _frame_with(b"inside 2")(folder))
+    assert main(["--store", str(folder), "--json", "repair"]) == 1
+    assert json.loads(capsys.readouterr().out)["ok"] is False
+    assert main(["--store", str(folder), "--json", "repair", "--drop-damaged"]) == 0
+    assert any(
+        "t-0: offsets 12 to 13" in note for note in json.loads(capsys.readouterr().out)["notes"]
+    )
+    assert main(["--store", str(folder), "verify", "--deep"]) == 0
