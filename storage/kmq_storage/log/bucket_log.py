@@ -28,7 +28,7 @@ from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark_collected
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
-from kmq_storage.log.contention import Contention
+from kmq_storage.log.contention import Contention, Tail
 from kmq_storage.log.disk_errors import collected, translated
 from kmq_storage.log.follower import Follower
 from kmq_storage.log.framing import Stamp, framed
@@ -74,6 +74,8 @@ class BucketLog:
         self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
         self._follower = Follower(disk, self._objects, environment)
         self._contention = Contention(environment)
+        #: The second half of the nonces of this handle's commits: others see whose turn it is.
+        self._tag = environment.new_uuid().bytes[8:]
         self._writing = threading.Lock()
         self._polling = threading.Lock()
         self._closed = False
@@ -95,18 +97,24 @@ class BucketLog:
         self._check_writable()
         with self._writing, translated(self._files.url):
             became_writer = self._single is not None and self._single.check()
-            if became_writer or not self._follower.is_sure or self._contention.is_likely:
+            if became_writer or not self._follower.is_sure:
                 self._follower.advance()
             while True:
+                self._contention.before(self._look, self._follower.tail)
                 begun = Moment.now(self.environment)
                 commit = self._next_commit(units)
                 if self._create(commit) and not self._is_void(commit):
-                    self._contention.won(begun)
-                    self._follower.applied(commit.end, commit.framed.entries)
+                    seconds = begun.seconds_to(Moment.now(self.environment))
+                    self._contention.won(seconds, commit.end.lsn)
+                    self._follower.applied(commit.end, commit.framed.entries, commit.stamp.nonce)
                     self._follower.note_end(begun)
                     return _written(commit.end, commit.framed.entries)
-                self._contention.lost()
+                self._contention.lost(commit.end.lsn)
                 self._follower.advance()
+
+    def _look(self, expected: int) -> Tail:
+        self._follower.advance(expected)
+        return self._follower.tail
 
     def _next_commit(self, units: Sequence[Unit]) -> NewCommit:
         """The units bound to the newest state that is known; to the newest there is, if refused."""
@@ -123,7 +131,8 @@ class BucketLog:
             after = self._follower.cursor
             entries = bind(self._follower.state, units)
         time = max(self.environment.now_us(), after.time + 1)
-        stamp = Stamp(time, self.environment.new_uuid().bytes, after.lsn)
+        nonce = self.environment.new_uuid().bytes[:8] + self._tag
+        stamp = Stamp(time, nonce, after.lsn)
         commit = NewCommit(after, stamp, framed(entries, bodies))
         if commit.length > limits.COMMIT_OBJECT_BYTES_MAX:
             raise InvalidRequestError(

@@ -17,6 +17,7 @@ from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.checkpoint import newest_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, is_recent
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects
+from kmq_storage.log.contention import Tail
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
@@ -60,6 +61,7 @@ class Follower:
                 self.state, self.cursor = found.state(self._files, indexed=True), found.cursor
             self._known_since = None
             self._end_proven = False
+            self._last_tag, self._run = b"", 0
 
     def begin_anew(self) -> None:
         """Forget everything that was read: files that it names were collected."""
@@ -77,13 +79,18 @@ class Follower:
         now = Moment.now(self._environment)
         return since is not None and since.seconds_to(now) < limits.FRESH_SECONDS
 
-    def advance(self) -> None:
-        """Apply every commit that is there; one request when there is nothing new."""
+    def advance(self, expected: int = 1) -> None:
+        """Apply every commit that is there; one request when there is nothing new.
+
+        With more than one expected, so many are asked for at once.
+        """
         wanted = self._looks_begun + 1
         with self._looking:
             if self._last_look >= wanted:
                 return  # another thread looked after this call began
             self._looks_begun += 1
+            if expected > 1:
+                self._objects.fetch_ahead(self.cursor.lsn + 1, min(expected, _AHEAD_MAX))
             self._look()
             self._last_look = self._looks_begun
 
@@ -99,7 +106,7 @@ class Follower:
                 if not self._pass_over(cursor, reason):
                     return
             elif found is not None:
-                self.applied(found.end, found.entries())
+                self.applied(found.end, found.entries(), found.header.nonce)
                 hits = self._fetch_ahead(hits + 1)
             elif self._is_end(cursor):
                 self._known_since = since
@@ -183,13 +190,21 @@ class Follower:
             self.cursor = Cursor(before, later.header.previous, cursor.time)
         return True
 
-    def applied(self, end: Cursor, entries: list[Entry]) -> None:
+    @property
+    def tail(self) -> Tail:
+        """The end of the log as far as it was read."""
+        with self.changed:
+            return Tail(self.cursor.lsn, self.cursor.time, self._run)
+
+    def applied(self, end: Cursor, entries: list[Entry], nonce: bytes) -> None:
         """Take over a commit that was read, or that this process wrote itself."""
         with self.changed:
             if end.lsn != self.cursor.lsn + 1:
                 return  # another thread was faster
             self.state.apply(end.lsn, end.time, entries, file=end.lsn, position=0)
             self.cursor = end
+            self._run = self._run + 1 if nonce[8:] == self._last_tag else 1
+            self._last_tag = nonce[8:]
             self.changed.notify_all()
 
     def note_end(self, since: Moment) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.file_systems import check_file_system
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
 
@@ -60,4 +61,6 @@ def _bucket(text: str, scheme: str, options: dict[str, Any], *, read_only: bool)
 
 
 def _local(path: Path, *, read_only: bool) -> LocalDisk:
-    return LocalDisk(path.expanduser().absolute(), read_only=read_only)
+    folder = path.expanduser().absolute()
+    check_file_system(folder)
+    return LocalDisk(folder, read_only=read_only)

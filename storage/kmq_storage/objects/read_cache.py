@@ -29,7 +29,8 @@ class ReadCache:
         self._bucket = bucket
         self._max_bytes = max_bytes
         self._parts: OrderedDict[_Part, Fetched] = OrderedDict()
-        self._bytes = 0
+        #: What is kept now.
+        self.held_bytes = 0
         self._coming: dict[_Part, Future[Fetched]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
@@ -69,11 +70,11 @@ class ReadCache:
             return
         with self._lock:
             known = self._parts.pop(part, None)
-            self._bytes += fetched.data.size - (known.data.size if known else 0)
+            self.held_bytes += fetched.data.size - (known.data.size if known else 0)
             self._parts[part] = fetched
-            while self._bytes > self._max_bytes:
+            while self.held_bytes > self._max_bytes:
                 _, oldest = self._parts.popitem(last=False)
-                self._bytes -= oldest.data.size
+                self.held_bytes -= oldest.data.size
 
     def add_whole(self, name: str, data: pa.Buffer) -> None:
         """Keep a small object that somebody read or wrote whole."""
@@ -95,7 +96,7 @@ class ReadCache:
         with self._lock:
             pool, self._pool = self._pool, None
             self._parts.clear()
-            self._bytes = 0
+            self.held_bytes = 0
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -1,0 +1,154 @@
+"""A log whose beginning is collected while somebody sleeps, on a bucket with a clock that jumps.
+
+Finds a commit that is acknowledged at a name that nobody reads any more, a reader that takes a
+deleted commit for the end of the log, and commits that are deleted under a reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kmq_storage import limits, paths
+from kmq_storage.environment import SYSTEM, Environment
+from kmq_storage.errors import OffsetOutOfRangeError
+from kmq_storage.format.identity import BucketFacts, Identity
+from kmq_storage.log.bucket_log import BucketLog
+from kmq_storage.log.checkpoint import write_checkpoint
+from kmq_storage.objects.bucket_files import BucketFiles
+from tests.support.memory_bucket import MemoryBucket
+from tests.support.storage import make_topic, send, values_of
+
+HOURS = 3600 * 1_000_000
+
+
+class Clock:
+    """One time for the store and all hosts, in microseconds."""
+
+    def __init__(self) -> None:
+        self.now = 1_000 * HOURS
+
+    def environment(self) -> Environment:
+        return replace(SYSTEM, monotonic=lambda: self.now / 1e6, now_ns=lambda: self.now * 1000)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def bucket(clock: Clock) -> MemoryBucket:
+    return MemoryBucket("memory-bucket://collected", clock=lambda: clock.now)
+
+
+IDENTITY = Identity(SYSTEM.new_uuid(), bucket=BucketFacts("", True, ()))
+
+
+def _open(bucket: MemoryBucket, clock: Clock) -> BucketLog:
+    return BucketLog(BucketFiles(bucket), IDENTITY, clock.environment())
+
+
+def _filled(bucket: MemoryBucket, clock: Clock) -> BucketLog:
+    log = _open(bucket, clock)
+    make_topic(log)
+    for n in range(5):
+        send(log, b"%d" % n, staged=True)
+    return log
+
+
+def _collect(log: BucketLog, clock: Clock) -> int:
+    """Collect everything that a checkpoint of now makes superfluous; the LSN it covers."""
+    state, cursor = log.snapshot()
+    write_checkpoint(log.disk, state, cursor, SYSTEM.new_uuid)
+    log.drop_before(cursor.lsn + 1)
+    clock.now += 2 * HOURS
+    log.drop_before(cursor.lsn + 1)
+    return cursor.lsn
+
+
+def _commits(bucket: MemoryBucket) -> list[str]:
+    return [name for name in bucket.objects if name.startswith("log/")]
+
+
+def test_commits_are_deleted_only_long_after_they_were_marked(bucket: MemoryBucket, clock: Clock):
+    log = _filled(bucket, clock)
+    state, cursor = log.snapshot()
+    write_checkpoint(log.disk, state, cursor, SYSTEM.new_uuid)
+    assert log.drop_before(cursor.lsn + 1) == []
+    assert len(_commits(bucket)) == 6
+    clock.now += round(limits.COLLECTED_LOG_GRACE * 1e6) - 1
+    assert log.drop_before(cursor.lsn + 1) == []
+    clock.now += 2
+    assert len(log.drop_before(cursor.lsn + 1)) == 6
+    assert _commits(bucket) == []
+    assert values_of(_open(bucket, clock)) == [b"0", b"1", b"2", b"3", b"4"]
+    with pytest.raises(OffsetOutOfRangeError):
+        next(_open(bucket, clock).commits(3))
+
+
+def test_a_writer_that_slept_while_its_next_name_was_collected_commits_at_the_end(
+    bucket: MemoryBucket, clock: Clock
+):
+    _filled(bucket, clock)
+    sleeper, others = _open(bucket, clock), _open(bucket, clock)
+    assert sleeper.refresh().lsn == 6
+    for n in range(5, 9):
+        send(others, b"%d" % n, staged=True)
+    assert _collect(others, clock) == 10
+    send(sleeper, b"late")
+    assert values_of(sleeper) == values_of(_open(bucket, clock))
+    assert values_of(sleeper)[-1] == b"late"
+    assert len(values_of(sleeper)) == 10
+
+
+def test_a_writer_stopped_between_its_look_and_its_upload_does_not_believe_it(
+    bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    log = _filled(bucket, clock)
+    sleeper = _open(bucket, clock)
+    sleeper.refresh()
+    create = sleeper._objects.create
+
+    def slow_create(commit: object) -> object:
+        monkeypatch.setattr(sleeper._objects, "create", create)
+        send(log, b"5", staged=True)
+        _collect(log, clock)
+        return create(commit)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sleeper._objects, "create", slow_create)
+    commit = send(sleeper, b"late")
+    assert commit.lsn == 8
+    assert values_of(_open(bucket, clock)) == [*(b"%d" % n for n in range(6)), b"late"]
+
+
+def test_a_reader_that_slept_goes_on_from_a_checkpoint(bucket: MemoryBucket, clock: Clock):
+    log = _filled(bucket, clock)
+    reader = _open(bucket, clock)
+    assert len(values_of(reader)) == 5
+    for n in range(5, 9):
+        send(log, b"%d" % n, staged=True)
+    _collect(log, clock)
+    send(log, b"9", staged=True)
+    assert values_of(reader) == [b"%d" % n for n in range(10)]
+
+
+def test_a_void_commit_is_not_read_by_who_slept_as_long(bucket: MemoryBucket, clock: Clock):
+    log = _filled(bucket, clock)
+    reader = _open(bucket, clock)
+    assert reader.refresh().lsn == 6
+    for n in range(5, 9):
+        send(log, b"%d" % n, staged=True)
+    # What the zombie would put at the name of commit 7 if it looked at nothing.
+    other = MemoryBucket("memory-bucket://other", clock=lambda: clock.now)
+    other.objects = {n: body for n, body in bucket.objects.items() if n not in _after(6)}
+    forged = _open(other, clock)
+    send(forged, b"void")
+    _collect(log, clock)
+    bucket.put(paths.commit_object(7), [other.objects[paths.commit_object(7)]])
+    assert values_of(reader) == [b"%d" % n for n in range(9)]
+
+
+def _after(lsn: int) -> list[str]:
+    return [paths.commit_object(n) for n in range(lsn + 1, lsn + 10)]

@@ -1,0 +1,103 @@
+"""How many requests things cost: each is money and a round trip.
+
+Finds a list on the way of every commit, a follower that hammers, and a file that is fetched twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from kmq_storage import limits
+from kmq_storage.environment import SYSTEM
+from kmq_storage.format.identity import BucketFacts, Identity
+from kmq_storage.log.bucket_log import BucketLog, pause_after
+from kmq_storage.objects.bucket import Fetched
+from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.open import open_disk
+from tests.support.fault_proxy import FaultProxy
+from tests.support.memory_bucket import MemoryBucket
+from tests.support.s3 import S3Server
+from tests.support.storage import make_topic, open_log, send, unit_of, values_of
+
+
+@pytest.fixture
+def proxy(moto: S3Server) -> Iterator[FaultProxy]:
+    with FaultProxy(moto, hang_seconds=0.0) as started:
+        yield started
+
+
+def _methods(proxy: FaultProxy) -> Counter[str]:
+    return Counter("LIST" if each.is_list else each.method for each in proxy.requests)
+
+
+def test_a_busy_writer_makes_one_request_per_commit(proxy: FaultProxy):
+    log = open_log(open_disk(proxy.server.new_url(), storage_options=proxy.options()))
+    make_topic(log)
+    send(log, b"0")
+    proxy.requests.clear()
+    units = [unit_of(log.disk, [b"%d" % n]) for n in range(20)]
+    for unit in units:
+        log.commit([unit])
+    assert _methods(proxy) == {"PUT": 20}
+
+
+def test_a_follower_fetches_a_commit_once_and_looks_once_more(proxy: FaultProxy):
+    url, options = proxy.server.new_url(), proxy.options()
+    log, reader = (open_log(open_disk(url, storage_options=options)) for _ in range(2))
+    make_topic(log)
+    send(log, b"0")
+    assert values_of(reader) == [b"0"]
+    send(log, b"1")
+    proxy.requests.clear()
+    assert values_of(reader) == [b"0", b"1"]
+    assert _methods(proxy) == {"GET": 2}
+
+
+def test_an_idle_follower_makes_at_most_1800_requests_an_hour():
+    begun, requests = 10.0, 0
+    idle = begun
+    while idle < begun + 3600.0:
+        idle += pause_after(idle)
+        requests += 1
+    assert requests <= 1800
+    assert pause_after(0.0) == limits.FOLLOW_PAUSE_FIRST
+
+
+def test_a_waiting_reader_asks_ever_more_rarely(proxy: FaultProxy):
+    log = open_log(open_disk(proxy.server.new_url(), storage_options=proxy.options()))
+    make_topic(log)
+    lsn = log.refresh().lsn
+    proxy.requests.clear()
+    assert not log.wait(lsn, 1.5)
+    assert 3 <= len(proxy.requests) <= 20
+    assert set(_methods(proxy)) == {"GET"}
+
+
+def test_what_was_read_is_kept_up_to_a_number_of_bytes():
+    bucket = _CountingBucket("memory-bucket://cache")
+    identity = Identity(SYSTEM.new_uuid(), bucket=BucketFacts("", True, ()))
+    log = BucketLog(BucketFiles(bucket), identity, SYSTEM)
+    make_topic(log)
+    for n in range(10):
+        send(log, bytes([n]) * 100_000)
+    small = BucketLog(BucketFiles(bucket, cache_bytes=250_000), identity, SYSTEM)
+    assert len(values_of(small)) == 10
+    large = BucketLog(BucketFiles(bucket), identity, SYSTEM)
+    large.refresh()
+    bucket.fetched.clear()
+    assert len(values_of(large)) == len(values_of(large)) == 10
+    assert not any(name.endswith("11.kmq") for name in bucket.fetched)
+    assert small.disk.cache.held_bytes <= 250_000
+
+
+class _CountingBucket(MemoryBucket):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.fetched: list[str] = []
+
+    def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
+        self.fetched.append(name)
+        return super().get(name, start, length)

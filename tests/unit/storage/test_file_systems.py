@@ -1,0 +1,62 @@
+"""Which file systems may hold a store. Finds one on a network that was taken for a local disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.objects import file_systems
+from kmq_storage.objects.file_systems import file_system_of, is_unfit
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+30 22 0:25 / /mnt/share rw,relatime shared:9 - nfs4 server:/export rw,vers=4.2
+31 30 0:26 / /mnt/share/local rw,relatime - xfs /dev/vdb rw
+32 22 0:27 / /home/me/bucket rw,nosuid - fuse.s3fs s3fs rw
+33 22 0:28 / /srv/two\\040words rw - cifs //host/x rw
+34 22 0:29 / /var/lib rw - overlay overlay rw,lowerdir=/a,upperdir=/b
+35 22 0:30 / /twice rw - ext4 /dev/vdc rw
+36 22 0:31 / /twice rw - nfs server:/y rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "unfit"),
+    [
+        ("/home/me/store", "ext4", False),
+        ("/mnt/share", "nfs4", True),
+        ("/mnt/share/deep/store", "nfs4", True),
+        ("/mnt/shared", "ext4", False),
+        ("/mnt/share/local/store", "xfs", False),
+        ("/home/me/bucket/store", "fuse.s3fs", True),
+        ("/srv/two words/store", "cifs", True),
+        ("/var/lib/store", "overlay", False),
+        ("/twice/store", "nfs", True),
+    ],
+)
+def test_a_path_is_on_the_innermost_and_last_mount(path: str, kind: str, unfit: bool):
+    assert file_system_of(path, MOUNTS) == kind
+    assert is_unfit(kind) is unfit
+
+
+def test_a_store_on_a_network_file_system_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTS + f"40 22 0:40 / {tmp_path}/net rw - nfs4 server:/z rw\n")
+    monkeypatch.setattr(file_systems, "_MOUNTS", mounts)
+    for read_only in (False, True):
+        with pytest.raises(kmq.InvalidRequestError, match=r"nfs4.*local disk, or a bucket"):
+            kmq.open(tmp_path / "net" / "store", read_only=read_only)
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("t")
+
+
+def test_where_nothing_tells_of_mounts_a_store_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(file_systems, "_MOUNTS", tmp_path / "missing")
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("t")
