@@ -15,7 +15,7 @@ from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.errors import OffsetOutOfRangeError
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.bucket_log import BucketLog
-from kmq_storage.log.checkpoint import write_checkpoint
+from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.storage import make_topic, send, values_of
@@ -60,12 +60,11 @@ def _filled(bucket: MemoryBucket, clock: Clock) -> BucketLog:
 
 def _collect(log: BucketLog, clock: Clock) -> int:
     """Collect everything that a checkpoint of now makes superfluous; the LSN it covers."""
-    state, cursor = log.snapshot()
-    write_checkpoint(log.disk, state, cursor, SYSTEM.new_uuid)
-    log.drop_before(cursor.lsn + 1)
+    lsn = checkpoint(log).lsn
+    log.drop_before(lsn + 1)
     clock.now += 2 * HOURS
-    log.drop_before(cursor.lsn + 1)
-    return cursor.lsn
+    log.drop_before(lsn + 1)
+    return lsn
 
 
 def _commits(bucket: MemoryBucket) -> list[str]:
@@ -74,14 +73,13 @@ def _commits(bucket: MemoryBucket) -> list[str]:
 
 def test_commits_are_deleted_only_long_after_they_were_marked(bucket: MemoryBucket, clock: Clock):
     log = _filled(bucket, clock)
-    state, cursor = log.snapshot()
-    write_checkpoint(log.disk, state, cursor, SYSTEM.new_uuid)
-    assert log.drop_before(cursor.lsn + 1) == []
+    lsn = checkpoint(log).lsn
+    assert log.drop_before(lsn + 1) == []
     assert len(_commits(bucket)) == 6
     clock.now += round(limits.COLLECTED_LOG_GRACE * 1e6) - 1
-    assert log.drop_before(cursor.lsn + 1) == []
+    assert log.drop_before(lsn + 1) == []
     clock.now += 2
-    assert len(log.drop_before(cursor.lsn + 1)) == 6
+    assert len(log.drop_before(lsn + 1)) == 6
     assert _commits(bucket) == []
     assert values_of(_open(bucket, clock)) == [b"0", b"1", b"2", b"3", b"4"]
     with pytest.raises(OffsetOutOfRangeError):

@@ -21,7 +21,7 @@ from kmq_storage.format.records import has_value, keys_of
 from kmq_storage.log.scan import Slice
 
 #: Keys and offsets of one bucket; grouping them takes a few times as much.
-_BUCKET_BYTES = 32 * 1024 * 1024
+_BUCKET_BYTES = 16 * 1024 * 1024
 
 _SCHEMA = pa.schema([("key", pa.binary()), ("offset", pa.int64())])
 
