@@ -26,6 +26,7 @@ from kmq_storage.integrity.repair import repair
 from kmq_storage.integrity.report import Report
 from kmq_storage.integrity.verify import verify
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import looking_again
 from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.background import BackgroundMaintenance
@@ -314,7 +315,7 @@ class Store:
         """Move every record from the commit log into segments; producers' stores do it in time."""
         from kmq_storage.maintenance.seal import plan_seal, seal
 
-        return seal(self.log, plan_seal(self.log.refresh()))
+        return looking_again(self.log, lambda state: seal(self.log, plan_seal(state)))
 
     def checkpoint(self) -> CheckpointReport:
         """Write the manifest of what is there now, so that opening goes on from here."""
@@ -327,12 +328,9 @@ class Store:
 
         Below the start nothing happens; beyond the end is OffsetOutOfRangeError.
         """
-        from kmq_storage.maintenance.trim import plan_trim, trim
+        from kmq_storage.maintenance.trim import trim_topic
 
-        state = self.log.refresh()
-        lsn = state.lsn
-        starts = trim_offsets(self.log, state.topic(topic), before)
-        return trim(self.log, plan_trim(state.topic(topic), starts), lsn)
+        return trim_topic(self.log, topic, lambda found: trim_offsets(self.log, found, before))
 
     def compact(self, topic: str) -> CompactReport:
         """Rewrite a topic's segments into fewer; with `cleanup="compact"` without old values."""

@@ -24,7 +24,9 @@ from kmq_storage.format.records import timestamps_of
 from kmq_storage.format.typed import VERSIONS_MAX, check_schema, encode_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reader import ChunkReader, offset_of_row
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, TopicInfo, TopicSettings
 from kmq_storage.names import check_name, nearest
@@ -202,12 +204,16 @@ def _expect(name: str, value: Any, holds: bool, expectation: str) -> Any:
 
 def offsets_for_time(log: CommitLog, name: str, microseconds: int) -> dict[int, int | None]:
     """Per partition the first offset at or after an instant (UTC us), or None."""
-    topic = log.refresh().topic(name)
     reader = ChunkReader(log.disk)
-    return {
-        number: first_offset_since(topic, number, microseconds, reader)
-        for number in range(topic.partitions)
-    }
+
+    def found(state: StoreState) -> dict[int, int | None]:
+        topic = state.topic(name)
+        return {
+            number: first_offset_since(topic, number, microseconds, reader)
+            for number in range(topic.partitions)
+        }
+
+    return looking_again(log, found)
 
 
 def first_offset_since(

@@ -50,15 +50,31 @@ def checkpoints(disk: Files) -> list[tuple[int, bytes]]:
 
 
 def newest_checkpoint(disk: Files) -> Checkpoint | None:
-    """The newest checkpoint that proves itself, or None."""
+    """The newest checkpoint that proves itself, or None; one with all its pages if there is one.
+
+    Who writes one for longer than the grace time may keep pages that were collected meanwhile.
+    """
+    newest = None
     for lsn, digest in checkpoints(disk):
         try:
-            return read_checkpoint(disk, lsn, digest)
+            found = read_checkpoint(disk, lsn, digest)
         except FileNotFoundError:
             continue  # collected since
         except CorruptionError as error:
             _LOGGER.warning("%s; going on from the one before it", error)
-    return None
+            continue
+        if has_pages(disk, found):
+            return found
+        _LOGGER.warning("checkpoint %d misses pages; going on from the one before it", lsn)
+        newest = newest or found
+    return newest
+
+
+def has_pages(disk: Files, checkpoint: Checkpoint) -> bool:
+    """Whether every page that a checkpoint names is there."""
+    wanted = {paths.page_file(ref.page_id) for ref in checkpoint.refs}
+    there = {f"{paths.PAGE_FOLDER}/{name}" for name in disk.list(paths.PAGE_FOLDER)}
+    return wanted <= there
 
 
 def starting_point(disk: Files, journal: Journal) -> Checkpoint | None:
@@ -91,7 +107,8 @@ def has_newer_checkpoint(disk: Files, state: StoreState, now: float) -> bool:
         state.rebase_time = now + limits.REBASE_SECONDS
     if state.lsn < state.rebase_at and now < state.rebase_time:
         return False
-    state.rebase_at, state.rebase_time = state.lsn + limits.REBASE_COMMITS, None
+    state.rebase_at = state.lsn + limits.REBASE_COMMITS
+    state.rebase_time = now + limits.REBASE_SECONDS
     newest = checkpoints(disk)[:1]
     return bool(newest) and newest[0][0] > state.checkpoint_lsn
 

@@ -305,14 +305,13 @@ class LocalLog:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
         self.check_open()
         with self._reading, translated(self.disk.url):
+            if has_newer_checkpoint(self.disk, self._reader.state, self.environment.monotonic()):
+                self._start_reader()
             self._make_visible()
             if self._is_passing(self._reader):
                 self._start_reader()
                 raise repair_goes_on(self.disk.url)
             while self._hint.losses != self._reader_losses:  # what was read may be gone
-                self._make_visible()
-            if has_newer_checkpoint(self.disk, self._reader.state, self.environment.monotonic()):
-                self._start_reader()
                 self._make_visible()
             return self._reader.state
 

@@ -14,6 +14,7 @@ from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.records import offsets_of, without_offsets
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import missing_file
 from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Place
@@ -82,8 +83,8 @@ def scan(
     """
     start, end = span
     layout = layout or topic.layout()
+    missing = None
     while start < end:
-        places: list[Place] = []
         until = topic.index(partition).readable_until(start, end)
         try:
             places = topic.places(partition, start, until, _PLACES_AT_ONCE)
@@ -101,9 +102,9 @@ def scan(
                 start = part.end
         except CorruptionError as error:
             topic = moved(log, topic.id, error)
-            found = topic.places(partition, start, until, 1)
-            if places and found == _covering(places, start):
+            if missing_file(error) == missing:
                 raise
+            missing = missing_file(error)
         else:
             if not places and until == end:
                 return
@@ -112,7 +113,7 @@ def scan(
 
 def moved(log: CommitLog, topic_id: bytes, error: CorruptionError) -> Topic:
     """The topic as it is now, when a file was missing: its records may stand elsewhere."""
-    if not error.context.get("missing"):
+    if missing_file(error) is None:
         raise error
     topic = log.reload().topic_by_id(topic_id)
     if topic is None:
@@ -120,10 +121,6 @@ def moved(log: CommitLog, topic_id: bytes, error: CorruptionError) -> Topic:
             f"the topic was deleted while it was read: {error.message}", **error.context
         ) from error
     return topic
-
-
-def _covering(places: Sequence[Place], offset: int) -> list[Place]:
-    return [place for place in places if place.end_offset > offset][:1]
 
 
 def scan_places(

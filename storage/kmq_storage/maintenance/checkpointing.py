@@ -5,7 +5,8 @@ from __future__ import annotations
 from kmq_storage.errors import CorruptionError
 from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.log.disk_errors import check_writable, translated
+from kmq_storage.log.moving import trying_again
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.reports import CheckpointReport
 
@@ -16,6 +17,11 @@ def checkpoint(log: CommitLog) -> CheckpointReport:
     CorruptionError while there is damage: it would be forgotten with the commits that show it.
     """
     check_writable(log.disk)
+    with translated(log.disk.url):
+        return trying_again(lambda: _checkpoint(log))
+
+
+def _checkpoint(log: CommitLog) -> CheckpointReport:
     began = log.disk.now()
     state, cursor = log.snapshot()
     check_undamaged(state)

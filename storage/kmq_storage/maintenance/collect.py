@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.layout_entries import SegmentEntry
-from kmq_storage.log.checkpoint import Checkpoint, read_checkpoint
+from kmq_storage.log.checkpoint import Checkpoint, has_pages, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.log.disk_errors import check_writable, translated
+from kmq_storage.log.moving import missing_file
 from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
@@ -66,7 +67,7 @@ def plan_roots(roots: Sequence[Root], *, since: int, pinned: int | None) -> Root
     A root was the newest until the next one was written: the first one older than the grace time
     may have been found within it. A pin keeps the root from which its LSN was reached.
     """
-    ordered = sorted(roots, key=lambda root: root.lsn, reverse=True)
+    ordered = sorted(roots, key=lambda root: (root.lsn, root.digest), reverse=True)
 
     def is_settled(root: Root) -> bool:
         return root.file.modified <= since and (pinned is None or root.lsn <= pinned)
@@ -116,16 +117,35 @@ def collect(
     Killed anywhere, it goes on the next time: roots go last.
     """
     check_writable(log.disk)
-    disk, now = log.disk, log.disk.now()
+    disk = log.disk
     deletion = _Deletion(disk)
-    pinned = pinned_lsn(disk, now, deletion.remove)
-    roots = plan_roots(list(_roots(disk)), since=now - _us(grace), pinned=pinned)
-    if not roots.retained:
-        return deletion.report()
-    with suppress(FileNotFoundError, OffsetOutOfRangeError):
-        plan = plan_collect(log, roots, orphans_before=now - _us(orphan_age))
+    with translated(disk.url):
+        now = disk.now()
+        pinned = pinned_lsn(disk, now, deletion.remove)
+        plan = _try_plan(log, now - _us(grace), pinned, orphans_before=now - _us(orphan_age))
         _carry_out(log, plan, deletion)
     return deletion.report()
+
+
+def _try_plan(
+    log: CommitLog, since: int, pinned: int | None, *, orphans_before: int
+) -> CollectPlan:
+    """What goes; nothing when another collector is faster."""
+    try:
+        roots = list(_roots(log.disk))
+        useless = [root for root in roots if _is_useless(log.disk, root)]
+        whole = [root for root in roots if root not in useless]
+        plan = plan_roots(whole, since=since, pinned=pinned)
+        if not plan.retained:
+            return CollectPlan()
+        plan = replace(plan, dropped=(*plan.dropped, *useless))
+        return plan_collect(log, plan, orphans_before=orphans_before)
+    except (FileNotFoundError, OffsetOutOfRangeError):
+        return CollectPlan()
+    except CorruptionError as error:
+        if missing_file(error) is None:
+            raise
+        return CollectPlan()
 
 
 def has_dropped_roots(disk: Files, grace: float) -> bool:
@@ -157,6 +177,14 @@ def _roots(disk: Files) -> Iterator[Root]:
 
 def _read(disk: Files, root: Root) -> Checkpoint:
     return read_checkpoint(disk, root.lsn, root.digest)
+
+
+def _is_useless(disk: Files, root: Root) -> bool:
+    """Whether pages were collected before the root that keeps them was published."""
+    try:
+        return not has_pages(disk, _read(disk, root))
+    except CorruptionError:
+        return False  # damaged: nobody knows
 
 
 def _file_of(entry: Entry) -> bytes | None:

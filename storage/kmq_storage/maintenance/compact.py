@@ -19,8 +19,10 @@ from kmq_storage import limits
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.format.records import COMPACTED, keys_of, offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.reports import CompactReport, all_compacted
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -102,14 +104,15 @@ def compact_keys(
 
 def compact_topic(log: CommitLog, name: str) -> CompactReport:
     """Compact a topic with all that is in it now: what is not sealed yet is sealed first."""
-    topic = log.refresh().topic(name)
-    keyed = topic.settings.cleanup == "compact"
-    seal(log, (each for each in plan_seal(log.state) if keyed and each.topic is topic))
-    state = log.refresh()
+    if log.refresh().topic(name).settings.cleanup == "compact":
+        looking_again(log, lambda state: _seal_topic(log, state, name))
+        return looking_again(log, lambda state: compact_keys(log, state.topic(name), state.lsn))
+    return looking_again(log, lambda state: merge(log, plan_merges(state.topic(name), state.lsn)))
+
+
+def _seal_topic(log: CommitLog, state: StoreState, name: str) -> None:
     topic = state.topic(name)
-    if keyed:
-        return compact_keys(log, topic, state.lsn)
-    return merge(log, plan_merges(topic, state.lsn))
+    seal(log, (each for each in plan_seal(state) if each.topic is topic))
 
 
 def worth_compacting(topic: Topic) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from kmq_storage import limits
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import looking_again
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.checkpointing import check_undamaged, checkpoint
 from kmq_storage.maintenance.collect import collect, has_dropped_roots
@@ -21,7 +23,7 @@ from kmq_storage.maintenance.reports import (
     all_compacted,
 )
 from kmq_storage.maintenance.seal import plan_seal, seal
-from kmq_storage.maintenance.trim import plan_retention, trim
+from kmq_storage.maintenance.trim import retain
 
 #: Fewer small neighbours are not worth writing their records once more.
 _MERGED = 10
@@ -41,10 +43,8 @@ def maintain(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> Maintain
 
 def begin(log: CommitLog) -> TrimReport:
     """Trim what retention gives up; CorruptionError while the log is damaged."""
-    state = log.refresh()
-    check_undamaged(state)
-    lsn = state.lsn  # before the plan: what a thread applies meanwhile makes it a conflict
-    return trim(log, plan_retention(state, log.environment.now_us()), lsn)
+    check_undamaged(log.refresh())
+    return looking_again(log, lambda state: retain(log, state))
 
 
 def tidy(
@@ -55,15 +55,20 @@ def tidy(
     Records that fill no segment are sealed when they are older than `seal_after` seconds.
     """
     older_than = log.environment.now_us() - round(seal_after * 1e6)
-    sealed = seal(log, plan_seal(log.refresh(), only=only, older_than=older_than))
-    state = log.refresh()
+    sealed = looking_again(
+        log, lambda state: seal(log, plan_seal(state, only=only, older_than=older_than))
+    )
+    return sealed, looking_again(log, lambda state: _compact(log, state, only))
+
+
+def _compact(log: CommitLog, state: StoreState, only: tuple[str, int] | None) -> CompactReport:
     lsn = state.lsn
     topics = list(state.topics.values()) if only is None else [state.topic(only[0])]
     partitions = None if only is None else [only[1]]
-    return sealed, all_compacted(_compact(log, topic, lsn, partitions) for topic in topics)
+    return all_compacted(_compact_one(log, topic, lsn, partitions) for topic in topics)
 
 
-def _compact(
+def _compact_one(
     log: CommitLog, topic: Topic, lsn: int, partitions: Iterable[int] | None
 ) -> CompactReport:
     if worth_compacting(topic):

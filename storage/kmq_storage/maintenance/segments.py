@@ -17,7 +17,7 @@ from kmq_storage.format.records import sealed_batch, timestamp_bounds
 from kmq_storage.format.segment import SealedBatch, SegmentEncoder, segment_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan_places
 from kmq_storage.log.topic_state import Topic
@@ -167,8 +167,7 @@ def _marked(segment: Replacement, mark: int) -> SegmentEntry:
         row.max_timestamp,
         row.time,
         row.size,
-        row.rows,
-        row.size,
+        *segment.held,
         segment.lsn,
     )
 
@@ -222,7 +221,8 @@ def write_segment(log: CommitLog, replaced: Replacement, slices: Iterable[Slice]
         compression=topic.settings.compression,
     )
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
-    log.disk.stage(file, encoder.buffers(_batches(slices, replaced)), sync=True)
+    with translated(log.disk.url):
+        log.disk.stage(file, encoder.buffers(_batches(slices, replaced)), sync=True)
     return SegmentEntry(
         topic.id,
         replaced.partition,

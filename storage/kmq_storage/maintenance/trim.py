@@ -5,7 +5,7 @@ The commit that raises the start comes first; files go later, when nothing refer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kmq_storage.errors import ConflictError, NotFoundError
@@ -13,6 +13,7 @@ from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.log.moving import looking_again
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
 from kmq_storage.maintenance.reports import TrimReport
@@ -78,6 +79,24 @@ def _retained_from(topic: Topic, number: int, now: int) -> int:
             break
         start, left = row.end_offset, rest
     return start
+
+
+def trim_topic(
+    log: CommitLog, name: str, starts_of: Callable[[Topic], Mapping[int, int]]
+) -> TrimReport:
+    """Trim a topic to the starts that a look at it gives."""
+
+    def trimmed(state: StoreState) -> TrimReport:
+        topic, lsn = state.topic(name), state.lsn
+        return trim(log, plan_trim(topic, starts_of(topic)), lsn)
+
+    return looking_again(log, trimmed)
+
+
+def retain(log: CommitLog, state: StoreState) -> TrimReport:
+    """Give up what the retention of each topic does not keep any more."""
+    lsn = state.lsn  # before the plan: what a thread applies meanwhile makes it a conflict
+    return trim(log, plan_retention(state, log.environment.now_us()), lsn)
 
 
 def trim(log: CommitLog, plan: Iterable[NewStart], lsn: int) -> TrimReport:

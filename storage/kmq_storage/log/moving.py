@@ -1,0 +1,40 @@
+"""Files that moved: what a state refers to may be collected while it is looked at.
+
+Whoever meets a missing file looks again, in a state from the newest checkpoint. Only what is
+missing there too is damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain, repeat
+from typing import TypeVar
+
+from kmq_storage.errors import CorruptionError
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
+
+_Result = TypeVar("_Result")
+
+
+def looking_again(log: CommitLog, work: Callable[[StoreState], _Result]) -> _Result:
+    """Do something with the state, and once more with a newer one when files of it moved."""
+    states = chain([log.refresh], repeat(log.reload))
+    return trying_again(lambda: work(next(states)()))
+
+
+def trying_again(work: Callable[[], _Result]) -> _Result:
+    """Do something, and once more as long as it is another file that is missing each time."""
+    missing = None
+    while True:
+        try:
+            return work()
+        except CorruptionError as error:
+            if missing_file(error) == missing:
+                raise
+            missing = missing_file(error)
+
+
+def missing_file(error: CorruptionError) -> str | None:
+    """The file that is not there, which may have moved; None when bytes are damaged."""
+    return error.context["file"] if error.context.get("missing") else None
