@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from tests.simulation.scheduler import Scheduler, Task
 
 SECTOR = 512
 _SNAPSHOTS = 40
+#: How often a look at a file goes on at once, without a change of tasks.
+_STAY = 0.9
 
 
 @dataclass
@@ -72,7 +74,11 @@ class Inode:
 
 
 class SimulatedDisk:
-    """Files, words and locks of one simulated machine; every call is a place to change tasks."""
+    """Files, words and locks of one simulated machine; every call is a place to change tasks.
+
+    The bytes of a file and its name come to disk by themselves: what was not synced survives a
+    crash or not, each apart from the other.
+    """
 
     read_only = False
     url = "simulated://machine"
@@ -82,9 +88,13 @@ class SimulatedDisk:
         self.rng = scheduler.rng
         self.faults = faults
         self.files: dict[str, Inode] = {}
+        #: Names that a crash may take, and files that one may bring back.
+        self._unsynced_names: set[str] = set()
         self._removed: dict[str, Inode] = {}
         self._words: dict[str, SimulatedWords] = {}
         self._locks: dict[str, SimulatedLock] = {}
+        #: Told of each file before it is removed.
+        self.watch_removal: Callable[[str], None] = lambda path: None
         self.boots = 0
         #: How many calls failed on purpose.
         self.failed = 0
@@ -97,9 +107,10 @@ class SimulatedDisk:
         survivors = {
             path: inode.crash(self.rng)
             for path, inode in sorted(self.files.items())
-            if not (path.startswith("staged/") and inode.dirty and self.rng.random() < 0.3)
+            if not (path in self._unsynced_names and self.rng.random() < 0.5)
         }
         self.files, self._removed, self._locks = survivors, {}, {}
+        self._unsynced_names.clear()
         for words in self._words.values():
             words.crash(self.rng)
         self.boots += 1
@@ -117,6 +128,7 @@ class SimulatedDisk:
             raise OSError(code, "injected")
 
     def exists(self, path: str) -> bool:
+        self.scheduler.pause(stay=_STAY)
         return path in self.files
 
     def list(self, folder: str) -> list[str]:
@@ -127,7 +139,7 @@ class SimulatedDisk:
     def walk(self, folder: str) -> Iterator[FoundFile]:
         self.scheduler.pause()
         for path in sorted(self.files):
-            if path.startswith(f"{folder}/") or not folder:
+            if path.startswith(f"{folder}/") and path in self.files:
                 inode = self.files[path]
                 yield FoundFile(path, len(inode.data), inode.modified)
 
@@ -140,9 +152,10 @@ class SimulatedDisk:
         return self.files[path]
 
     def read(self, path: str) -> bytes:
-        return bytes(self._inode(path).data)
+        return bytes(self.map(path))
 
     def map(self, path: str) -> pa.Buffer:
+        self.scheduler.pause(stay=_STAY)
         return pa.py_buffer(self._inode(path).data)
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
@@ -152,47 +165,80 @@ class SimulatedDisk:
         pass
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
-        self.scheduler.pause()
-        if path in self.files:
-            return False
-        self.files[path] = Inode(_joined(buffers), stable=True, modified=self.now())
-        return True
+        temporary = f"{path}.{self.rng.getrandbits(32):08x}.tmp"
+        self.attempt(self.faults.full, errno.ENOSPC)
+        inode = self._new(temporary, Inode(_joined(buffers), stable=False))
+        try:
+            if sync:
+                self.attempt(self.faults.sync, errno.EIO, inode)
+                inode.sync()
+            self.scheduler.pause()  # who is killed here leaves the temporary file
+        except OSError:
+            del self.files[temporary]
+            raise
+        appeared = path not in self.files
+        if appeared:
+            self._new(path, inode)
+        del self.files[temporary]
+        if appeared and sync:
+            self.sync_names(_folder(path))
+        return appeared
+
+    def _new(self, path: str, inode: Inode) -> Inode:
+        """Show a file; its name is on disk when its folder was synced."""
+        inode.modified = self.now()
+        self.files[path] = inode
+        self._unsynced_names.add(path)
+        return inode
 
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
-        self.attempt(self.faults.full, errno.ENOSPC)
         assert path not in self.files, "ids are unique"
-        inode = self.files[path] = Inode(_joined(list(buffers)), stable=False, modified=self.now())
+        contents = _joined(list(buffers))
+        if self.rng.random() < 0.2:  # seen when its half is written
+            self._new(path, Inode(contents[: len(contents) // 2], stable=False))
+            self.scheduler.pause()
+        try:
+            self.attempt(self.faults.full, errno.ENOSPC)
+        except OSError:
+            self.files.pop(path, None)
+            raise
+        inode = self._new(path, Inode(contents, stable=False))
         if sync:
-            self.attempt(self.faults.sync, errno.EIO, inode)
+            try:
+                self.attempt(self.faults.sync, errno.EIO, inode)
+            except OSError:
+                del self.files[path]
+                raise
             inode.sync()
+            self.sync_names(_folder(path))
 
     def sync_staged(self, paths: Iterable[str]) -> None:
         for path in sorted(paths):
             inode = self._inode(path)
             self.attempt(self.faults.sync, errno.EIO, inode)
             inode.sync()
+            self.sync_names(_folder(path))
 
     def stage_again(self, path: str) -> None:
         data = bytes(self._inode(path).data)
         self.attempt(self.faults.full, errno.ENOSPC)
-        self.files[path] = Inode(data, stable=True, modified=self.now())
+        self._new(path, Inode(data, stable=True))
+        self._unsynced_names.discard(path)
 
     def open_log(self, path: str, size: int, *, create: bool) -> SimulatedLogFile:
         self.scheduler.pause()
         if create and path not in self.files:
             self.attempt(self.faults.full, errno.ENOSPC)
-            self.files[path] = Inode(bytes(size), stable=True, modified=self.now())
-            self._removed.clear()
-            self.scheduler.pause()
+            self._new(path, Inode(bytes(size), stable=True))
+            self.sync_names(_folder(path))
         return SimulatedLogFile(self, self._inode(path))
 
     def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
         self.attempt(self.faults.full, errno.ENOSPC)
-        self.files[path] = Inode(
-            _joined(buffers).ljust(size, b"\0"), stable=True, modified=self.now()
-        )
-        self._removed.clear()
-        self.scheduler.pause()
+        self._new(path, Inode(_joined(buffers).ljust(size, b"\0"), stable=True))
+        self._unsynced_names.discard(path)
+        self._removed.pop(path, None)
+        self.sync_names(_folder(path))
 
     def boot_id(self) -> str:
         return f"boot {self.boots}"
@@ -205,18 +251,26 @@ class SimulatedDisk:
 
     def remove(self, path: str) -> None:
         self.scheduler.pause()
-        inode = self.files.pop(path, None)
-        if inode is not None:
-            self._removed[path] = inode
-            self.scheduler.pause()
-            self._removed.clear()
+        if path in self.files:
+            self.watch_removal(path)
+            self._removed[path] = self.files.pop(path)
+            self.sync_names(_folder(path))
 
     def sync_names(self, folder: str) -> None:
         self.scheduler.pause()
-        self._removed.clear()
+        inside = {
+            path for path in (*self._unsynced_names, *self._removed) if _folder(path) == folder
+        }
+        self._unsynced_names -= inside
+        for path in inside:
+            self._removed.pop(path, None)
 
     def close(self) -> None:
         pass
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 class SimulatedLogFile:

@@ -1,99 +1,164 @@
-"""What must hold, kept outside of the simulated store: who was told what, and who saw what."""
+"""What must hold, kept outside of the simulated store: who was told what, and who saw what.
+
+Every record has an identity that is its timestamp, so that one without a value has one, too.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
-from kmq_storage.objects.disk import Disk
-
+#: Topic and partition.
+Part = tuple[str, int]
 #: Topic, partition, offset.
 Place = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a producer sent."""
+
+    identity: int
+    key: bytes | None
+    value: bytes | None
+    #: By the simulation's clock.
+    created: float
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A commit that was about to be written: which offsets it gave out."""
+
+    ends: Mapping[Part, int]
 
 
 @dataclass
 class Oracle:
     """Promises and observations; every check raises AssertionError."""
 
+    clock: Callable[[], float]
+    compacted: frozenset[str] = frozenset()
+    #: Seconds after which a record without a value may go.
+    tombstone_delay: float = 0.0
+    records: dict[int, Record] = field(default_factory=dict)
+    #: Who was ever about to stand at a place: several, when a write was lost.
+    written: dict[Place, dict[int, Attempt]] = field(default_factory=lambda: defaultdict(dict))
     #: What a durable reader saw or a writer was told after a sync: it must stay there.
-    durable: dict[Place, bytes] = field(default_factory=dict)
-    #: How many records each commit has over all partitions, by its tag.
-    sizes: dict[bytes, int] = field(default_factory=dict)
-    #: Values that somebody was told are on disk.
-    acknowledged: set[bytes] = field(default_factory=set)
+    durable: dict[Place, int] = field(default_factory=dict)
+    _places: dict[int, Place] = field(default_factory=dict)
+    #: The highest start that somebody was about to commit; those that a durable reader saw.
+    trims: dict[Part, int] = field(default_factory=lambda: defaultdict(int))
+    starts: dict[Part, int] = field(default_factory=lambda: defaultdict(int))
+    acknowledged: int = 0
     history: list[str] = field(default_factory=list)
 
-    def acknowledge(self, values: list[bytes], lsn: int) -> None:
-        """A sync of the commit with these values returned."""
-        self.acknowledged.update(values)
-        self.history.append(f"acknowledged {values[0].decode()} at {lsn}")
+    def send(self, key: bytes | None, value: bytes | None) -> Record:
+        """A record that a producer is about to send."""
+        record = Record(1_000_000 + len(self.records), key, value, self.clock())
+        self.records[record.identity] = record
+        return record
 
-    def confirm(self, place: Place, value: bytes) -> None:
-        """A durable reader saw this value here."""
-        known = self.durable.setdefault(place, value)
-        assert known == value, f"{place} was {known!r} and is {value!r} now"
+    def write(self, spans: Mapping[Part, tuple[int, list[Record]]]) -> None:
+        """A commit with these records is about to be written at these offsets."""
+        attempt = Attempt({part: base + len(mine) for part, (base, mine) in spans.items()})
+        for (topic, partition), (base, mine) in spans.items():
+            for offset, record in enumerate(mine, base):
+                self.written[topic, partition, offset][record.identity] = attempt
 
-    def check_all(self, seen: dict[Place, bytes], lsn: int) -> None:
-        """The end: everything acknowledged is there once, nothing that was seen has gone."""
-        for place, value in self.durable.items():
-            assert seen.get(place) == value, f"{place} had {value!r}, now {seen.get(place)!r}"
-        counted = Counter(seen.values())
-        doubled = [value for value, count in counted.items() if count > 1]
-        assert not doubled, f"stored twice: {doubled[:3]}"
-        lost = sorted(self.acknowledged - set(counted))
-        assert not lost, f"acknowledged and lost: {lost[:3]} of {len(lost)}"
-        self.history.append(f"end at {lsn}: {sorted((p, v[:24]) for p, v in seen.items())}")
+    def acknowledge(self, places: Mapping[Place, Record], lsn: int) -> None:
+        """A sync of the commit with these records returned."""
+        for place, record in places.items():
+            self.confirm(place, record.identity)
+        self.acknowledged += len(places)
+        first = min(record.identity for record in places.values())
+        self.history.append(f"acknowledged {first} at {lsn}")
 
+    def confirm(self, place: Place, identity: int) -> None:
+        """This record is durable, and stands here and nowhere else, as long as it is kept."""
+        known = self.durable.setdefault(place, identity)
+        assert known == identity, f"{place} was {known} and is {identity} now"
+        other = self._places.setdefault(identity, place)
+        assert other == place, f"{identity} stands at {other} and at {place}"
 
-class Follower:
-    """One reader: reads what is new in each state, and checks it."""
+    def check_content(
+        self, place: Place, identity: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        """A record that was read is one that was sent, to here."""
+        sent = self.records[identity]
+        assert (sent.key, sent.value) == (key, value), f"{place} has other bytes than sent"
+        assert identity in self.written[place], f"nobody wrote {identity} to {place}"
 
-    def __init__(self, oracle: Oracle, disk: Disk) -> None:
-        self._oracle = oracle
-        self._reader = ChunkReader(disk)
-        self._next: dict[tuple[str, int], int] = defaultdict(int)
-        self._counts: Counter[bytes] = Counter()
-        self.seen: dict[Place, bytes] = {}
-        self.lsn = 0
+    def check_whole(self, place: Place, identity: int, ends: Mapping[Part, int]) -> None:
+        """All of the commit that a record came with is inside of the log."""
+        for part, end in self.written[place][identity].ends.items():
+            assert end <= ends[part], f"{place} is there, but its commit's {part} is not"
 
-    def follow(self, state: StoreState) -> None:
-        """Check a state against what was seen before: a longer prefix of the same log."""
-        assert not state.damage, state.damage
-        assert state.broken is None, state.broken
-        assert state.lsn >= self.lsn, "a durable reader never goes back"
-        self.lsn = state.lsn
-        touched: set[bytes] = set()
-        for topic in state.topics.values():
-            for partition in range(topic.partitions):
-                touched |= self._read(topic, partition)
-        for tag in sorted(touched):
-            assert self._counts[tag] == self._oracle.sizes[tag], f"commit {tag!r} in part"
-        self._check_groups(state)
+    def check_start(self, part: Part, start: int, *, durable: bool) -> None:
+        """A start that somebody asked for."""
+        assert start <= self.trims[part], f"{part} starts at {start}, nobody trimmed it so far"
+        if durable:
+            self.starts[part] = max(start, self.starts[part])
 
-    def _read(self, topic: Topic, partition: int) -> set[bytes]:
-        position = self._next[topic.name, partition]
-        end = topic.partition(partition).end
-        tags = set()
-        for chunk in topic.places(partition, position, end):
-            assert chunk.base_offset == position, "offsets are dense"
-            batch = self._reader.read(chunk, chunk.base_offset, chunk.end_offset)
-            for value in batch.column("value").to_pylist():
-                self._oracle.confirm((topic.name, partition, position), value)
-                self.seen[topic.name, partition, position] = value
-                tags.add(value.split(b"/")[0])
-                self._counts[value.split(b"/")[0]] += 1
-                position += 1
-        assert position == end, "every offset below the end has a record"
-        self._next[topic.name, partition] = position
-        return tags
+    def check_expired(self, part: Part, span: tuple[int, int], age: float) -> None:
+        """Records that a retention time gives up are at least so old (seconds)."""
+        for offset in range(*span):
+            young = [r for r in self._candidates((*part, offset)) if self.clock() - r.created < age]
+            assert not young, f"{part} gave up {offset} too early"
 
-    def _check_groups(self, state: StoreState) -> None:
-        for group in state.groups.values():
-            for topic_id, offsets in group.offsets.items():
-                topic = state.topic_by_id(topic_id)
-                assert topic is not None
-                for partition, offset in offsets.items():
-                    assert offset <= topic.partition(partition).end, "a group is beyond the end"
+    def check_missing(self, part: Part, span: tuple[int, int], found: Mapping[int, int]) -> None:
+        """Offsets without a record: only those that a newer record of their key superseded."""
+        start, end = span
+        missing = [offset for offset in range(start, end) if offset not in found]
+        if not missing:
+            return
+        assert part[0] in self.compacted, f"{part} has no record at {missing[:5]} of {span}"
+        later = self._keys_from(part, end)
+        for offset in range(end - 1, start - 1, -1):
+            if offset in found:
+                later.add(self.records[found[offset]].key)
+                continue
+            gone = [r for r in self._candidates((*part, offset)) if self._may_go(r, later)]
+            assert gone, f"{part} lost the newest record of its key at {offset}"
+            later.update(record.key for record in gone)
+
+    def _keys_from(self, part: Part, end: int) -> set[bytes | None]:
+        """The keys of records at or behind an offset: they may supersede what a reader looks at."""
+        keys: set[bytes | None] = set()
+        offset = end
+        while candidates := self._candidates((*part, offset)):
+            keys.update(record.key for record in candidates)
+            offset += 1
+        return keys
+
+    def _candidates(self, place: Place) -> Iterable[Record]:
+        known = self.durable.get(place)
+        if known is not None:
+            return [self.records[known]]
+        return [self.records[identity] for identity in self.written.get(place, ())]
+
+    def _may_go(self, record: Record, later: set[bytes | None]) -> bool:
+        if record.key is not None and record.key in later:
+            return True
+        return record.value is None and self.clock() - record.created >= self.tombstone_delay
+
+    def check_all(
+        self, seen: Mapping[Part, Mapping[int, int]], starts: Mapping[Part, int], lsn: int
+    ) -> None:
+        """The end: every durable record is there, unless it was trimmed or compacted away."""
+        for part, start in self.starts.items():
+            assert starts[part] >= start, f"{part} started at {start}, now at {starts[part]}"
+        for (topic, partition, offset), identity in self.durable.items():
+            found = seen[topic, partition].get(offset)
+            gone = offset < starts[topic, partition] or topic in self.compacted
+            assert found == identity or (found is None and gone), (
+                f"{topic}-{partition} had {identity} at {offset}, now {found}"
+            )
+        self.history.append(
+            f"end at {lsn}: {sorted((p, sorted(s.items())) for p, s in seen.items())}"
+        )
+
+    def digest(self) -> str:
+        """The digest of all that happened."""
+        return hashlib.sha256("\n".join(self.history).encode()).hexdigest()

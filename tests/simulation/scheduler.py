@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+#: How long a stall may be (seconds, steps): some are longer than every grace time.
+STALLS = (0.1, 5.0, 45.0, 300.0)
+_STALLED_STEPS = 600
+_STEPS_MAX = 400_000
 
 
 class Killed(BaseException):
@@ -20,6 +26,9 @@ class Task:
         self.gate = threading.Semaphore(0)
         self.dead = False
         self.kill_at = -1
+        #: How likely each pause becomes a long one, and the step before which it does not end.
+        self.sleepy = 0.0
+        self.asleep_until = 0
 
 
 class Scheduler:
@@ -33,6 +42,7 @@ class Scheduler:
         self.crashed = False
         self.failures: list[BaseException] = []
         self._alive: list[Task] = []
+        self._outside = 0
         self._running: Task | None = None
         self._done = threading.Semaphore(0)
 
@@ -43,7 +53,7 @@ class Scheduler:
         threads = [threading.Thread(target=self._run, args=(task,), daemon=True) for task in tasks]
         for thread in threads:
             thread.start()
-        self._resume(self.rng.choice(self._alive))
+        self._resume(self._choose())
         self._done.acquire()
         for thread in threads:
             thread.join()
@@ -59,7 +69,7 @@ class Scheduler:
             self.crashed = True
         self._alive.remove(task)
         if self._alive:
-            self._resume(self.rng.choice(self._alive))
+            self._resume(self._choose())
         else:
             self._running = None
             self._done.release()
@@ -73,24 +83,45 @@ class Scheduler:
         """The task that runs now; None outside of `run`."""
         return self._running
 
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Look at the machine from outside: nothing runs, fails or ends in the block."""
+        self._outside += 1
+        try:
+            yield
+        finally:
+            self._outside -= 1
+
     def pause(self, seconds: float = 1e-6, *, stay: float = 0.7) -> None:
         """A place where others may run, a process may be killed and the machine may crash."""
         task = self._running
+        if self._outside:
+            return
         self.clock += seconds
         if task is None:
             return
         self._end_if_over(task)
         self.steps += 1
+        assert self.steps < _STEPS_MAX, f"{task.name} comes to no end"
         if self.steps == self.crash_at:
             self.crashed = True
         if self.steps == task.kill_at:
             task.dead = True
         self._end_if_over(task)
+        if task.sleepy and self.rng.random() < task.sleepy:
+            task.asleep_until = self.steps + self.rng.randrange(_STALLED_STEPS)
+            self.clock += self.rng.choice(STALLS)
+            stay = 0.0
         if self.rng.random() >= stay:
             self._hand_over(task)
 
+    def _choose(self) -> Task:
+        """Whoever goes on: nobody who is stalled while others are not."""
+        awake = [task for task in self._alive if task.asleep_until <= self.steps]
+        return self.rng.choice(awake or self._alive)
+
     def _hand_over(self, task: Task) -> None:
-        other = self.rng.choice(self._alive)
+        other = self._choose()
         if other is not task:
             self._resume(other)
             task.gate.acquire()
