@@ -135,7 +135,7 @@ def test_racing_writers_of_one_checkpoint_do_no_harm(store: Store, disk: MemoryD
     snapshots = [log.snapshot() for log in logs]
     for log, (state, cursor) in zip(logs, snapshots, strict=True):
         root, _ = write_pages(disk, state, cursor, SYSTEM.new_uuid)
-        publish_root(disk, state.lsn, root)
+        publish_root(disk, state.lsn, root, began=disk.now())
         assert len(rows_of(Store(log), "t")) == 8
     assert len(checkpoints(disk)) == 2
     assert len(rows_of(open_engine(disk), "t")) == 8
