@@ -139,7 +139,7 @@ class IndexModel(RuleBasedStateMachine):
         before = {ref.page_id: ref for ref in self._refs()}
         cursor = Cursor(self.state.lsn, 7, self.state.lsn, 1, 64)
         root, written = write_pages(self.disk, self.state, cursor, SYSTEM.new_uuid)
-        publish_root(self.disk, self.state.lsn, root)
+        publish_root(self.disk, self.state.lsn, root, began=self.disk.now())
         found = newest_checkpoint(self.disk)
         assert found is not None
         assert found.cursor == cursor
