@@ -66,9 +66,7 @@ def go_on_behind(
         hint.count_roll(last)
         hint.publish_synced(last)
         hint.publish_written(last)
-        chain = chain_of(environment.new_uuid().bytes)
-        time = max(environment.now_us(), replica.cursor.time)
-        end = Cursor(last, chain, time, last + 1, 0)
+        end = _end(replica.cursor, last, environment)
         root, _ = write_pages(disk, state, end, environment.new_uuid)
         publish_root(disk, last, root, began=began)
         hint.count_roll(last)
@@ -93,6 +91,13 @@ def _held(lock: Lock, environment: Environment) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _end(read: Cursor, last: int, environment: Environment) -> Cursor:
+    """The begin of the new file: it follows the last commit, or nothing that there ever was."""
+    is_whole = read.lsn == last and read.chain is not None
+    chain = read.chain if is_whole else chain_of(environment.new_uuid().bytes)
+    return Cursor(last, chain, max(environment.now_us(), read.time), last + 1, 0)
 
 
 def _accepted(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> list[CutOut]:
