@@ -12,6 +12,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
+from kmq_storage.log.behind import go_on_behind
 from tests.damage.store import Contents, make_store, read_partition
 from tests.damage.sweep import Harm, harms
 
@@ -226,3 +227,42 @@ def test_the_command_repairs_and_ends_with_0_when_all_is_whole(
         "t-0: offsets 12 to 13" in note for note in json.loads(capsys.readouterr().out)["notes"]
     )
     assert main(["--store", str(folder), "verify", "--deep"]) == 0
+
+
+def test_a_manifest_that_is_lost_whole_comes_back_from_segments_and_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with kmq.open(tmp_path) as store:
+        store.create_topic("t", partitions=2)
+        with store.producer() as producer:
+            for number in range(90):
+                producer.send("t", b"%d" % number, partition=number % 2)
+                if number % 30 == 29:
+                    producer.flush()
+                    store.seal()
+        store.repair(drop_damaged=True)
+        store.compact("t")
+        go_on_behind(store.log.disk, store.log.identity, store.log.environment, {})
+        store.log.drop_before(store.log.reload().lsn + 1)
+        with store.producer() as producer:
+            producer.send("t", b"in the log", partition=1).result()
+        expected = {("t", part): read_partition(store, "t", part) for part in range(2)}
+    for folder in ("checkpoints", "pages"):
+        shutil.rmtree(tmp_path / folder)
+    with pytest.raises(kmq.CorruptionError, match="no checkpoint"):
+        kmq.open(tmp_path)
+    assert main(["--store", str(tmp_path), "repair"]) == 1
+    assert main(["--store", str(tmp_path), "repair", "--drop-damaged"]) == 0
+    assert "a manifest was made from segments" in capsys.readouterr().out
+    with kmq.open(tmp_path) as store:
+        assert check_contents(store, expected) == []
+        assert store.verify(deep=True).ok
+
+
+def test_log_files_that_are_lost_behind_a_checkpoint_become_gaps(folder: Path, expected: Contents):
+    for log in sorted((folder / "log").glob("*.log"))[:-1]:
+        log.unlink()
+    assert main(["--store", str(folder), "repair", "--drop-damaged"]) == 0
+    with kmq.open(folder) as store:
+        assert check_contents(store, expected) != []
+        goes_on(store)

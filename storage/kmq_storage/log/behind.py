@@ -23,7 +23,6 @@ from kmq_storage.log.locking import AppendLock
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
-from kmq_storage.model import LogDamage
 from kmq_storage.objects.disk import Disk, Lock
 
 #: A stored record takes no less: its timestamp.
@@ -106,7 +105,8 @@ def _accepted(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> l
     lost = list(state.damage)
     if state.broken is not None:
         lost.append(replace(state.broken, last_lsn=max(last, state.broken.first_lsn)))
-    inline = sum(map(_rows_at_most, lost))
+    commits = sum(damage.last_lsn - damage.first_lsn + 1 for damage in lost)
+    inline = rows_at_most(commits)
     for topic in state.topics.values():
         for number, part in enumerate(topic.parts):
             index, key = topic.index(number), (topic.id, number)
@@ -125,9 +125,8 @@ def _accepted(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> l
     return cut
 
 
-def _rows_at_most(damage: LogDamage) -> int:
+def rows_at_most(commits: int) -> int:
     """How many records may have stood inside commits that can't be read."""
-    commits = damage.last_lsn - damage.first_lsn + 1
     return commits * limits.INLINE_COMMIT_BYTES_MAX // _ROW_BYTES_MIN
 
 
