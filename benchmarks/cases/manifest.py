@@ -48,6 +48,7 @@ def _made(job: Job, count: int) -> Path:
     path = stores.new_path(job)
     with kmq.open(path, maintenance=False) as store:
         store.create_topic(stores.TOPIC, partitions=stores.PARTITIONS)
+        began = store.log.disk.now()
         state, cursor = store.log.snapshot()
         topic = state.topic(stores.TOPIC)
         for number, part in enumerate(topic.parts):
@@ -55,7 +56,7 @@ def _made(job: Job, count: int) -> Path:
                 topic.index(number).append(_row(place))
             part.rows = part.end = count // stores.PARTITIONS * _ROWS
         root, _ = write_pages(store.log.disk, state, cursor, uuid.uuid4)
-        publish_root(store.log.disk, state.lsn, root)
+        publish_root(store.log.disk, state.lsn, root, began=began)
     return path
 
 

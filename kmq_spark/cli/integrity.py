@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 
 import kmq_spark as kmq
 from kmq_spark.cli.command import Command, argument
-from kmq_spark.cli.opening import open_store
+from kmq_spark.cli.opening import open_store, store_url
 from kmq_spark.cli.output import Output, plain
+from kmq_storage.environment import SYSTEM
+from kmq_storage.integrity.rebuild import rebuild
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects.local import LocalDisk
+from kmq_storage.objects.open import open_disk
 
 
 def _verify(arguments: Namespace, output: Output) -> int:
@@ -27,8 +33,25 @@ def verified(arguments: Namespace) -> kmq.Report:
 
 
 def _repair(arguments: Namespace, output: Output) -> int:
+    done = rebuilt(arguments) if arguments.drop_damaged else []
     with open_store(arguments) as store:
-        return _print(store.repair(drop_damaged=arguments.drop_damaged), output)
+        report = store.repair(drop_damaged=arguments.drop_damaged)
+    return _print(replace(report, notes=done + report.notes), output)
+
+
+def rebuilt(arguments: Namespace) -> list[str]:
+    """What was done to have a store that can be opened, when no checkpoint can be read."""
+    try:
+        open_store(arguments, read_only=True).close()
+    except kmq.FormatVersionError:
+        raise
+    except kmq.CorruptionError:
+        disk = open_disk(store_url(arguments) or "")
+        identity = open_identity(disk, SYSTEM, create=False)
+        if isinstance(disk, LocalDisk):
+            return rebuild(disk, identity, SYSTEM)
+        raise
+    return []
 
 
 def _print(report: kmq.Report, output: Output) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_spark.errors import InvalidRequestError
 
-Lengths = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Lengths: TypeAlias = "npt.NDArray[np.int64]"
 
 
 def sizes_of(column: pa.Array) -> Lengths:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_spark.client.arrow_extras import sizes_of
@@ -15,6 +14,9 @@ from kmq_spark.client.values import Extras
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
 from kmq_storage.names import nearest
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _ARROW_COLUMNS = ("value", "key", "partition", "timestamp", "headers", "properties")
 _TARGETS = {

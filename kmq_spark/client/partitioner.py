@@ -5,11 +5,15 @@ Keyed records land where a Kafka producer puts them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_storage.format.murmur2 import murmur2, murmur2_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Up to here hashing keys one by one is faster, as measured: numpy costs 60 us for one key.
 _FEW = 16

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_spark.client.partitioner import partitions_of
@@ -17,9 +17,13 @@ from kmq_storage.format.records import keys_of
 from kmq_storage.log.staging import PartitionRecords, SizedBatch
 from kmq_storage.log.topic_state import Topic
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Routes: TypeAlias = "npt.NDArray[np.int32] | int"
+
 Partitioner = Callable[[str, bytes | None, int], int]
 #: The partition of every row, or the one of them all.
-Routes = npt.NDArray[np.int32] | int
 
 
 @dataclass(frozen=True, slots=True)

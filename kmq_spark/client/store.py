@@ -22,9 +22,7 @@ from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import groups, topics
 from kmq_storage.environment import SYSTEM, Environment
-from kmq_storage.integrity.repair import repair
 from kmq_storage.integrity.report import Report
-from kmq_storage.integrity.verify import verify
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.open import open_commit_log
@@ -361,6 +359,8 @@ class Store:
 
         Changes nothing and may take place at any time; records are read a batch at a time.
         """
+        from kmq_storage.integrity.verify import verify
+
         return verify(self.log, deep=deep)
 
     def repair(self, *, drop_damaged: bool = False) -> Report:
@@ -369,6 +369,8 @@ class Store:
         With `drop_damaged` what can't be read is cut out for good: readers get DataLossError with
         the range, and all else goes on. Try it on a copy first.
         """
+        from kmq_storage.integrity.repair import repair
+
         return repair(self.log, drop_damaged=drop_damaged)
 
     # --- lifetime -----------------------------------------------------------------------

@@ -6,10 +6,9 @@ A row that doesn't fit its topic is refused alone: it holds nothing, and whoever
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_spark.client.encoding import binary_lengths, rows_of_columns, with_extras
@@ -23,11 +22,15 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import check_name
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Times: TypeAlias = "npt.NDArray[np.int64]"
+
 #: What a producer holds of a value: bytes, the columns of a typed one, or a tombstone.
 Value = bytes | TypedValue | None
 #: Called with the number of a row that can't be stored, and why.
 Refuse = Callable[[int, KmqError], None]
-Times = npt.NDArray[np.int64]
 
 
 def value_of(log: CommitLog, topic: str, value: Any, key: object) -> Value:

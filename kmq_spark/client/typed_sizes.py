@@ -6,14 +6,16 @@ and bytes their length, lists, maps and structs the sum of what is inside, a nul
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-Sizes = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Sizes: TypeAlias = "npt.NDArray[np.int64]"
 
 
 def value_sizes(column: pa.Array) -> Sizes:

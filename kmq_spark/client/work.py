@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from kmq_spark.client.routing import Router, Routes, Rows, ranks, split
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
@@ -23,12 +23,16 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.topic_state import Topic
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+Numbers: TypeAlias = "npt.NDArray[np.int64]"
+
 #: Memory of this size is still warm when the next work uses it again.
 _WORK_BYTES = 4 * 1024 * 1024
 
 Parts = Sequence[PartitionRecords]
-Mask = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
 
 
 class RowWork:

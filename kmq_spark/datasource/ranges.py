@@ -10,9 +10,12 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Starting a task costs as much as reading some MiB, so smaller partitions share one.
 TASK_BYTES_MIN = 4 << 20

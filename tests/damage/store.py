@@ -25,7 +25,7 @@ SCHEMA = pa.schema(
 Contents = dict[tuple[str, int], list[tuple[int, object]]]
 
 
-def make_store(folder: Path) -> Contents:
+def make_store(folder: Path, rounds: int = 3) -> Contents:
     """Segments compressed and not, checkpoints, pages, a pin, staged files, several log files."""
     open_identity(LocalDisk(folder), SYSTEM, create=True, log_file_bytes=LOG_FILE_BYTES)
     with kmq.open(folder) as store:
@@ -35,9 +35,9 @@ def make_store(folder: Path) -> Contents:
             else:
                 store.create_topic(name, partitions=2, compression=compression)
         store.create_topic("typed", schema=SCHEMA)
-        for round_ in range(3):
+        for round_ in range(rounds):
             _fill(store, round_)
-            if round_ < 2:
+            if round_ < rounds - 1:
                 store.seal()
                 store.checkpoint()
             if round_ == 0:

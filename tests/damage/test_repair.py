@@ -12,6 +12,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
+from kmq_storage.log.behind import go_on_behind
 from tests.damage.store import Contents, make_store, read_partition
 from tests.damage.sweep import Harm, harms
 
@@ -35,7 +36,8 @@ def expected(original: tuple[Path, Contents]) -> Contents:
     return original[1]
 
 
-def _harmed(folder: Path, harm: Harm) -> None:
+def harmed(folder: Path, harm: Harm) -> None:
+    """Change or cut one file for good."""
     path = folder / harm.file
     contents = bytearray(path.read_bytes())
     if harm.bits:
@@ -65,7 +67,7 @@ def _read_around(
     return found, lost
 
 
-def _check_contents(store: kmq.Store, expected: Contents) -> list[range]:
+def check_contents(store: kmq.Store, expected: Contents) -> list[range]:
     """Every record is there but for those whose loss is told; the ranges of those."""
     all_lost = []
     for (topic, partition), records in expected.items():
@@ -76,7 +78,7 @@ def _check_contents(store: kmq.Store, expected: Contents) -> list[range]:
     return all_lost
 
 
-def _goes_on(store: kmq.Store) -> None:
+def goes_on(store: kmq.Store) -> None:
     """Producers, maintenance and collection work, and the store is whole after them."""
     with store.producer() as producer:
         for topic in ("t", "mapped", "packed"):
@@ -97,14 +99,14 @@ def test_after_a_repair_the_store_is_whole_and_every_loss_is_told(
     possible = [each for each in harms(source, 60, seed=3) if each.file.startswith(kind)]
     for number, harm in enumerate(random.Random(4).sample(possible, min(SAMPLES, len(possible)))):
         folder = Path(shutil.copytree(source, tmp_path / str(number)))
-        _harmed(folder, harm)
+        harmed(folder, harm)
         with kmq.open(folder) as store:
             report = store.repair(drop_damaged=True)
             assert report.damage == [], harm
-            _check_contents(store, expected)
-            _goes_on(store)
+            check_contents(store, expected)
+            goes_on(store)
         with kmq.open(folder) as store:
-            _check_contents(store, expected)
+            check_contents(store, expected)
 
 
 @pytest.mark.parametrize("kind", ["checkpoints", "pages"])
@@ -112,14 +114,16 @@ def test_a_damaged_manifest_is_made_anew_and_nothing_is_lost(
     folder: Path, expected: Contents, kind: str
 ):
     for path in sorted((folder / kind).iterdir())[-2:]:
-        _harmed(folder, Harm(f"{kind}/{path.name}", 100, 1))
+        harmed(folder, Harm(f"{kind}/{path.name}", 100, 1))
     with kmq.open(folder) as store:
         assert store.repair().ok
-        assert _check_contents(store, expected) == []
-        _goes_on(store)
+        assert check_contents(store, expected) == []
+        goes_on(store)
 
 
-def _frame_with(value: bytes) -> Callable[[Path], Harm]:
+def frame_with(value: bytes) -> Callable[[Path], Harm]:
+    """A changed header of the first frame with this value in the newest log file that has it."""
+
     def harm(folder: Path) -> Harm:
         for log in sorted((folder / "log").glob("*.log"), reverse=True):
             contents = log.read_bytes()
@@ -132,7 +136,7 @@ def _frame_with(value: bytes) -> Callable[[Path], Harm]:
 
 
 def test_repair_alone_gives_up_no_record(folder: Path):
-    _harmed(folder, _frame_with(b"inside 2")(folder))
+    harmed(folder, frame_with(b"inside 2")(folder))
     before = {path: path.read_bytes() for path in folder.rglob("*.log")}
     with kmq.open(folder) as store:
         report = store.repair()
@@ -143,33 +147,33 @@ def test_repair_alone_gives_up_no_record(folder: Path):
 def test_a_commit_lost_in_the_middle_is_a_gap_of_exactly_its_offsets(
     folder: Path, expected: Contents
 ):
-    _harmed(folder, _frame_with(b"inside 2")(folder))
+    harmed(folder, frame_with(b"inside 2")(folder))
     with kmq.open(folder) as store:
         assert store.repair(drop_damaged=True).ok
-        assert range(12, 14) in _check_contents(store, expected)
-        _goes_on(store)
+        assert range(12, 14) in check_contents(store, expected)
+        goes_on(store)
 
 
 def test_behind_a_lost_end_of_the_log_no_offset_is_given_out_again(
     folder: Path, expected: Contents
 ):
-    _harmed(folder, _frame_with(b"again")(folder))
+    harmed(folder, frame_with(b"again")(folder))
     ends = {key: records[-1][0] + 1 for key, records in expected.items()}
     with kmq.open(folder) as store:
         with pytest.raises(kmq.CorruptionError), store.producer() as producer:
             producer.send("t", b"x", partition=1).result()
         assert store.repair(drop_damaged=True).ok
-        _check_contents(store, expected)
+        check_contents(store, expected)
         with store.producer() as producer:
             sent = producer.send("t", b"x", partition=1).result()
         assert sent.offset >= ends["t", 1]
-        _goes_on(store)
+        goes_on(store)
 
 
 def test_handles_that_are_open_go_on_after_a_repair_by_another(folder: Path, expected: Contents):
     with kmq.open(folder) as other:
         other.offsets("t")
-        _harmed(folder, _frame_with(b"again")(folder))
+        harmed(folder, frame_with(b"again")(folder))
         with kmq.open(folder) as store:
             assert store.repair(drop_damaged=True).ok
         with other.producer() as producer:
@@ -178,7 +182,7 @@ def test_handles_that_are_open_go_on_after_a_repair_by_another(folder: Path, exp
 
 
 def test_a_consumer_is_told_the_range_and_goes_on_by_seeking(folder: Path):
-    _harmed(folder, _frame_with(b"inside 2")(folder))
+    harmed(folder, frame_with(b"inside 2")(folder))
     with kmq.open(folder) as store:
         store.repair(drop_damaged=True)
         consumer = store.consumer()
@@ -204,10 +208,10 @@ def test_a_segment_keeps_its_whole_batches(tmp_path: Path):
         expected = {("t", 0): read_partition(store, "t", 0)}
     (segment,) = (tmp_path / "segments").rglob("*.arrow")
     position = segment.read_bytes().index(b"2-100")
-    _harmed(tmp_path, Harm(str(segment.relative_to(tmp_path)), position, 1))
+    harmed(tmp_path, Harm(str(segment.relative_to(tmp_path)), position, 1))
     with kmq.open(tmp_path) as store:
         assert store.repair(drop_damaged=True).ok
-        (lost,) = _check_contents(store, expected)
+        (lost,) = check_contents(store, expected)
         assert len(lost) <= 20_000
         assert 40_100 in lost
 
@@ -215,7 +219,7 @@ def test_a_segment_keeps_its_whole_batches(tmp_path: Path):
 def test_the_command_repairs_and_ends_with_0_when_all_is_whole(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ):
-    _harmed(folder, _frame_with(b"inside 2")(folder))
+    harmed(folder, frame_with(b"inside 2")(folder))
     assert main(["--store", str(folder), "--json", "repair"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
     assert main(["--store", str(folder), "--json", "repair", "--drop-damaged"]) == 0
@@ -223,3 +227,42 @@ def test_the_command_repairs_and_ends_with_0_when_all_is_whole(
         "t-0: offsets 12 to 13" in note for note in json.loads(capsys.readouterr().out)["notes"]
     )
     assert main(["--store", str(folder), "verify", "--deep"]) == 0
+
+
+def test_a_manifest_that_is_lost_whole_comes_back_from_segments_and_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with kmq.open(tmp_path) as store:
+        store.create_topic("t", partitions=2)
+        with store.producer() as producer:
+            for number in range(90):
+                producer.send("t", b"%d" % number, partition=number % 2)
+                if number % 30 == 29:
+                    producer.flush()
+                    store.seal()
+        store.repair(drop_damaged=True)
+        store.compact("t")
+        go_on_behind(store.log.disk, store.log.identity, store.log.environment, {})
+        store.log.drop_before(store.log.reload().lsn + 1)
+        with store.producer() as producer:
+            producer.send("t", b"in the log", partition=1).result()
+        expected = {("t", part): read_partition(store, "t", part) for part in range(2)}
+    for folder in ("checkpoints", "pages"):
+        shutil.rmtree(tmp_path / folder)
+    with pytest.raises(kmq.CorruptionError, match="no checkpoint"):
+        kmq.open(tmp_path)
+    assert main(["--store", str(tmp_path), "repair"]) == 1
+    assert main(["--store", str(tmp_path), "repair", "--drop-damaged"]) == 0
+    assert "a manifest was made from segments" in capsys.readouterr().out
+    with kmq.open(tmp_path) as store:
+        assert check_contents(store, expected) == []
+        assert store.verify(deep=True).ok
+
+
+def test_log_files_that_are_lost_behind_a_checkpoint_become_gaps(folder: Path, expected: Contents):
+    for log in sorted((folder / "log").glob("*.log"))[:-1]:
+        log.unlink()
+    assert main(["--store", str(folder), "repair", "--drop-damaged"]) == 0
+    with kmq.open(folder) as store:
+        assert check_contents(store, expected) != []
+        goes_on(store)

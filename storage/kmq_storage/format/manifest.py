@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_storage import paths
@@ -22,6 +21,9 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.records import COMPACTED
 from kmq_storage.model import Chunk, Location, Place, Segment
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: What a row refers to: a frame of the log, a staged file, or a segment.
 LOG, STAGED, SEGMENT = 0, 1, 2

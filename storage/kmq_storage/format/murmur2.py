@@ -6,18 +6,21 @@ The function is org.apache.kafka.common.utils.Utils.murmur2.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Hashes: TypeAlias = "npt.NDArray[np.uint32]"
 
 _MULTIPLIER, _MASK = 0x5BD1E995, 0xFFFFFFFF
 _M = np.uint32(_MULTIPLIER)
 _SEED = np.uint32(0x9747B28C)
 _R = np.uint32(24)
 _WORD = struct.Struct("<I")
-
-Hashes = npt.NDArray[np.uint32]
 
 
 def murmur2(keys: pa.BinaryArray) -> Hashes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
@@ -13,6 +13,9 @@ from kmq_storage.format.records import decode_batch, offsets_of, timestamp_bound
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 def stored_batch(contents: pa.Buffer, chunk: Chunk, topic: Topic) -> pa.RecordBatch:

@@ -23,7 +23,6 @@ from kmq_storage.log.locking import AppendLock
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
-from kmq_storage.model import LogDamage
 from kmq_storage.objects.disk import Disk, Lock
 
 #: A stored record takes no less: its timestamp.
@@ -66,9 +65,7 @@ def go_on_behind(
         hint.count_roll(last)
         hint.publish_synced(last)
         hint.publish_written(last)
-        chain = chain_of(environment.new_uuid().bytes)
-        time = max(environment.now_us(), replica.cursor.time)
-        end = Cursor(last, chain, time, last + 1, 0)
+        end = _end(replica.cursor, last, environment)
         root, _ = write_pages(disk, state, end, environment.new_uuid)
         publish_root(disk, last, root, began=began)
         hint.count_roll(last)
@@ -95,13 +92,21 @@ def _held(lock: Lock, environment: Environment) -> Iterator[None]:
         lock.release()
 
 
+def _end(read: Cursor, last: int, environment: Environment) -> Cursor:
+    """The begin of the new file: it follows the last commit, or nothing that there ever was."""
+    is_whole = read.lsn == last and read.chain is not None
+    chain = read.chain if is_whole else chain_of(environment.new_uuid().bytes)
+    return Cursor(last, chain, max(environment.now_us(), read.time), last + 1, 0)
+
+
 def _accepted(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> list[CutOut]:
     """Have gaps where a state has damage, and no damage any more."""
     cut = []
     lost = list(state.damage)
     if state.broken is not None:
         lost.append(replace(state.broken, last_lsn=max(last, state.broken.first_lsn)))
-    inline = sum(map(_rows_at_most, lost))
+    commits = sum(damage.last_lsn - damage.first_lsn + 1 for damage in lost)
+    inline = rows_at_most(commits)
     for topic in state.topics.values():
         for number, part in enumerate(topic.parts):
             index, key = topic.index(number), (topic.id, number)
@@ -120,9 +125,8 @@ def _accepted(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> l
     return cut
 
 
-def _rows_at_most(damage: LogDamage) -> int:
+def rows_at_most(commits: int) -> int:
     """How many records may have stood inside commits that can't be read."""
-    commits = damage.last_lsn - damage.first_lsn + 1
     return commits * limits.INLINE_COMMIT_BYTES_MAX // _ROW_BYTES_MIN
 
 

@@ -10,10 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kmq_storage.errors import CorruptionError, DataLossError
 from kmq_storage.format.manifest import Key, Page, PageRef, Row, row_values
@@ -21,6 +20,9 @@ from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.row_table import RowTable
 from kmq_storage.model import LogDamage, Place
 from kmq_storage.objects.files import Files
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Rows of a page that are made at a time: a look at one offset wants few.
 _ROWS_AT_ONCE = 64

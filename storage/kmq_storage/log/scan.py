@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError, NotFoundError
@@ -18,6 +18,9 @@ from kmq_storage.log.moving import missing_file
 from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Place
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Chunks smaller than this share of a batch are put together, larger ones stay mapped.
 _SMALL_SHARE = 4

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby, takewhile
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_storage import limits
@@ -28,6 +28,9 @@ from kmq_storage.maintenance.reports import CompactReport, all_compacted
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.segments import Replacement, Replacer
 from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 def plan_merges(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import LOG, PageRef
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.files import Files
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 def references_of(disk: Files, state: StoreState) -> References:

@@ -11,14 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kmq_storage.format.murmur2 import murmur2
 from kmq_storage.format.records import has_value, keys_of
 from kmq_storage.log.scan import Slice
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Keys and offsets of one bucket; grouping them takes a few times as much.
 _BUCKET_BYTES = 16 * 1024 * 1024

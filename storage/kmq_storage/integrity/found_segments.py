@@ -1,0 +1,94 @@
+"""Segments found by their names, without a manifest that says what they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.checksum import checksum
+from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.format.records import SEALED, is_typed
+from kmq_storage.format.segment import decode_footer
+from kmq_storage.model import Chunk
+from kmq_storage.objects.files import Files, FoundFile
+
+_PATH = re.compile(
+    rf"{paths.SEGMENT_FOLDER}/([0-9a-f]{{32}})/(\d+)/(\d{{20}})-[0-9a-f]{{32}}\.arrow\Z"
+)
+_LENGTH_AT, _LENGTH_BYTES = 10, 4
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSegment:
+    """A segment whose batches all prove themselves."""
+
+    topic_id: bytes
+    partition: int
+    topic: str
+    row: Row
+
+
+def find_segments(disk: Files) -> Iterator[FoundSegment]:
+    """The whole segments of untyped topics; damaged ones are left out."""
+    for file in disk.walk(paths.SEGMENT_FOLDER):
+        match = _PATH.match(file.path)
+        if match is not None:
+            topic_id, partition, base = match.groups()
+            with suppress(CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
+                contents = disk.map(file.path)
+                schema = pa.ipc.open_file(contents).schema
+                if not is_typed(schema):
+                    yield FoundSegment(
+                        bytes.fromhex(topic_id),
+                        int(partition),
+                        schema.metadata[b"kmq.topic"].decode(),
+                        _row(contents, file, int(base)),
+                    )
+
+
+def _row(contents: pa.Buffer, file: FoundFile, base: int) -> Row:
+    length = contents.slice(contents.size - _LENGTH_AT, _LENGTH_BYTES).to_pybytes()
+    tail = contents.slice(contents.size - _LENGTH_AT - int.from_bytes(length, "little"))
+    file_id = paths.segment_id(file.path)
+    chunks = decode_footer(tail, file.path, file_id, columns=SEALED, expected=None).chunks
+    if not chunks or not all(_is_whole(contents, chunk) for chunk in chunks):
+        raise CorruptionError(f"batches of {file.path} are damaged", file=file.path)
+    position = chunks[-1].location.position + chunks[-1].location.length
+    return Row(
+        base,
+        chunks[-1].end_offset,
+        sum(chunk.rows for chunk in chunks),
+        SEGMENT,
+        file_id,
+        position,
+        contents.size - position,
+        checksum(contents.slice(position)),
+        SEALED,
+        min(chunk.min_timestamp for chunk in chunks),
+        max(chunk.max_timestamp for chunk in chunks),
+        file.modified,
+        sum(chunk.size for chunk in chunks),
+    )
+
+
+def _is_whole(contents: pa.Buffer, chunk: Chunk) -> bool:
+    place = chunk.location
+    return checksum(contents.slice(place.position, place.length)) == chunk.checksum
+
+
+def without_overlaps(rows: Iterable[Row]) -> list[Row]:
+    """One row for each offset: of those that overlap, the one that covers more, then the first."""
+    kept: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row.base_offset - row.end_offset, row.base_offset)):
+        if all(
+            row.end_offset <= other.base_offset or other.end_offset <= row.base_offset
+            for other in kept
+        ):
+            kept.append(row)
+    return sorted(kept, key=lambda row: row.base_offset)

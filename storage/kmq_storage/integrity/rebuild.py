@@ -1,0 +1,142 @@
+"""A manifest from nothing but segments, an older checkpoint, and what is left of the log.
+
+For a store whose log was collected. Segments say their topic, partition and offsets; commits that
+are still in the log say the rest. Settings of topics, group offsets and producers that only older
+commits knew are lost, and records in staged files that no commit names any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from kmq_storage import paths
+from kmq_storage.environment import Environment
+from kmq_storage.format.entries import RecordsEntry, TopicEntry
+from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.format.identity import Identity
+from kmq_storage.format.manifest import Key, Row
+from kmq_storage.integrity.found_segments import find_segments, without_overlaps
+from kmq_storage.log.behind import rows_at_most
+from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
+from kmq_storage.log.hint import WORDS, Hint
+from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.offset_index import Gap
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.objects.disk import Disk
+
+_LOST = "the manifest was lost"
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of topics without a manifest."""
+
+    names: dict[bytes, str] = field(default_factory=dict)
+    partitions: dict[bytes, int] = field(default_factory=dict)
+    rows: dict[Key, list[Row]] = field(default_factory=dict)
+    #: The first offset of each partition that the log still has.
+    logged: dict[Key, int] = field(default_factory=dict)
+    #: Topics that the log itself makes.
+    made: set[bytes] = field(default_factory=set)
+
+    def note_partition(self, topic_id: bytes, number: int) -> None:
+        """There is a partition of this number."""
+        self.partitions[topic_id] = max(self.partitions.get(topic_id, 0), number + 1)
+
+
+def rebuild(disk: Disk, identity: Identity, environment: Environment) -> list[str]:
+    """Write a checkpoint of what segments say before the log's first commit; what was done."""
+    began = disk.now()
+    hint = Hint(disk.open_words(paths.HINT, WORDS), identity.seed, disk.boot_id())
+    journal = Journal(disk, identity, hint)
+    before = journal.first_lsn() - 1
+    known = _Known()
+    told: list[str] = []
+    for segment in find_segments(disk):
+        known.names[segment.topic_id] = segment.topic
+        known.note_partition(segment.topic_id, segment.partition)
+        key = (segment.topic_id, segment.partition)
+        known.rows.setdefault(key, []).append(segment.row)
+    _read_log(journal, before + 1, known)
+    found = newest_checkpoint(disk)
+    state = StoreState(Manifest(disk, ())) if found is None else found.state(disk, indexed=True)
+    told += _bridge(state, known, before - state.lsn)
+    for topic_id in known.partitions:
+        if topic_id not in known.made and state.topic_by_id(topic_id) is None:
+            told += _add_topic(state, topic_id, known)
+    state.lsn = before
+    root, _ = write_pages(disk, state, Cursor(before, None, 0, before + 1, 0), environment.new_uuid)
+    publish_root(disk, before, root, began=began)
+    return [*told, f"a manifest was made from segments; the log goes on at commit {before + 1}"]
+
+
+def _read_log(journal: Journal, first: int, known: _Known) -> None:
+    """What the commits that are still there say of topics, and where their records begin."""
+    cursor = journal.start_of(first)
+    while True:
+        try:
+            frame = journal.next_frame(cursor)
+        except InvalidFrameError:
+            frame = None
+        if frame is None:
+            found = journal.try_resync(cursor)
+            if found is None:
+                return
+            frame = found[1]
+        for entry in frame.entries():
+            if isinstance(entry, RecordsEntry):
+                known.note_partition(entry.topic_id, entry.partition)
+                known.logged.setdefault((entry.topic_id, entry.partition), entry.base_offset)
+            elif isinstance(entry, TopicEntry):
+                known.names.setdefault(entry.topic_id, entry.name)
+                if entry.topic_id not in known.partitions:
+                    known.made.add(entry.topic_id)
+        cursor = frame.end
+
+
+def _bridge(state: StoreState, known: _Known, lost: int) -> Iterator[str]:
+    """Have gaps where commits between an old checkpoint and the log may have had records."""
+    for topic in state.topics.values():
+        for number, part in enumerate(topic.parts):
+            key = (topic.id, number)
+            end = known.logged.get(key, part.end + rows_at_most(lost))
+            if part.end < end:
+                topic.index(number).cut_out(Gap(part.end, end, _LOST))
+                state.cut.add(key)
+                yield f"{topic.name}-{number}: offsets {part.end} to {end - 1} stand nowhere"
+                part.end = end
+
+
+def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[str]:
+    """The topic as it was before the log's first commit, as far as segments know."""
+    name = known.names.get(topic_id, f"recovered-{topic_id.hex()[:8]}")
+    topic = Topic(topic_id, name, state.manifest)
+    topic.enlarge(known.partitions[topic_id])
+    state.add_topic(topic)
+    yield f"topic {name}: it has the default settings again, unless the log says others"
+    for number, part in enumerate(topic.parts):
+        key = (topic_id, number)
+        rows = without_overlaps(known.rows.get(key, []))
+        logged = known.logged.get(key)
+        if logged is not None:  # what the log has is there in any case
+            rows = [row for row in rows if row.end_offset <= logged]
+        part.end = logged if logged is not None else max((r.end_offset for r in rows), default=0)
+        part.start = rows[0].base_offset if rows else part.end
+        for row in rows:
+            topic.index(number).append(row)
+            part.rows, part.size = part.rows + row.rows, part.size + row.size
+        yield from _gaps(topic, number, rows)
+
+
+def _gaps(topic: Topic, number: int, rows: list[Row]) -> Iterator[str]:
+    """Record the offsets between segments that stand nowhere."""
+    end = topic.parts[number].end
+    spans = [(row.base_offset, row.end_offset) for row in rows] + [(end, end)]
+    for (_, start), (behind, _) in pairwise(spans):
+        if start < behind:
+            topic.index(number).gaps.append(Gap(start, behind, _LOST))
+            yield f"{topic.name}-{number}: offsets {start} to {behind - 1} stand nowhere"
