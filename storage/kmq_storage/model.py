@@ -119,14 +119,16 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """One stored record batch of a partition: all that a reader needs to find and prove it."""
+class Place:
+    """Where a range of offsets of one partition stands: all that a reader needs to prove it."""
 
     base_offset: int
     #: The offset after the last one that is covered; compaction leaves fewer rows than offsets.
     end_offset: int
     rows: int
+    #: The record batch, or the footer's part of a segment.
     location: Location
+    #: The CRC of the bytes there.
     checksum: int
     #: Which columns are there (`format.records`).
     columns: int
@@ -135,6 +137,11 @@ class Chunk:
     max_timestamp: int
     #: Bytes of keys, values, headers and properties.
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk(Place):
+    """One stored record batch of a partition."""
 
     @property
     def dense(self) -> bool:
@@ -143,33 +150,13 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Place):
     """One sealed file of a partition; its footer knows the record batches in it."""
-
-    base_offset: int
-    #: The offset after the last one that is covered; compaction leaves fewer rows than offsets.
-    end_offset: int
-    rows: int
-    #: The footer's part of the file.
-    location: Location
-    #: The CRC of the footer's part.
-    checksum: int
-    #: Which columns are there (`format.records`).
-    columns: int
-    #: UTC microseconds.
-    min_timestamp: int
-    max_timestamp: int
-    #: Bytes of keys, values, headers and properties.
-    size: int
 
     @property
     def length(self) -> int:
         """Bytes of the whole file."""
         return self.location.position + self.location.length
-
-
-#: Where a range of offsets of one partition stands.
-Place = Chunk | Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.records import decode_batch, offsets_of, without_offsets
 from kmq_storage.format.segment import decode_footer
 from kmq_storage.log.disk_errors import unavailable
-from kmq_storage.model import Chunk, Location, Place, Segment
+from kmq_storage.model import Chunk, Location, Place
 from kmq_storage.objects.files import Files
 
 #: Bytes of files that stay mapped, beside the last one.
@@ -48,7 +48,7 @@ class ChunkReader:
                 self._footers.popitem(last=False)
         return self._footers[file]
 
-    def _read_footer(self, segment: Segment) -> tuple[Chunk, ...]:
+    def _read_footer(self, segment: Place) -> tuple[Chunk, ...]:
         file = segment.location.file
         try:
             footer = self._bytes(segment.location)
