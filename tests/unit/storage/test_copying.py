@@ -90,7 +90,8 @@ def test_another_topic_of_that_name_is_not_written_over(source: kmq.Store, tmp_p
 
 
 def test_damage_in_the_source_stops_the_copy(source: kmq.Store, tmp_path: Path):
-    file = next((tmp_path / "source").glob("segments/*/*/*.arrow"))
+    folder = tmp_path / "source" / "segments" / source.describe_topic("plain").topic_id.hex
+    file = next(folder.glob("*/*.arrow"))
     contents = bytearray(file.read_bytes())
     contents[len(contents) // 2] ^= 1
     file.write_bytes(contents)
