@@ -222,6 +222,39 @@ GROUP_COMMIT = Group(
     ),
 )
 
+BUCKET = Group(
+    _named(
+        "bucket",
+        *("puts", "one_writer", "eight_writers"),
+        *("puts_slow", "one_writer_slow", "eight_writers_slow"),
+    ),
+    (
+        Figure("commits, one writer / bare uploads", "one_writer.rate", "puts.rate", 0.8),
+        Figure("commits, 8 writers / bare uploads", "eight_writers.rate", "puts.rate", 0.8),
+        Figure(
+            "commits, 8 writers / their uploads", "eight_writers.rate", "eight_writers.uploads", 0.5
+        ),
+        Figure(
+            "20 ms away: commits, one writer / bare uploads",
+            "one_writer_slow.rate",
+            "puts_slow.rate",
+            0.8,
+        ),
+        Figure(
+            "20 ms away: commits, 8 writers / bare uploads",
+            "eight_writers_slow.rate",
+            "puts_slow.rate",
+            0.8,
+        ),
+        Figure(
+            "20 ms away: commits, 8 writers / their uploads",
+            "eight_writers_slow.rate",
+            "eight_writers_slow.uploads",
+            0.5,
+        ),
+    ),
+)
+
 ENGINE = Group(
     _named(
         "engine",
@@ -273,6 +306,7 @@ GROUPS = {
     "spark_stream": SPARK_STREAM,
     "spark_sink": SPARK_SINK,
     "group_commit": GROUP_COMMIT,
+    "bucket": BUCKET,
     "engine": ENGINE,
     "manifest": MANIFEST,
 }

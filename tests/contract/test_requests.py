@@ -14,6 +14,8 @@ from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.bucket_log import BucketLog, pause_after
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import scan
 from kmq_storage.objects.bucket import Fetched
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.open import open_disk
@@ -74,6 +76,24 @@ def test_a_waiting_reader_asks_ever_more_rarely(proxy: FaultProxy):
     assert not log.wait(lsn, 1.5)
     assert 3 <= len(proxy.requests) <= 20
     assert set(_methods(proxy)) == {"GET"}
+
+
+def test_a_reader_has_many_files_on_their_way_and_fetches_each_once(proxy: FaultProxy):
+    url, options = proxy.server.new_url(), proxy.options()
+    log = open_log(open_disk(url, storage_options=options))
+    make_topic(log)
+    for n in range(30):
+        send(log, b"%d" % n, staged=True)
+    reader = open_log(open_disk(url, storage_options=options))
+    reader.refresh()
+    proxy.requests.clear()
+    proxy.delay, proxy.most = 0.02, 0
+    topic = reader.refresh().topic("t")
+    parts = scan(reader, ChunkReader(reader.disk), topic, 0, (0, 30), batch_rows=1000)
+    values = [value for part in parts for value in part.batch.column("value").to_pylist()]
+    assert values == [b"%d" % n for n in range(30)]
+    assert proxy.count("GET", below="staged") == 30
+    assert proxy.most >= 8
 
 
 def test_what_was_read_is_kept_up_to_a_number_of_bytes():

@@ -83,6 +83,9 @@ class FaultProxy:
         #: Seconds that every request takes more.
         self.delay = delay
         self.requests: list[Request] = []
+        #: Requests that are on their way, and the most there were.
+        self.now = self.most = 0
+        self.counting = threading.Lock()
         self.old_lists: dict[str, tuple[int, list[tuple[str, str]], bytes]] = {}
         handler = type("Handler", (_Handler,), {"proxy": self})
         self._listener = _Listener(("127.0.0.1", 0), handler)
@@ -144,13 +147,22 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         request = self._request()
         self.proxy.requests.append(request)
-        if self.proxy.delay:
-            time.sleep(self.proxy.delay)
-        fault = self.proxy.choose(request)
-        if fault is None:
-            self._pass_on(request, body)
-        else:
-            self._play(fault, request, body)
+        self._count(1)
+        try:
+            if self.proxy.delay:
+                time.sleep(self.proxy.delay)
+            fault = self.proxy.choose(request)
+            if fault is None:
+                self._pass_on(request, body)
+            else:
+                self._play(fault, request, body)
+        finally:
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        with self.proxy.counting:
+            self.proxy.now += change
+            self.proxy.most = max(self.proxy.most, self.proxy.now)
 
     def _request(self) -> Request:
         parts = urlsplit(self.path)

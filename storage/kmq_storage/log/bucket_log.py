@@ -81,6 +81,11 @@ class BucketLog:
         self._closed = False
 
     @property
+    def lost_races(self) -> int:
+        """How often another writer was faster, since this handle was opened."""
+        return self._contention.lost_count
+
+    @property
     def prompt(self) -> bool:
         """Never: an append waits for the network."""
         return False

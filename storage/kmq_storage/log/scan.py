@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import missing_file
 from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.model import Place
+from kmq_storage.model import Chunk, Place, Segment
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,6 +27,10 @@ _SMALL_SHARE = 4
 #: And at most so many bytes of them.
 _JOINED_BYTES = 8 << 20
 _PLACES_AT_ONCE = 256
+#: Places that a reader is told of before it is there.
+_AHEAD = 16
+
+P = TypeVar("P", Chunk, Segment, Place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +172,9 @@ def _slices(
     layout: Layout,
 ) -> Iterator[Slice]:
     start, end = span
-    for place in places:
+    for place in _announced(reader, places):
         behind, covered = min(place.end_offset, end), max(place.base_offset, start)
-        for chunk in reader.chunks(place):
+        for chunk in _announced(reader, reader.chunks(place)):
             if chunk.base_offset < end and start < chunk.end_offset:
                 batch = reader.read(
                     chunk, start, end, topic=topic, partition=partition, layout=layout
@@ -180,6 +184,14 @@ def _slices(
                 yield Slice(topic, partition, first, batch, covered, layout)
         if covered < behind:  # the last records were dropped by compaction
             yield Slice(topic, partition, covered, layout.empty(), behind, layout)
+
+
+def _announced(reader: ChunkReader, places: Sequence[P]) -> Iterator[P]:
+    """The places, the next ones told to the reader ahead of time."""
+    for index, place in enumerate(places):
+        if index % (_AHEAD // 2) == 0 and len(places) > 1:
+            reader.prefetch(places[index : index + _AHEAD])
+        yield place
 
 
 def _joined(parts: Sequence[Slice]) -> Slice:
