@@ -121,7 +121,7 @@ class Committer:
         return work_of(sends)
 
     def _encode_all(self, waiting: Sequence[Work], done: dict[Work, Unit]) -> dict[Work, Unit]:
-        state = self._log.written_state()
+        state = self._log.recent_state()
         room = self._log.inline_bytes_max - sum(map(_inline_bytes, done.values()))
         for work in waiting:
             if state.find_topic(work.topic) is None:

@@ -218,6 +218,11 @@ class BucketLog:
     # --- reading ------------------------------------------------------------------------
 
     def written_state(self) -> StoreState:
+        """The state with every commit that was there when this was called."""
+        self._check_writable()
+        return self.refresh()
+
+    def recent_state(self) -> StoreState:
         """The state to prepare the next commit with; up to a second old while commits are made.
 
         A commit that doesn't fit the newest state is bound again, so this costs no request

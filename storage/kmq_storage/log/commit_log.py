@@ -69,6 +69,9 @@ class CommitLog(Protocol):
     def written_state(self) -> StoreState:
         """The state with every written commit, to prepare the next one with; it knows no chunks."""
 
+    def recent_state(self) -> StoreState:
+        """The same, perhaps as of a second ago where asking for more costs a request."""
+
     @property
     def known_state(self) -> StoreState:
         """The state that the next commit would follow as far as this handle knows, at no cost."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
@@ -144,11 +144,10 @@ class LocalLog:
     def written_state(self) -> StoreState:
         """The state with every written commit, to prepare the next one with; it knows no chunks."""
         self._check_writable()
-        with self._writing:
-            if not self._follow():
-                with self._at_the_end():
-                    pass
+        with self._writing, nullcontext() if self._follow() else self._at_the_end():
             return self._writer.state
+
+    recent_state = written_state  # costs no request here
 
     @property
     def known_state(self) -> StoreState:
