@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kmq_storage.environment import Environment
 
 #: Commits of a turn while others are there; alone, turns grow to the longest.
-TURN, _LONGEST_TURN = 24, 96
+TURN, _LONGEST_TURN = 32, 128
 #: How long a writer pauses after its turn, in commits' time.
 _PAUSE = 4.0
 #: Others count as active for this many commits after one of theirs.
