@@ -7,6 +7,7 @@ that don't see each other's commits, and requests that nobody meant to make.
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import subprocess
 import sys
@@ -92,6 +93,22 @@ def test_secrets_never_show(moto: S3Server, caplog: pytest.LogCaptureFixture):
     shown += ["".join(traceback.format_exception(caught.value)), repr(pickle.dumps(caught.value))]
     for secret in secrets:
         assert not any(secret in text for text in [*shown, body, caplog.text])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_is_told_that_it_cannot_use_its_parents_connections(moto: S3Server):
+    with kmq.open(moto.new_url(), storage_options=moto.options()) as store:
+        store.create_topic("t")
+        child = os.fork()
+        if child == 0:
+            try:
+                store.topics()
+            except kmq.IllegalStateError as error:
+                os._exit(0 if "spawn" in str(error) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert len(store.topics()) == 1
 
 
 _PRODUCE = """
