@@ -141,7 +141,8 @@ def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -
     before = after = dropped = 0
     for run in _runs(whole.rows, survivors, segment_bytes):
         replaced = replace(whole, rows=tuple(run))
-        if len(run) == 1 and survivors.count(*replaced.span) == run[0].rows:
+        untouched = replaced.span[0] == run[0].base_offset  # no trim cut it
+        if len(run) == 1 and untouched and survivors.count(*replaced.span) == run[0].rows:
             if not run[0].compacted:
                 replacer.mark(replaced, COMPACTED)  # that there is nothing to drop
             continue

@@ -66,14 +66,14 @@ def test_whoever_has_the_lease_works_alone(store: kmq.Store):
 def test_an_error_is_told_and_the_next_round_goes_on(
     store: kmq.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    plan, failures = maintain.plan_retention, [OSError("injected")]
+    retain, failures = maintain.retain, [OSError("injected")]
 
     def failing(*arguments: object) -> object:
         if failures:
             raise failures.pop()
-        return plan(*arguments)  # type: ignore[arg-type]
+        return retain(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(maintain, "plan_retention", failing)
+    monkeypatch.setattr(maintain, "retain", failing)
     with caplog.at_level(logging.WARNING):
         work = _run(store)
         send_rows(store.log, "t", [Sent(None, b"v")] * 5)
