@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,10 +21,11 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import DataLossError
 from kmq_storage.format.entries import RecordsEntry, TopicEntry
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
-from kmq_storage.format.manifest import Row
+from kmq_storage.format.manifest import SEGMENT, Page, Row
 from kmq_storage.log import paging
 from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
 from kmq_storage.log.journal import Cursor
+from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.log.snapshot import snapshot
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.memory import MemoryDisk
@@ -181,10 +184,18 @@ class IndexModel(RuleBasedStateMachine):
         assert excerpt.places(self.disk, start, end) == index.between(start, end)
         if start == end:
             return
+        self._look_at_runs(index, start, end, found)
         spread = index.spread(start, end)
         assert spread.bases.tolist() == [row.base_offset for row in found]
         assert spread.ends.tolist() == [row.end_offset for row in found]
         assert spread.bytes.tolist() == [row.bytes for row in found]
+
+    def _look_at_runs(self, index: OffsetIndex, start: int, end: int, found: list[Row]) -> None:
+        expected = [list(run) for wanted, run in groupby(found, key=_is_sealed) if wanted]
+        assert list(index.runs(start, end, _is_sealed)) == expected
+        assert index.weight(start, end, _is_sealed) == sum(
+            row.weight for row in found if _is_sealed(row)
+        )
 
     @precondition(lambda self: hasattr(self, "state"))
     @rule(key=places, share=st.tuples(st.floats(0, 1), st.floats(0, 1)), time=st.integers(0, 1_000))
@@ -210,6 +221,10 @@ class IndexModel(RuleBasedStateMachine):
                 if start >= self.starts[key]:
                     with pytest.raises(DataLossError):
                         index.check("t", start, end)
+
+
+def _is_sealed(rows: Row | Page) -> Any:
+    return rows.kind == SEGMENT
 
 
 def _stored(row: Row) -> Stored:

@@ -143,6 +143,23 @@ class Page:
         numbers: npt.NDArray[Any] = self._batch.column(name).to_numpy()
         return numbers
 
+    @property
+    def kind(self) -> npt.NDArray[np.uint8]:
+        """What each row refers to, as `Row.kind`."""
+        return self.column("kind")
+
+    @property
+    def weight(self) -> npt.NDArray[np.int64]:
+        """What each row weighs, as `Row.weight`."""
+        weights: npt.NDArray[np.int64] = self.column("size") + _ROW_BYTES * self.column("rows")
+        return weights
+
+    @property
+    def compacted(self) -> npt.NDArray[np.bool_]:
+        """Which rows have the mark, as `Row.compacted`."""
+        marks: npt.NDArray[np.bool_] = self.column("columns") & COMPACTED != 0
+        return marks
+
     def file_words(self) -> npt.NDArray[np.uint64]:
         """The first 8 bytes of the `file` of each row."""
         words = np.frombuffer(self._batch.column("file").buffers()[1], np.uint64)

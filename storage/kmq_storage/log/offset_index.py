@@ -7,15 +7,15 @@ are in the pages of the manifest.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from kmq_storage.errors import CorruptionError, DataLossError
-from kmq_storage.format.manifest import Key, Page, PageRef, Row, row_values
+from kmq_storage.format.manifest import SEGMENT, Key, Page, PageRef, Row, row_values
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.row_table import RowTable
 from kmq_storage.model import LogDamage, Place
@@ -23,6 +23,9 @@ from kmq_storage.objects.files import Files
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+#: Tells rows apart by their kind, weight and mark: one row, or all of a page at once.
+Wanted: TypeAlias = Callable[[Row | Page], Any]
 
 #: Rows of a page that are made at a time: a look at one offset wants few.
 _ROWS_AT_ONCE = 64
@@ -118,20 +121,62 @@ class OffsetIndex:
 
     def rows(self, start: int, end: int) -> Iterator[Row]:
         """The rows that cover offsets in [start, end), in order."""
+        for part in self._parts(start, end):
+            if isinstance(part, Row):
+                yield part
+                continue
+            page, low, high = part
+            for first in range(low, high, _ROWS_AT_ONCE):
+                yield from page.rows(first, min(first + _ROWS_AT_ONCE, high))
+
+    def runs(self, start: int, end: int, wanted: Wanted) -> Iterator[list[Row]]:
+        """The runs of neighbouring rows that are wanted; of the others in pages none is made."""
+        run: list[Row] = []
+        for is_wanted, rows in self._sorted_out(start, end, wanted):
+            if is_wanted:
+                run += rows
+            elif run:
+                yield run
+                run = []
+        if run:
+            yield run
+
+    def _sorted_out(
+        self, start: int, end: int, wanted: Wanted
+    ) -> Iterator[tuple[bool, Sequence[Row]]]:
+        for part in self._parts(start, end):
+            if isinstance(part, Row):
+                yield bool(wanted(part)), (part,)
+                continue
+            page, low, high = part
+            mask = wanted(page)[low:high]
+            borders = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist(), high - low]
+            for first, behind in pairwise(borders):
+                rows = page.rows(low + first, low + behind) if mask[first] else ()
+                yield bool(mask[first]), rows
+
+    def weight(self, start: int, end: int, wanted: Wanted) -> int:
+        """What the wanted rows that cover offsets in [start, end) weigh together."""
+        total = 0
+        for part in self._parts(start, end):
+            if isinstance(part, Row):
+                total += part.weight if wanted(part) else 0
+            else:
+                page, low, high = part
+                total += int(page.weight[low:high][wanted(page)[low:high]].sum())
+        return total
+
+    def _parts(self, start: int, end: int) -> Iterator[Row | tuple[Page, int, int]]:
+        """The rows that cover offsets in [start, end), in order; those in pages as their places."""
         recent, position = self.recent, start
         for index in range(recent.first_behind(start), len(recent)):
             base = recent.bases[index]
             if base >= end:
                 break
-            yield from self._older(position, base)
+            yield from self._spans(position, base)
             yield recent.row(index)
             position = recent.ends[index]
-        yield from self._older(position, end)
-
-    def _older(self, start: int, end: int) -> Iterator[Row]:
-        for page, low, high in self._spans(start, end):
-            for first in range(low, high, _ROWS_AT_ONCE):
-                yield from page.rows(first, min(first + _ROWS_AT_ONCE, high))
+        yield from self._spans(position, end)
 
     def _spans(
         self, start: int, end: int, *, since: int | None = None
@@ -217,22 +262,10 @@ class OffsetIndex:
 
     def spread(self, start: int, end: int) -> Spread:
         """How the bytes of [start, end) are spread, without making a value per row."""
-        parts: list[tuple[npt.NDArray[Any], ...]] = []
-        recent, position = self.recent, start
-        for index in range(recent.first_behind(start), len(recent)):
-            row = recent.row(index)
-            if row.base_offset >= end:
-                break
-            parts += self._older_spread(position, row.base_offset)
-            parts.append(tuple(np.array([n]) for n in (row.base_offset, row.end_offset, row.bytes)))
-            position = row.end_offset
-        parts += self._older_spread(position, end)
+        parts = [_spread_of(part) for part in self._parts(start, end)]
         if not parts:
             return Spread(*(np.empty(0, np.int64) for _ in range(3)))
         return Spread(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-    def _older_spread(self, start: int, end: int) -> list[tuple[npt.NDArray[Any], ...]]:
-        return [_page_spread(page, low, high) for page, low, high in self._spans(start, end)]
 
     def size_from(self, offset: int, end: int) -> int:
         """Bytes of records in [offset, end); a row that is cut counts in proportion."""
@@ -254,8 +287,10 @@ def _outside(gaps: Sequence[Gap], start: int, end: int) -> Iterator[tuple[int, i
         yield start, end
 
 
-def _page_spread(page: Page, low: int, high: int) -> tuple[npt.NDArray[Any], ...]:
-    span = slice(low, high)
-    segments = page.column("kind")[span] == 2
+def _spread_of(part: Row | tuple[Page, int, int]) -> tuple[npt.NDArray[Any], ...]:
+    if isinstance(part, Row):
+        return tuple(np.array([n]) for n in (part.base_offset, part.end_offset, part.bytes))
+    page, span = part[0], slice(*part[1:])
+    segments = page.kind[span] == SEGMENT
     read = page.column("length")[span] + page.column("position")[span] * segments
     return page.bases[span], page.column("end_offset")[span], read

@@ -15,6 +15,9 @@ from kmq_storage.objects.fork import reopen_in_child
 
 _LOGGER = logging.getLogger(__name__)
 
+#: While nothing is written, only every so many intervals is looked for what is due.
+_IDLE_ROUNDS = 6
+
 
 class BackgroundMaintenance:
     """Looks after a store while this handle writes to it."""
@@ -38,9 +41,11 @@ class BackgroundMaintenance:
         self._thread = None
 
     def _run(self) -> None:
+        idle = 0
         while not self._stopped.wait(self._interval):
             lsn = self._log.known_state.lsn
-            if lsn == self._seen:
+            idle = idle + 1 if lsn == self._seen else 0
+            if idle % _IDLE_ROUNDS:  # time alone makes less due: retention, and what waits to fill
                 continue
             self._seen = lsn
             try:

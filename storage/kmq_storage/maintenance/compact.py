@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby, takewhile
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from kmq_storage import limits
-from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.format.manifest import SEGMENT, Page, Row
 from kmq_storage.format.records import COMPACTED, keys_of, offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
@@ -44,18 +44,14 @@ def plan_merges(
     """Neighbouring segments of a topic, `fewest` or more, that fit into one."""
     for number in range(topic.partitions) if partitions is None else partitions:
         part = topic.partition(number)
-        rows = list(topic.index(number).rows(part.start, part.end))
-        for run in _mergeable(rows, fewest, segment_bytes):
-            yield Replacement(topic, number, tuple(run), lsn)
 
+        def is_small(rows: Row | Page) -> Any:
+            return (rows.kind == SEGMENT) & (rows.weight < segment_bytes // 2)
 
-def _mergeable(rows: Iterable[Row], fewest: int, segment_bytes: int) -> Iterator[list[Row]]:
-    def is_small(row: Row) -> bool:
-        return row.kind == SEGMENT and row.weight < segment_bytes // 2
-
-    for small, run in groupby(rows, key=is_small):
-        if small:
-            yield from (part for part in _cut(run, segment_bytes) if len(part) >= fewest)
+        for small in topic.index(number).runs(part.start, part.end, is_small):
+            for run in _cut(small, segment_bytes):
+                if len(run) >= fewest:
+                    yield Replacement(topic, number, tuple(run), lsn)
 
 
 def _cut(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
@@ -122,9 +118,18 @@ def worth_compacting(topic: Topic) -> bool:
     """Whether enough of a topic that keeps the newest of each key was never compacted."""
     if topic.settings.cleanup != "compact":
         return False
-    rows = [row for number in range(topic.partitions) for row in _sealed_rows(topic, number)]
-    dirty = sum(row.size for row in rows if not row.compacted)
-    return dirty > limits.DIRTY_SHARE * sum(row.size for row in rows)
+
+    def sealed(rows: Row | Page) -> Any:
+        return rows.kind == SEGMENT
+
+    def compacted(rows: Row | Page) -> Any:
+        return (rows.kind == SEGMENT) & rows.compacted
+
+    whole = done = 0
+    for number, part in enumerate(topic.parts):
+        whole += topic.index(number).weight(part.start, part.end, sealed)
+        done += topic.index(number).weight(part.start, part.end, compacted)
+    return whole - done > limits.DIRTY_SHARE * whole
 
 
 def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -> CompactReport:
@@ -136,7 +141,8 @@ def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -
     before = after = dropped = 0
     for run in _runs(whole.rows, survivors, segment_bytes):
         replaced = replace(whole, rows=tuple(run))
-        if len(run) == 1 and survivors.count(*replaced.span) == run[0].rows:
+        untouched = replaced.span[0] == run[0].base_offset  # no trim cut it
+        if len(run) == 1 and untouched and survivors.count(*replaced.span) == run[0].rows:
             if not run[0].compacted:
                 replacer.mark(replaced, COMPACTED)  # that there is nothing to drop
             continue

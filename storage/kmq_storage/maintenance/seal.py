@@ -8,9 +8,10 @@ anew since the plan. Offsets, order and content stay.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from kmq_storage import limits
-from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.format.manifest import SEGMENT, Page, Row
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
@@ -35,8 +36,8 @@ def plan_seal(
     lsn = state.lsn  # before: what a thread applies meanwhile makes it a conflict
     for topic, number in partitions_of(state) if only is None else [_found(state, *only)]:
         part = topic.partition(number)
-        rows = topic.index(number).rows(part.start, part.end)
-        for run in _runs(rows, segment_bytes):
+        unsealed = topic.index(number).runs(part.start, part.end, _is_unsealed)
+        for run in (each for rows in unsealed for each in _cut(rows, segment_bytes)):
             whole = sum(row.weight for row in run) >= segment_bytes
             if whole or older_than is None or run[0].time < older_than:
                 yield Replacement(topic, number, tuple(run), lsn)
@@ -52,16 +53,20 @@ def _found(state: StoreState, name: str, number: int) -> tuple[Topic, int]:
     return state.topic(name), number
 
 
-def _runs(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
+def _is_unsealed(rows: Row | Page) -> Any:
+    return rows.kind != SEGMENT
+
+
+def _cut(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
+    """Runs of rows that make a segment each."""
     run: list[Row] = []
     size = 0
     for row in rows:
-        if run and (row.kind == SEGMENT or size >= segment_bytes):
+        run.append(row)
+        size += row.weight
+        if size >= segment_bytes:
             yield run
             run, size = [], 0
-        if row.kind != SEGMENT:
-            run.append(row)
-            size += row.weight
     if run:
         yield run
 

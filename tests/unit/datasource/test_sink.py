@@ -30,7 +30,10 @@ from kmq_spark.datasource.sink import Written, open_sink
 from kmq_spark.datasource.sink_columns import check_sink_columns
 from kmq_spark.datasource.sink_task import write_task
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
+from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import InvalidRequestError, NotFoundError, QueueFullError
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects.local import LocalDisk
 from tests.spark.shop import Shop
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -206,6 +209,23 @@ def test_a_batch_that_comes_again_is_stored_once(shop: Shop) -> None:
     _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
     _commit_batch(shop, 0, _task(shop, _rows([b"c"]), query="another"))
     assert sorted(shop.values("orders")) == [b"a", b"b", b"c"]
+
+
+def test_a_batch_whose_commit_was_collected_is_stored_once_as_well(tmp_path: Path) -> None:
+    open_identity(LocalDisk(tmp_path / "shop"), SYSTEM, create=True, log_file_bytes=4096)
+    shop = Shop(tmp_path / "shop")
+    shop.create("orders", 1)
+    _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
+    lsn = shop.lsn()
+    for _ in range(20):
+        shop.send("orders", 0, 5)
+    shop.store.seal()
+    shop.store.checkpoint()
+    shop.store.collect(grace=0)
+    assert next(shop.store.commits()).lsn > lsn
+    before = shop.lsn()
+    _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
+    assert (shop.lsn(), len(shop.values("orders"))) == (before, 101)
 
 
 def test_an_abort_after_a_commit_that_succeeded_destroys_nothing(shop: Shop) -> None:

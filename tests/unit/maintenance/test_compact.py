@@ -13,7 +13,7 @@ from kmq_storage.maintenance import survivors
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges, worth_compacting
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.survivors import Survivors
-from tests.support.engine import Sent, open_engine, rows_of, send_rows
+from tests.support.engine import Sent, counted, held, open_engine, rows_of, send_rows
 
 
 @pytest.fixture
@@ -109,6 +109,18 @@ def test_a_superseded_record_below_the_start_counts_for_nothing(store: Store):
     store.compact("t")
     assert rows_of(store, "t") == {9: Sent(b"k", b"9")}
     assert store.describe_topic("t").rows == 1
+
+
+def test_a_segment_with_gaps_that_a_trim_cut_is_counted_right_to_its_end(store: Store):
+    _sealed(store, [Sent(b"k", b"%d" % n) for n in range(19)] + [Sent(b"l", b"x")])
+    store.compact("t")
+    store.trim("t", {0: 10})
+    store.compact("t")
+    state = store.log.refresh()
+    assert counted(state.topic("t").partition(0)) == held(state, "t", 0)
+    assert store.describe_topic("t").rows == len(rows_of(store, "t")) == 2
+    store.trim("t", {0: 20})
+    assert counted(store.log.refresh().topic("t").partition(0)) == (0, 0)
 
 
 def test_compaction_frees_capacity(store: Store):

@@ -1,0 +1,92 @@
+"""Those who write look after their store: what is due is done, by one at a time, harming nobody."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage import limits, paths
+from kmq_storage.maintenance import background, maintain
+from kmq_storage.maintenance.background import BackgroundMaintenance
+from kmq_storage.objects.memory import MemoryDisk
+from tests.support.engine import Sent, files_below, open_engine, send_rows
+
+
+@pytest.fixture
+def store() -> kmq.Store:
+    store = open_engine(MemoryDisk(f"memory://{uuid.uuid4().hex}"))
+    store.create_topic("t", retention=0.05)
+    return store
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fills no segment is sealed without waiting."""
+    monkeypatch.setattr(limits, "SEAL_AFTER", 0.0)
+    monkeypatch.setattr(background, "_IDLE_ROUNDS", 2)
+
+
+def _until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < deadline, "it was not done in 20 s"
+        time.sleep(0.01)
+
+
+def _run(store: kmq.Store) -> BackgroundMaintenance:
+    work = BackgroundMaintenance(store.log, interval=0.01)
+    work.start()
+    return work
+
+
+def test_retention_is_kept_also_while_nobody_writes(store: kmq.Store):
+    work = _run(store)
+    send_rows(store.log, "t", [Sent(None, b"v")] * 5)
+    _until(lambda: store.offsets("t") == {0: (5, 5)})
+    work.close()
+
+
+def test_whoever_has_the_lease_works_alone(store: kmq.Store):
+    lease = store.log.disk.open_lock(paths.MAINTAIN_LOCK)
+    assert lease.try_acquire()
+    work = _run(store)
+    send_rows(store.log, "t", [Sent(None, b"v")] * 5)
+    time.sleep(0.3)
+    assert store.offsets("t") == {0: (0, 5)}
+    lease.release()
+    _until(lambda: store.offsets("t") == {0: (5, 5)})
+    work.close()
+
+
+def test_an_error_is_told_and_the_next_round_goes_on(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    retain, failures = maintain.retain, [OSError("injected")]
+
+    def failing(*arguments: object) -> object:
+        if failures:
+            raise failures.pop()
+        return retain(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(maintain, "retain", failing)
+    with caplog.at_level(logging.WARNING):
+        work = _run(store)
+        send_rows(store.log, "t", [Sent(None, b"v")] * 5)
+        _until(lambda: store.offsets("t") == {0: (5, 5)})
+    assert "injected" in caplog.text
+    work.close()
+
+
+def test_a_closed_one_does_nothing_more(store: kmq.Store):
+    work = _run(store)
+    work.close()
+    work.start()
+    send_rows(store.log, "t", [Sent(None, b"v")] * 5)
+    time.sleep(0.2)
+    assert store.offsets("t") == {0: (0, 5)}
+    assert files_below(store.log.disk, paths.SEGMENT_FOLDER) == []  # type: ignore[arg-type]

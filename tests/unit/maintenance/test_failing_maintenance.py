@@ -1,0 +1,79 @@
+"""Maintenance on a disk that fails: a clear error, and nothing is lost or half done."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.errors import CorruptionError, UnavailableError
+from kmq_storage import paths
+from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows
+from tests.support.failing_disk import FailingDisk
+
+ROWS = [Sent(b"%d" % (n % 3), b"v%d" % n) for n in range(10)]
+WORK: dict[str, Callable[[kmq.Store], object]] = {
+    "seal": lambda store: store.seal(),
+    "checkpoint": lambda store: store.checkpoint(),
+    "compact": lambda store: store.compact("t"),
+    "maintain": lambda store: store.maintain(grace=0),
+}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> FailingDisk:
+    return FailingDisk(tmp_path / "store")
+
+
+@pytest.fixture
+def store(disk: FailingDisk, monkeypatch: pytest.MonkeyPatch) -> kmq.Store:
+    monkeypatch.setattr("kmq_storage.limits.CHECKPOINT_COMMITS", 1)
+    store = open_engine(disk)
+    store.create_topic("t", cleanup="compact")
+    for _ in range(3):
+        send_rows(store.log, "t", ROWS)
+    return store
+
+
+def _written_by_maintenance(disk: FailingDisk) -> list[str]:
+    folders = (paths.SEGMENT_FOLDER, paths.PAGE_FOLDER, paths.CHECKPOINT_FOLDER)
+    return [file for folder in folders for file in files_below(disk, folder)]
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_a_full_disk_is_a_clear_error_and_work_goes_on_when_there_is_space(
+    store: kmq.Store, disk: FailingDisk, work: str
+):
+    before = rows_of(store, "t")
+    files = _written_by_maintenance(disk)
+    disk.failing["stage synced"] = errno.ENOSPC
+    with pytest.raises(UnavailableError, match=r"disk of store .* is full"):
+        WORK[work](store)
+    assert _written_by_maintenance(disk) == files
+    assert rows_of(store, "t") == before
+    del disk.failing["stage synced"]
+    WORK[work](store)
+    newest = {row.key: row for row in before.values()}
+    assert {row.key: row for row in rows_of(store, "t").values()} == newest
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_a_damaged_record_is_named_and_never_sealed_away(
+    store: kmq.Store, disk: FailingDisk, work: str
+):
+    send_rows(store.log, "t", [Sent(b"damaged", b"payload" * 20)])
+    store.checkpoint()
+    send_rows(store.log, "t", [Sent(b"k", b"behind")])
+    (log_file,) = files_below(disk, paths.LOG_FOLDER)[:1]
+    with open(disk.root / log_file, "r+b") as file:  # in place: others have it mapped
+        file.seek(file.read().index(b"payload"))
+        file.write(b"P")
+    store = open_engine(FailingDisk(disk.root))
+    if work in ("seal", "compact"):
+        with pytest.raises(CorruptionError, match="t-0, offsets 30 to 30"):
+            WORK[work](store)
+    assert len(rows_of(store, "t", start=31)) == 1
+    assert [file for file in files_below(disk, paths.SEGMENT_FOLDER) if "tmp" in file] == []
