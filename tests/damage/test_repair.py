@@ -17,7 +17,7 @@ from tests.damage.store import Contents, make_store, read_partition
 from tests.damage.sweep import Harm, harms
 
 KINDS = ("log/0", "staged", "segments", "checkpoints", "pages", "pins", "log/hint")
-SAMPLES = 7
+SAMPLES = 4
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ _WRITES = {
 }
 _KILLED = 9
 #: `KMQ_REPAIR_STRIDE=1` kills at every step.
-STRIDE = int(os.environ.get("KMQ_REPAIR_STRIDE", "29"))
+STRIDE = int(os.environ.get("KMQ_REPAIR_STRIDE", "43"))
 
 
 def _die_at(step: int) -> None:
@@ -82,4 +82,4 @@ def test_a_repair_killed_at_any_step_is_finished_by_the_next_one(
             goes_on(again)
         shutil.rmtree(folder)
         step += STRIDE
-    assert step > 20
+    assert step > STRIDE

@@ -11,7 +11,7 @@ from tests.damage.store import Contents, make_store
 from tests.damage.sweep import harms, wrong_after
 
 #: `python -m tests.damage.sweep` does more.
-SAMPLES = 28
+SAMPLES = 16
 KINDS = ("kmq.json", "log/0", "log/hint", "staged", "segments", "checkpoints", "pages", "pins")
 
 

@@ -21,6 +21,7 @@ FORBIDDEN = {
         *("threading", "subprocess", "socket"),
     ),
     "kmq_storage.objects": ("kmq_storage.log", "kmq_storage.topics", "kmq_storage.groups"),
+    "kmq_storage.maintenance": ("kmq_storage.integrity",),
     "kmq_storage.log": ("kmq_storage.topics", "kmq_storage.groups"),
     "kmq_spark.client": ("kmq_spark.cli", "kmq_spark.datasource", "kmq_spark.demo"),
     "kmq_spark.datasource": ("kmq_spark.cli", "kmq_spark.demo"),
