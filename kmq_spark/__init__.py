@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from kmq_spark.client.consumer import Consumer
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.opening import open_store as open  # noqa: A004 - the name users type
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.record import Record
 from kmq_spark.client.store import Store
-from kmq_spark.client.store import open_store as open  # noqa: A004 - the name users type
 from kmq_spark.errors import (
     AlreadyExistsError,
     ClosedError,

@@ -19,6 +19,7 @@ import pyarrow as pa
 from kmq_spark.client import consumer, producer, store
 from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.opening import open_store
 from kmq_spark.client.record import Record
 from kmq_spark.errors import ClosedError
 
@@ -92,7 +93,7 @@ def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa
     """The twin of `kmq_spark.open`."""
 
     async def opened() -> Store:
-        return Store(await asyncio.to_thread(partial(store.open_store, url, **options)))
+        return Store(await asyncio.to_thread(partial(open_store, url, **options)))
 
     return Opening(opened)
 

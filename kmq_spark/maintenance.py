@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_seconds
-from kmq_spark.client.store import open_store
+from kmq_spark.client.opening import open_store
 from kmq_storage import limits
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.maintain import begin, finish, tidy

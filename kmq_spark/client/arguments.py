@@ -9,6 +9,9 @@ from typing import Any
 
 from kmq_spark.errors import InvalidRequestError
 
+#: What an acknowledgement can mean.
+DURABILITIES = ("fsync", "os")
+
 
 def checked_seconds(what: str, value: object, *, above: float = -1e-9) -> float:
     """A duration in seconds from a number or timedelta above a bound; nan and inf are refused."""
@@ -70,3 +73,11 @@ def checked_numbers(value: Any) -> list[int]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise InvalidRequestError(f"partitions must be a list of whole numbers, not {value!r}")
     return [checked_partition(number) for number in value]
+
+
+def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    """InvalidRequestError unless the value of an option is one of the choices."""
+    if value not in choices:
+        raise InvalidRequestError(
+            f"{option} must be one of {', '.join(choices)}, not {value!r}", option=option
+        )

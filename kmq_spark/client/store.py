@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
-from kmq_spark.client.arguments import checked_count, checked_seconds
+from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_count, checked_seconds
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
 from kmq_spark.client.producer import Producer, ProducerSettings
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader, trim_offsets
@@ -21,12 +20,9 @@ from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import groups, topics
-from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.integrity.report import Report
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.open import open_commit_log
-from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
@@ -39,49 +35,8 @@ from kmq_storage.maintenance.reports import (
 )
 from kmq_storage.model import Commit, GroupInfo, TopicInfo
 from kmq_storage.names import check_name
-from kmq_storage.objects.open import open_disk
 
-_DURABILITIES = ("fsync", "os")
 _ASSIGNORS = ("range", "roundrobin", "sticky")
-
-
-def open_store(
-    url: str | os.PathLike[str],
-    *,
-    create: bool = True,
-    read_only: bool = False,
-    durability: str = "fsync",
-    storage_options: Mapping[str, Any] | None = None,
-    maintenance: bool = True,
-    environment: Environment = SYSTEM,
-) -> Store:
-    """Open the store in a folder, in memory (`memory://name`) or in a bucket (`s3://...`).
-
-    Args:
-        url: where it is; a relative path is fixed now.
-        create: make the store when it is missing; else NotFoundError.
-        read_only: refuse writes (IllegalStateError) and never change a byte.
-        durability: `fsync`: acknowledged and visible means on disk. `os`: written, which
-            survives `kill -9` but not power loss.
-        maintenance: look after the store in the background while there are producers.
-        storage_options: for stores in buckets, which read the usual environment variables
-            without them: the names of obstore (`access_key_id`, ...) or s3fs (`key`, `secret`,
-            `endpoint_url`), and `cache_bytes`.
-        environment: the source of time, ids and randomness.
-
-    """
-    _check_choice("durability", durability, _DURABILITIES)
-    disk = open_disk(url, read_only=read_only, storage_options=storage_options)
-    identity = open_identity(disk, environment, create=create)
-    log = open_commit_log(disk, identity, environment, durable=durability == "fsync")
-    return Store(log, maintenance=maintenance)
-
-
-def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidRequestError(
-            f"{option} must be one of {', '.join(choices)}, not {value!r}", option=option
-        )
 
 
 class Store:
@@ -252,7 +207,7 @@ class Store:
                 "transactions are not supported by this version", option="transactional_id"
             )
         if durability is not None:
-            _check_choice("durability", durability, _DURABILITIES)
+            check_choice("durability", durability, DURABILITIES)
         durable = self.log.durable if durability is None else durability == "fsync"
         settings = ProducerSettings(
             name=name,
@@ -287,7 +242,7 @@ class Store:
         A group has one member at a time: a second one is IllegalStateError, so
         `max_poll_interval`, `session_timeout` and `assignor` decide nothing yet.
         """
-        _check_choice("assignor", assignor, _ASSIGNORS)
+        check_choice("assignor", assignor, _ASSIGNORS)
         checked_seconds("max_poll_interval", max_poll_interval, above=0)
         checked_seconds("session_timeout", session_timeout, above=0)
         settings = ConsumerSettings(
@@ -347,6 +302,17 @@ class Store:
         from kmq_storage.maintenance.maintain import maintain
 
         return maintain(self.log, grace=checked_seconds("grace", grace))
+
+    def pin(self, seconds: float | timedelta) -> AbstractContextManager[None]:
+        """Keep every file of what is there now, for a long reader, during a `with` block.
+
+        At most for so many seconds, should this process die. Offsets that are trimmed meanwhile
+        can't be asked for anew, but what was found before can be read to its end.
+        """
+        from kmq_storage.maintenance.pins import pinned
+
+        lsn = self.log.refresh().lsn
+        return pinned(self.log, lsn, checked_seconds("seconds", seconds, above=0))
 
     def stats(self) -> StoreStats:
         """Bytes and files by kind, garbage, and how often a byte was written."""

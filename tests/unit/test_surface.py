@@ -55,6 +55,7 @@ METHODS = {
         "maintain",
         "offsets",
         "offsets_for_time",
+        "pin",
         "producer",
         "read",
         "repair",

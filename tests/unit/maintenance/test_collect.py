@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
+import kmq_spark as kmq
 from kmq_spark.client.store import Store
 from kmq_spark.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage import limits, paths
@@ -329,3 +332,27 @@ def test_plain_sends_of_another_handle_go_on_over_a_collection(store: Store, dis
     store.collect(grace=0)
     send_rows(other.log, "t", ROWS)
     assert len(rows_of(store, "t")) == 410
+
+
+@pytest.mark.parametrize("pin", [True, False])
+def test_a_reader_with_a_pin_reads_to_its_end_what_was_trimmed_and_collected(
+    tmp_path: Path, pin: bool
+):
+    with kmq.open(tmp_path) as store, kmq.open(tmp_path, read_only=True) as other:
+        store.create_topic("t")
+        with store.producer() as producer:
+            for _ in range(3):  # three segments: the reader has opened the first when they go
+                producer.send_batch("t", [b"x"] * 100).result()
+                store.seal()
+        store.checkpoint()
+        reader = other.read("t", batch_rows=10)
+        rows = reader.read_next_batch().num_rows
+        with store.pin(60.0) if pin else nullcontext():
+            store.trim("t", {0: 300})
+            store.checkpoint()
+            store.collect(grace=0)
+            if pin:
+                assert rows + reader.read_all().num_rows == 300
+            else:
+                with pytest.raises(OffsetOutOfRangeError):
+                    reader.read_all()
