@@ -380,7 +380,7 @@ class LocalLog:
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit on disk, and where the log goes on."""
         lsn = self.refresh().lsn
-        if lsn:
+        if lsn and not self.disk.read_only:  # else `refresh` did what can be done
             self.sync(lsn)
         replica = Replica(self.disk, self._new_journal(), indexed=True)
         replica.advance(lsn, lsn)

@@ -143,6 +143,8 @@ def test_reading_it_changes_no_file(folder: Path):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with kmq.open(folder, create=False, read_only=True) as store:
         assert store.read("stream").read_all().num_rows == 95
+        assert store.verify(deep=True).ok
+        assert store.stats().rows == 125
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
