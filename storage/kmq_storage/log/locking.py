@@ -39,7 +39,11 @@ class AppendLock:
         """
         if not self._lock.try_acquire():
             self._wait(meanwhile)
-        self._hint.note_appending()
+        try:
+            self._hint.note_appending()
+        except BaseException:  # a signal's
+            self._lock.release()
+            raise
 
     def _wait(self, meanwhile: Callable[[], object]) -> None:
         environment = self._environment
