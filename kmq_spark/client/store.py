@@ -355,9 +355,9 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         with ExitStack() as closing:  # one that fails leaves none open
-            closing.callback(self.log.close)
-            if self._maintenance is not None:
+            if self._maintenance is not None:  # the last: a closed log ends what it is at
                 closing.callback(self._maintenance.close)
+            closing.callback(self.log.close)
             for handle in list(self._handles):
                 # Told of the exception: a consumer commits only after none.
                 closing.callback(handle.__exit__, kind, error, trace)

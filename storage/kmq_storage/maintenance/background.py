@@ -14,6 +14,8 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.fork import reopen_in_child
 
 _LOGGER = logging.getLogger(__name__)
+#: Seconds that closing waits for a step to end; one that reads for longer ends by itself.
+_PATIENCE = 2.0
 
 #: While nothing is written, only every so many intervals is looked for what is due.
 _IDLE_ROUNDS = 6
@@ -67,7 +69,7 @@ class BackgroundMaintenance:
             lease.release()
 
     def close(self) -> None:
-        """End after the step that is being done."""
+        """End with the next commit that the closed log refuses; wait a little for that."""
         self._stopped.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(_PATIENCE)
