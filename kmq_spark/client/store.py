@@ -22,7 +22,7 @@ from kmq_spark.errors import InvalidRequestError
 from kmq_storage import groups, topics
 from kmq_storage.integrity.report import Report
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.moving import looking_again
+from kmq_storage.log.moving import planning
 from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
@@ -268,7 +268,7 @@ class Store:
         """Move every record from the commit log into segments; producers' stores do it in time."""
         from kmq_storage.maintenance.seal import plan_seal, seal
 
-        return looking_again(self.log, lambda state: seal(self.log, plan_seal(state)))
+        return planning(self.log, lambda state: seal(self.log, plan_seal(state)))
 
     def checkpoint(self) -> CheckpointReport:
         """Write the manifest of what is there now, so that opening goes on from here."""

@@ -103,8 +103,6 @@ def has_newer_checkpoint(disk: Files, state: StoreState, now: float) -> bool:
     The pages below it may be collected some time after there is a newer one. `now` in seconds
     of a clock that never goes back.
     """
-    if state.rebase_time is None:
-        state.rebase_time = now + limits.REBASE_SECONDS
     if state.lsn < state.rebase_at and now < state.rebase_time:
         return False
     state.rebase_at = state.lsn + limits.REBASE_COMMITS

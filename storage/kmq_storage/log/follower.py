@@ -59,6 +59,7 @@ class Follower:
                 self.state, self.cursor = StoreState(Manifest(self._files, ())), Cursor()
             else:
                 self.state, self.cursor = found.state(self._files, indexed=True), found.cursor
+            self.state.rebase_time = self._environment.monotonic() + limits.REBASE_SECONDS
             self._known_since = None
             self._end_proven = False
             self._last_tag, self._run = b"", 0

@@ -97,6 +97,7 @@ class LocalLog:
     def _start_reader(self) -> None:
         self._reader_losses = self._hint.losses
         self._reader = Replica(self.disk, self._new_journal(), indexed=True)
+        self._reader.state.rebase_time = self.environment.monotonic() + limits.REBASE_SECONDS
 
     def _new_journal(self) -> Journal:
         return Journal(self.disk, self.identity, self._hint)

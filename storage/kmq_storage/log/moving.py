@@ -23,6 +23,16 @@ def looking_again(log: CommitLog, work: Callable[[StoreState], _Result]) -> _Res
     return trying_again(lambda: work(next(states)()))
 
 
+def planning(log: CommitLog, work: Callable[[StoreState], _Result]) -> _Result:
+    """As `looking_again`, with a state that no failed sync takes back: plans are committed.
+
+    The LSN of a lost commit is given out again, so a plan on it would look up to date.
+    """
+    if log.durable:
+        return looking_again(log, work)
+    return trying_again(lambda: work(log.snapshot()[0]))
+
+
 def trying_again(work: Callable[[], _Result]) -> _Result:
     """Do something, and once more as long as it is another file that is missing each time."""
     missing = None

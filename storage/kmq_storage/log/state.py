@@ -87,7 +87,7 @@ class StoreState:
         #: LSN on, or at this time.
         self.checkpoint_lsn = 0
         self.rebase_at = limits.REBASE_COMMITS
-        self.rebase_time: float | None = None
+        self.rebase_time = 0.0
         #: Bytes of record batches written first, and of segments written since.
         self.appended = 0
         self.rewritten = 0

@@ -19,7 +19,7 @@ from kmq_storage import limits
 from kmq_storage.format.manifest import SEGMENT, Page, Row
 from kmq_storage.format.records import COMPACTED, keys_of, offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.moving import looking_again
+from kmq_storage.log.moving import planning
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
@@ -104,9 +104,9 @@ def compact_keys(
 def compact_topic(log: CommitLog, name: str) -> CompactReport:
     """Compact a topic with all that is in it now: what is not sealed yet is sealed first."""
     if log.refresh().topic(name).settings.cleanup == "compact":
-        looking_again(log, lambda state: _seal_topic(log, state, name))
-        return looking_again(log, lambda state: compact_keys(log, state.topic(name), state.lsn))
-    return looking_again(log, lambda state: merge(log, plan_merges(state.topic(name), state.lsn)))
+        planning(log, lambda state: _seal_topic(log, state, name))
+        return planning(log, lambda state: compact_keys(log, state.topic(name), state.lsn))
+    return planning(log, lambda state: merge(log, plan_merges(state.topic(name), state.lsn)))
 
 
 def _seal_topic(log: CommitLog, state: StoreState, name: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kmq_storage import limits
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.moving import looking_again
+from kmq_storage.log.moving import planning
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.checkpointing import check_undamaged, checkpoint
@@ -44,7 +44,7 @@ def maintain(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> Maintain
 def begin(log: CommitLog) -> TrimReport:
     """Trim what retention gives up; CorruptionError while the log is damaged."""
     check_undamaged(log.refresh())
-    return looking_again(log, lambda state: retain(log, state))
+    return planning(log, lambda state: retain(log, state))
 
 
 def tidy(
@@ -55,10 +55,10 @@ def tidy(
     Records that fill no segment are sealed when they are older than `seal_after` seconds.
     """
     older_than = log.environment.now_us() - round(seal_after * 1e6)
-    sealed = looking_again(
+    sealed = planning(
         log, lambda state: seal(log, plan_seal(state, only=only, older_than=older_than))
     )
-    return sealed, looking_again(log, lambda state: _compact(log, state, only))
+    return sealed, planning(log, lambda state: _compact(log, state, only))
 
 
 def _compact(log: CommitLog, state: StoreState, only: tuple[str, int] | None) -> CompactReport:

@@ -13,7 +13,7 @@ from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
-from kmq_storage.log.moving import looking_again
+from kmq_storage.log.moving import planning
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
 from kmq_storage.maintenance.reports import TrimReport
@@ -90,7 +90,7 @@ def trim_topic(
         topic, lsn = state.topic(name), state.lsn
         return trim(log, plan_trim(topic, starts_of(topic)), lsn)
 
-    return looking_again(log, trimmed)
+    return planning(log, trimmed)
 
 
 def retain(log: CommitLog, state: StoreState) -> TrimReport:
