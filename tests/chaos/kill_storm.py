@@ -1,4 +1,4 @@
-"""A storm of SIGKILLs on producers and group members of one store; then everything is counted.
+"""A storm of SIGKILLs on producers, group members and maintainers of one store.
 
 `python -m tests.chaos.kill_storm --kills 1000` runs rounds of kills, each on a new store. A round
 ends with a check: every acknowledged record is there, in order, once, at the place its producer
@@ -31,6 +31,8 @@ SLOTS = (
     (storm_workers.produce, None, "os"),
     (storm_workers.consume, "readers-fsync", "fsync"),
     (storm_workers.consume, "readers-os", "os"),
+    (storm_workers.maintain, None, "fsync"),
+    (storm_workers.maintain, None, "os"),
 )
 KILLS_PER_ROUND = 50
 _LIFE = 0.25
@@ -54,7 +56,10 @@ class Storm:
         self._rng = rng
         # A server that has imported everything forks a worker in milliseconds.
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.chaos.storm_workers"])
+        maintenance = "kmq_storage.maintenance"
+        self._context.set_forkserver_preload(
+            ["tests.chaos.storm_workers", f"{maintenance}.maintain", f"{maintenance}.collect"]
+        )
         self._started = 0
         self.kills = 0
         self.oracle = Oracle()
@@ -116,6 +121,7 @@ def run_round(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     url = str(folder)
     with kmq.open(url) as store:
         store.create_topic(storm_workers.TOPIC, partitions=3)
+        store.create_topic(storm_workers.COMPACTED, partitions=1, cleanup="compact")
     storm = Storm(url, random.Random(seed))
     try:
         storm.rage(kills)
@@ -128,6 +134,8 @@ def run_round(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     return {
         "kills": storm.kills, "acknowledged": len(oracle.acked), "found": oracle.found,
         "commits": commits, "staged": len(list((folder / "staged").glob("*"))),
+        "segments": len(list((folder / "segments").rglob("*.arrow"))),
+        "checkpoints": len(list((folder / "checkpoints").glob("*"))),
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         "wrong": wrong,
     }  # fmt: skip

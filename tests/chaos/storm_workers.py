@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,6 +18,8 @@ import pyarrow as pa
 import kmq_spark as kmq
 
 TOPIC = "storm"
+#: Its newest record of each key is kept.
+COMPACTED = "storm-latest"
 #: Sizes of bodies in bytes, with how often each is taken.
 _SIZES = ((0, 40), (100, 40), (3_000, 15), (60_000, 4), (300_000, 1))
 
@@ -51,6 +53,9 @@ def produce(url: str, worker: str, durability: str, seed: int, reports: Connecti
             for number in numbers
         ]
         _send(producer, values, numbers, reports, rng)
+        if rng.random() < 0.3:
+            key = rng.choice([b"a", b"b", b"c"])
+            producer.send(COMPACTED, values[0], key=key)
         time.sleep(rng.choice([0.0, 0.001, 0.01, 0.03]))
 
 
@@ -115,6 +120,30 @@ def _report_arrow(numbers: range, reports: Connection) -> Any:
             _report(reports, "acked", number, partition, offset)
 
     return report
+
+
+def maintain(url: str, worker: str, durability: str, seed: int, reports: Connection) -> None:
+    """Look after the store in every way until killed, a little faster than anybody should."""
+    rng = random.Random(seed)
+    store = kmq.open(url, durability=durability)
+    grace = 2.0
+    actions: tuple[Callable[[], object], ...] = (
+        store.seal,
+        store.checkpoint,
+        lambda: store.collect(grace=grace),
+        lambda: store.maintain(grace=grace),
+        lambda: store.compact(TOPIC),
+        lambda: store.compact(COMPACTED),
+    )
+    while True:
+        try:
+            rng.choice(actions)()
+        except kmq.UnavailableError:
+            pass  # tried again, as everybody does
+        except Exception as error:
+            _report(reports, "error", repr(error))
+            return
+        time.sleep(rng.choice([0.0, 0.01, 0.05]))
 
 
 def consume(url: str, group: str, durability: str, seed: int, reports: Connection) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from kmq_storage.errors import CorruptionError, UnavailableError
-from kmq_storage.log.moving import looking_again
+from kmq_storage.log.moving import planning
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import compact_keys, compact_topic, merge, plan_merges
 from kmq_storage.maintenance.maintain import maintain
-from kmq_storage.maintenance.pins import pinned
 from kmq_storage.maintenance.reports import CompactReport, SealReport, TrimReport
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.trim import plan_trim, retain, trim
@@ -25,15 +23,14 @@ if TYPE_CHECKING:
 class Maintainer:
     """One process that looks after the store, beside others that do the same."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
         self._rng = random.Random(world.rng.getrandbits(64))
-        self._number = number
         self._done = world.done
 
     def run(self) -> None:
         """Do some things, then end."""
-        log = self._world.open(self._number, durable=self._rng.random() < 0.8)
+        log = self._world.open(durable=self._rng.random() < 0.8)
         actions = (
             *(self._seal,) * 4,
             *(self._checkpoint,) * 3,
@@ -63,7 +60,7 @@ class Maintainer:
         def sealed(state: StoreState) -> SealReport:
             return seal(log, plan_seal(state, segment_bytes=size, older_than=older))
 
-        report = looking_again(log, sealed)
+        report = planning(log, sealed)
         self._done.update({"sealed": report.segments, "conflicts": report.conflicts})
 
     def _checkpoint(self, log: WatchedLog) -> None:
@@ -80,7 +77,7 @@ class Maintainer:
         def merged(state: StoreState) -> CompactReport:
             return merge(log, plan_merges(state.topic(name), state.lsn, segment_bytes=size))
 
-        report = looking_again(log, merged)
+        report = planning(log, merged)
         self._done.update({"merged": report.before, "conflicts": report.conflicts})
 
     def _compact(self, log: WatchedLog) -> None:
@@ -89,7 +86,7 @@ class Maintainer:
         def compacted(state: StoreState) -> CompactReport:
             return compact_keys(log, state.topic("profiles"), state.lsn, segment_bytes=size)
 
-        report = looking_again(log, compacted)
+        report = planning(log, compacted)
         self._done.update({"superseded": report.dropped, "conflicts": report.conflicts})
 
     def _compact_topic(self, log: WatchedLog) -> None:
@@ -105,22 +102,11 @@ class Maintainer:
             return trim(log, plan_trim(state.topic(name), {number: start}), lsn)
 
         with log.trimming_by_hand():
-            self._done["trimmed"] += looking_again(log, trimmed).rows
+            self._done["trimmed"] += planning(log, trimmed).rows
 
     def _retain(self, log: WatchedLog) -> None:
-        self._done["retired"] += looking_again(log, lambda state: retain(log, state)).rows
+        self._done["retired"] += planning(log, lambda state: retain(log, state)).rows
 
     def _maintain(self, log: WatchedLog) -> None:
         report = maintain(log, grace=self._world.grace)
         self._done.update({"maintained": 1, "collected": report.collected.files})
-
-    def pin(self) -> None:
-        """A reader that reads an old state, under a pin."""
-        log = self._world.open(self._number)
-        with pinned(log, log.refresh().lsn, 1000.0):
-            pass
-
-
-def counted() -> Counter[str]:
-    """How often maintainers did what."""
-    return Counter()

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from kmq_storage.log import binding, recovery, rewriting
+from kmq_storage import limits, paths
+from kmq_storage.format.layout_entries import TrimEntry
+from kmq_storage.format.manifest import Row
+from kmq_storage.log import (
+    binding,
+    checkpoint,
+    paging,
+    recovery,
+    rewriting,
+    scan,
+)
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import SYNCED, WRITTEN, Hint
 from kmq_storage.log.journal import Journal
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.replica import Replica
+from kmq_storage.log.scan import Slice
+from kmq_storage.log.state import StoreState
+from kmq_storage.maintenance import collect, segments, survivors
+from kmq_storage.maintenance.references import References
+from tests.simulation import world
 from tests.simulation.disk import SimulatedDisk
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -128,6 +147,196 @@ def reads_back_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rewriting, "_read_unsynced", read)
 
 
+def plans_on_what_changed_since(patch: pytest.MonkeyPatch) -> None:
+    """A segment takes the place of rows that somebody sealed, rewrote or trimmed meanwhile."""
+    patch.setattr(binding._Binding, "_layout", _nothing)
+
+
+def names_a_segment_before_it_is_on_disk(patch: pytest.MonkeyPatch) -> None:
+    """The commit of a segment comes to disk, its file does not."""
+    original = SimulatedDisk.stage
+
+    def stage(disk: SimulatedDisk, path: str, buffers: Any, *, sync: bool) -> None:
+        original(disk, path, buffers, sync=sync and not path.startswith(paths.SEGMENT_FOLDER))
+
+    patch.setattr(SimulatedDisk, "stage", stage)
+
+
+def seals_all_but_the_last_row(patch: pytest.MonkeyPatch) -> None:
+    """A segment covers what it does not hold."""
+    original = segments._gathered
+
+    def gathered(slices: Any) -> Any:
+        for parts in original(slices):
+            last = parts[-1]
+            yield [*parts[:-1], replace(last, batch=last.batch.slice(0, last.batch.num_rows - 1))]
+
+    patch.setattr(segments, "_gathered", gathered)
+
+
+def checkpoints_what_is_not_on_disk(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint says what a crash takes back."""
+
+    def snapshot(log: LocalLog) -> Any:
+        replica = Replica(log.disk, log._new_journal(), indexed=True)
+        replica.advance(log._hint.written or 0, log._hint.written or 0)
+        return replica.state, replica.cursor
+
+    patch.setattr(LocalLog, "snapshot", snapshot)
+
+
+def publishes_a_root_before_its_pages(patch: pytest.MonkeyPatch) -> None:
+    """Pages are on disk some time after the root that names them."""
+    original = SimulatedDisk.stage
+
+    def stage(disk: SimulatedDisk, path: str, buffers: Any, *, sync: bool) -> None:
+        original(disk, path, buffers, sync=sync and not path.startswith(paths.PAGE_FOLDER))
+
+    patch.setattr(SimulatedDisk, "stage", stage)
+
+
+def collects_what_came_after_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """What only rows in memory refer to counts as garbage."""
+    patch.setattr(References, "add_recent", _nothing)
+    patch.setattr(collect, "plan_roots", _with_floor(1 << 62))
+
+
+def collects_the_root_of_the_grace_time(patch: pytest.MonkeyPatch) -> None:
+    """Only the newest checkpoint is retained, whatever was found through others just now."""
+    original = collect.plan_roots
+
+    def plan(roots: Any, *, since: int, pinned: int | None) -> Any:
+        return original(roots, since=1 << 62, pinned=pinned)
+
+    patch.setattr(collect, "plan_roots", plan)
+
+
+def collects_before_the_grace_time_is_over(patch: pytest.MonkeyPatch) -> None:
+    """Right after the first checkpoint, what was found by reading the log goes."""
+    original = collect.plan_roots
+
+    def plan(roots: Any, *, since: int, pinned: int | None) -> Any:
+        found = original(roots, since=since, pinned=pinned)
+        return replace(found, floor=found.retained[-1].lsn if found.retained else 0)
+
+    patch.setattr(collect, "plan_roots", plan)
+
+
+def drops_one_log_file_too_many(patch: pytest.MonkeyPatch) -> None:
+    """The file with the first commit after the checkpoint goes, too."""
+    original = Journal.drop_before
+
+    def drop_before(journal: Journal, lsn: int) -> list[str]:
+        journal.look_again()
+        later = [first for first in journal._first_lsns if first > lsn]
+        return original(journal, later[0] if later else lsn)
+
+    patch.setattr(Journal, "drop_before", drop_before)
+
+
+def drops_log_files_that_rows_refer_to(patch: pytest.MonkeyPatch) -> None:
+    """The log goes up to the checkpoint, though unsealed records stand there."""
+    patch.setattr(References, "lowest_log_file", lambda _: 1 << 62)
+
+
+def drops_a_tombstone_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A deleted key is forgotten before slow readers met its tombstone."""
+    others = tuple(each for each in world.LIMITS if each[1] != "TOMBSTONE_DELAY")
+    patch.setattr(world, "LIMITS", (*others, (limits, "TOMBSTONE_DELAY", -1e6)))
+
+
+def keeps_the_oldest_of_each_key(patch: pytest.MonkeyPatch) -> None:
+    """Compaction keeps the wrong one."""
+
+    def oldest(table: pa.Table) -> Any:
+        return table.group_by("key").aggregate([("offset", "min")]).column("offset_min").to_numpy()
+
+    patch.setattr(survivors, "_newest", oldest)
+
+
+def numbers_compacted_records_anew(patch: pytest.MonkeyPatch) -> None:
+    """What compaction leaves is read as if nothing were missing."""
+    patch.setattr(
+        Slice, "offsets", lambda part: np.arange(part.offset, part.offset + part.batch.num_rows)
+    )
+
+
+def counts_what_was_trimmed(patch: pytest.MonkeyPatch) -> None:
+    """A segment that a trim cut counts whole."""
+    patch.setattr(Row, "held_from", lambda row, _: (row.rows, row.size))
+
+
+def lowers_the_start(patch: pytest.MonkeyPatch) -> None:
+    """A trim counts, even to an offset below the start."""
+    original = StoreState._apply_trim
+
+    def apply(state: StoreState, entry: TrimEntry, lsn: int, time: int) -> None:
+        original(state, entry, lsn, time)
+        topic = state.topic_by_id(entry.topic_id)
+        if topic is not None:
+            topic.parts[entry.partition].start = max(entry.start - 1, 0)
+
+    patch.setattr(StoreState, "_apply_trim", apply)
+
+
+def applies_the_checkpoint_s_last_commit_twice(patch: pytest.MonkeyPatch) -> None:
+    """Reading goes on with the last commit that the checkpoint knows."""
+    original = Replica._start
+
+    def start(replica: Replica) -> None:
+        original(replica)
+        last = replica.cursor.lsn
+        if replica.journal.first_lsn() <= last:
+            cursor = replica.journal.start_of(last)
+            while cursor.lsn < last and (frame := replica.journal.next_frame(cursor)) is not None:
+                cursor = frame.end
+            if frame is not None:
+                replica._apply(frame)
+
+    patch.setattr(Replica, "_start", start)
+
+
+def forgets_producers_at_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """A retry is stored again when a checkpoint lies in between."""
+    original = checkpoint.restored
+
+    def restored(members: Any, manifest: Any) -> StoreState:
+        return original(members | {"producers": []}, manifest)
+
+    patch.setattr(checkpoint, "restored", restored)
+
+
+def keeps_pages_that_changed(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint takes over old pages though their rows were replaced."""
+    patch.setattr(paging._Fresh, "touches", lambda *_: False)
+
+
+def never_looks_for_moved_files(patch: pytest.MonkeyPatch) -> None:
+    """A reader whose file was sealed and collected gives up."""
+
+    def moved(log: Any, topic_id: bytes, error: Exception) -> Any:
+        raise error
+
+    patch.setattr(scan, "moved", moved)
+
+
+def removes_without_sync(patch: pytest.MonkeyPatch) -> None:
+    """Log files that were dropped come back after a crash, some of them."""
+
+    def remove(disk: SimulatedDisk, path: str) -> None:
+        disk.scheduler.pause()
+        if path in disk.files:
+            disk.watch_removal(path)
+            disk._removed[path] = disk.files.pop(path)
+
+    patch.setattr(SimulatedDisk, "remove", remove)
+
+
+def _with_floor(floor: int) -> Callable[..., Any]:
+    original = collect.plan_roots
+    return lambda *roots, **facts: replace(original(*roots, **facts), floor=floor)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     acknowledges_before_the_sync,
     does_not_catch_up,
@@ -143,4 +352,24 @@ MUTANTS: tuple[Mutant, ...] = (
     replaces_files_without_a_word,
     takes_damage_for_a_tail,
     reads_back_nothing,
+    plans_on_what_changed_since,
+    names_a_segment_before_it_is_on_disk,
+    seals_all_but_the_last_row,
+    checkpoints_what_is_not_on_disk,
+    publishes_a_root_before_its_pages,
+    collects_what_came_after_the_checkpoint,
+    collects_the_root_of_the_grace_time,
+    collects_before_the_grace_time_is_over,
+    drops_one_log_file_too_many,
+    drops_log_files_that_rows_refer_to,
+    drops_a_tombstone_at_once,
+    keeps_the_oldest_of_each_key,
+    numbers_compacted_records_anew,
+    counts_what_was_trimmed,
+    lowers_the_start,
+    applies_the_checkpoint_s_last_commit_twice,
+    forgets_producers_at_a_checkpoint,
+    keeps_pages_that_changed,
+    never_looks_for_moved_files,
+    removes_without_sync,
 )

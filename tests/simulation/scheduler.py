@@ -109,11 +109,17 @@ class Scheduler:
             task.dead = True
         self._end_if_over(task)
         if task.sleepy and self.rng.random() < task.sleepy:
-            task.asleep_until = self.steps + self.rng.randrange(_STALLED_STEPS)
-            self.clock += self.rng.choice(STALLS)
-            stay = 0.0
-        if self.rng.random() >= stay:
+            self.stall()
+        elif self.rng.random() >= stay:
             self._hand_over(task)
+
+    def stall(self) -> None:
+        """The running task stands still for a while, and the others go on."""
+        task = self._running
+        assert task is not None, "a task runs"
+        task.asleep_until = self.steps + self.rng.randrange(_STALLED_STEPS)
+        self.clock += self.rng.choice(STALLS)
+        self._hand_over(task)
 
     def _choose(self) -> Task:
         """Whoever goes on: nobody who is stalled while others are not."""

@@ -43,12 +43,14 @@ _TOPICS = (
 )
 #: The clocks of two processes differ by at most twice this (seconds).
 _SKEW = 5.0
+#: And some go wrong by so much, from one look to the next.
+_JUMPS = (0.0, 0.0, -3_600.0, 3_600.0, 10 * 365 * 86_400.0)
 _TOMBSTONE_DELAY = 60.0
 _ORPHAN_AGE = 1e9
 _GRACES = (0.0, 20.0)
 _REBASE_SECONDS = 5.0
 #: So small that a few records make several batches, segments and pages.
-_LIMITS = (
+LIMITS = (
     (limits, "BATCH_ROWS_MAX", 5),
     (limits, "SEAL_AFTER", 10.0),
     (limits, "REBASE_SECONDS", _REBASE_SECONDS),
@@ -68,6 +70,7 @@ class WatchedLog(LocalLog):
     #: What the units of the next append are made of.
     sending: Mapping[Part, list[Record]] = {}
     by_hand = False
+    clocks_jump = False
 
     @contextmanager
     def trimming_by_hand(self) -> Iterator[None]:
@@ -102,7 +105,8 @@ class WatchedLog(LocalLog):
         if not self.by_hand:
             retention = topic.settings.retention
             assert retention is not None, "no retention, no trim"
-            self.oracle.check_expired(part, (start, entry.start), retention - 2 * _SKEW)
+            if not self.clocks_jump:  # else records may be dated as old when they are made
+                self.oracle.check_expired(part, (start, entry.start), retention - 2 * _SKEW)
         self.oracle.trims[part] = max(self.oracle.trims[part], entry.start)
 
 
@@ -130,26 +134,35 @@ class World:
         )
         self.topics = {name: self.rng.randbytes(16) for name, _, _ in _TOPICS}
         self._names = {topic_id: name for name, topic_id in self.topics.items()}
-        log = self.open(0)
+        #: Little goes wrong in some worlds, so that more is done and more can be looked at.
+        self.tidy = self.rng.random() < 0.4
+        self._clocks_jump = self.rng.random() < 0.2
+        log = self.open()
         for name, partitions, settings in _TOPICS:
             log.commit([Unit((TopicEntry(self.topics[name], name, partitions, settings),))])
         self._incarnation = 0
 
-    def environment(self) -> Environment:
-        """Clock, ids and randomness of one process; the clocks of two differ."""
+    def environment(self, *, jumping: bool = False) -> Environment:
+        """Clock, ids and randomness of one process; the clocks of two differ, some jump."""
         rng, skew = random.Random(self.rng.getrandbits(64)), self.rng.uniform(-_SKEW, _SKEW)
+
+        def now() -> float:
+            jump = rng.choice(_JUMPS) if jumping else 0.0
+            return max(self.scheduler.clock + skew + jump, 0.0)
+
         return Environment(
-            now_ns=lambda: int((self.scheduler.clock + skew) * 1e9),
+            now_ns=lambda: int(now() * 1e9),
             monotonic=lambda: self.scheduler.clock,
             sleep=lambda seconds: self.scheduler.pause(seconds, stay=0.0),
             new_uuid=lambda: uuid.UUID(int=rng.getrandbits(128), version=4),
             rng=rng,
         )
 
-    def open(self, number: int, *, durable: bool = True) -> WatchedLog:
-        """A handle of its own, as another process has it."""
-        log = WatchedLog(self.disk, self.identity, self.environment(), durable=durable)
-        log.oracle = self.oracle
+    def open(self, *, durable: bool = True, writes: bool = False) -> WatchedLog:
+        """A handle of its own, as another process has it; the clocks of writers may jump."""
+        environment = self.environment(jumping=writes and self._clocks_jump)
+        log = WatchedLog(self.disk, self.identity, environment, durable=durable)
+        log.oracle, log.clocks_jump = self.oracle, self._clocks_jump
         return log
 
     def name_of(self, topic_id: bytes) -> str:
@@ -160,20 +173,19 @@ class World:
         """Everybody until all are done, some are killed or the machine crashes."""
         tasks = [Task(f"writer {n}", partial(Writer(self, n).run)) for n in range(3)]
         tasks += [Task(f"reader {n}", partial(self._read, n)) for n in range(3)]
-        maintainers = self.rng.choice((0, 1, 2, 2, 3))
+        maintainers = 3 if self.tidy else self.rng.choice((0, 1, 2, 2, 3))
         tasks += [
-            Task(f"maintainer {n}", partial(Maintainer(self, 10 + n).run))
-            for n in range(maintainers)
+            Task(f"maintainer {n}", partial(Maintainer(self).run)) for n in range(maintainers)
         ]
-        self.disk.faults = random_faults(self.rng)
+        self.disk.faults = Faults() if self.tidy else random_faults(self.rng)
         self.grace = self.rng.choice(_GRACES)
+        sleepy = 0.0 if self.tidy else self.rng.choice((0.0, 0.003, 0.01))
         begin = self.scheduler.steps
-        self.scheduler.crash_at = begin + self.rng.randrange(1, 12_000)
+        self.scheduler.crash_at = begin + self.rng.randrange(1, 40_000 if self.tidy else 12_000)
         for task in tasks:
-            if self.rng.random() < 0.4:
+            if self.rng.random() < (0.1 if self.tidy else 0.4):
                 task.kill_at = begin + self.rng.randrange(1, 6_000)
-            if self.rng.random() < 0.3:
-                task.sleepy = 0.01
+            task.sleepy = sleepy
         self.scheduler.run(tasks)
         self.scheduler.crash_at = -1
         self._held.clear()
@@ -186,13 +198,15 @@ class World:
     def _read(self, number: int) -> None:
         durable = number != 2
         self.scheduler.pause(stay=0.0)
-        log = self.open(number, durable=durable)
+        log = self.open(durable=durable)
         follower = Follower(self.oracle, log)
         for _ in range(self.rng.randrange(5, 15)):
             try:
                 began = self.scheduler.clock
                 state = log.refresh()
                 self._hold(number, log, began)
+                if self.rng.random() < (0.02 if self.grace else 0.4):
+                    self.scheduler.stall()  # what it knows may move meanwhile
                 follower.follow(state, again=self.rng.random() < 0.3)
                 log.wait(follower.lsn, 0.01)
             except UnavailableError:
@@ -203,7 +217,7 @@ class World:
                     raise
 
     def _hold(self, number: int, log: WatchedLog, began: float) -> None:
-        if log.durable and self.rng.random() < 0.3:
+        if log.durable and (self.tidy or self.rng.random() < 0.5):
             with self.scheduler.unseen():
                 try:
                     self._held[number] = (began, files_of(log.state))
@@ -229,11 +243,11 @@ class World:
 
     def finish(self) -> None:
         """Check what is left on a machine without faults."""
-        log = self.open(0)
+        log = self.open()
         follower = Follower(self.oracle, log)
         follower.follow(log.refresh())
         log.commit([Unit((ProducerEntry("last", 1, 0),))])
-        log = self.open(0)
+        log = self.open()
         follower = Follower(self.oracle, log)
         state = log.refresh()
         follower.follow(state)
@@ -258,7 +272,7 @@ def random_faults(rng: random.Random) -> Faults:
 def small_limits() -> Iterator[None]:
     """Everything is so small that little makes much happen."""
     with ExitStack() as patches:
-        for module, name, value in _LIMITS:
+        for module, name, value in LIMITS:
             patches.enter_context(patch.object(module, name, value))
         yield
 

@@ -36,7 +36,7 @@ class Writer:
     def run(self) -> None:
         """Commit a few times, then end."""
         durable = self._rng.random() < 0.7
-        log = self._world.open(self._number, durable=durable)
+        log = self._world.open(durable=durable, writes=True)
         for sequence in range(self._rng.randrange(2, 8)):
             try:
                 self._write(log, sequence)
