@@ -16,7 +16,7 @@ from tests.simulation.world import run, simulate
 
 _BLOCK = 25
 _ASKED = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
-_BLOCKS = [_ASKED] if _ASKED else [list(range(n, n + _BLOCK)) for n in range(0, 100, _BLOCK)]
+_BLOCKS = [_ASKED] if _ASKED else [list(range(n, n + _BLOCK)) for n in range(0, 75, _BLOCK)]
 
 #: What 20 seeds do at least.
 _AT_LEAST = {
