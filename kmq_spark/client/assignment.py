@@ -6,7 +6,7 @@ Not thread-safe: the consumer lets one thread in at a time.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from kmq_spark.client.arguments import checked_partitions
 from kmq_spark.client.fetcher import Fetcher
@@ -127,6 +127,14 @@ class Assignment:
             self.hand, self._hand_of = iter(()), None
             if partition in self._fetcher.positions:
                 self._fetcher.seek(partition, position)
+
+    def give_back(self, taken: Sequence[Record | Slice]) -> None:
+        """Have nothing of this handed out: go back to the first of it in each partition."""
+        self.put_back()
+        for each in reversed(taken):
+            for partition in self.partitions():
+                if (partition.topic, partition.partition) == (each.topic, each.partition):
+                    self._fetcher.seek(partition, each.offset)
 
     def _position_in_hand(self, part: Slice) -> int:
         return part.offset_of(part.batch.num_rows - operator.length_hint(self.hand))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -33,7 +33,7 @@ from kmq_spark.client.subscription import (
 )
 from kmq_spark.client.topic_tables import table_of
 from kmq_spark.client.values import to_timestamp
-from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError
+from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError, KmqError
 from kmq_storage.groups import Membership, check_inside, committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -160,8 +160,9 @@ class Consumer:
         checked_count("max_records", max_records)
         with self._alone():
             records = list(islice(self._assignment.hand, max_records))
-            while len(records) < max_records and self._fill_hand(0.0 if records else timeout):
-                records += islice(self._assignment.hand, max_records - len(records))
+            with self._handing_out(records):
+                while len(records) < max_records and self._fill_hand(0.0 if records else timeout):
+                    records += islice(self._assignment.hand, max_records - len(records))
             return records
 
     def consume_arrow(self, max_rows: int = 65_536, timeout: float | None = 1.0) -> pa.Table | None:
@@ -176,15 +177,31 @@ class Consumer:
             self._assignment.check_one_schema()
             slices: list[Slice] = []
             rows = 0
-            while rows < max_rows:
-                wait = 0.0 if rows else timeout
-                found = self._assignment.next_slice(max_rows - rows, wait, self._stopped)
-                if found is None:
-                    break
-                slices.append(found[1])
-                rows += found[1].batch.num_rows
-            self._check_usable()
+            with self._handing_out(slices):
+                while rows < max_rows:
+                    wait = 0.0 if rows else timeout
+                    found = self._assignment.next_slice(max_rows - rows, wait, self._stopped)
+                    if found is None:
+                        break
+                    slices.append(found[1])
+                    rows += found[1].batch.num_rows
+                self._check_usable()
             return table_of(slices) if slices else None
+
+    @contextmanager
+    def _handing_out(self, gathered: Sequence[Record | Slice]) -> Iterator[None]:
+        """Nothing is passed over by an error: what was gathered before it is handed out first.
+
+        The next call meets the error again. After an interruption it all is read anew.
+        """
+        try:
+            yield
+        except KmqError:
+            if not gathered:
+                raise
+        except BaseException:
+            self._assignment.give_back(gathered)
+            raise
 
     def __iter__(self) -> Iterator[Record]:
         """Records as they come, until the consumer is closed."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from kmq_spark.client.subscription import TopicPartition
-from kmq_spark.errors import OffsetOutOfRangeError
+from kmq_spark.errors import KmqError, OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
@@ -63,7 +63,11 @@ class Fetcher:
         for partition in list(self.positions):
             if partition in self.paused:
                 continue
-            found = self._returned.pop(partition, None) or self._scan(state, partition)
+            try:
+                found = self._returned.pop(partition, None) or self._scan(state, partition)
+            except KmqError:  # the others have their turns before it is told again
+                self.positions[partition] = self.positions.pop(partition)
+                raise
             if found is None:
                 continue
             if found.batch.num_rows > rows:

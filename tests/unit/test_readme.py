@@ -140,3 +140,9 @@ def _tests_of(file: str) -> set[str]:
     }
     defined = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     return {name for name in assigned | defined if name.lower().startswith("test")}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_document_holds_two_versions_of_a_text(document: Path):
+    found = re.findall(r"^(?:<{7} |={7}$|>{7} )", document.read_text(), re.MULTILINE)
+    assert found == []

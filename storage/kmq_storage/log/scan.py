@@ -140,10 +140,18 @@ def scan_places(
     batch_rows: int,
     layout: Layout = UNTYPED,
 ) -> Iterator[Slice]:
-    """The records at these places with offsets in [start, end), as `scan` gives them."""
+    """The records at these places with offsets in [start, end), as `scan` gives them.
+
+    Those before damage come first, then its error.
+    """
     small: list[Slice] = []
     small_bytes = 0
-    for part in _slices(reader, places, topic, partition, span, layout=layout):
+    slices = _slices(reader, places, topic, partition, span, layout=layout)
+    while (part := _next_or_error(slices)) is not None:
+        if isinstance(part, CorruptionError):
+            if small:
+                yield _joined(small)
+            raise part
         rows = part.batch.num_rows
         size = part.batch.nbytes
         dense = rows == part.end - part.offset and offsets_of(part.batch) is None
@@ -160,6 +168,13 @@ def scan_places(
             yield from _pieces(part, batch_rows)
     if small:
         yield _joined(small)
+
+
+def _next_or_error(slices: Iterator[Slice]) -> Slice | CorruptionError | None:
+    try:
+        return next(slices, None)
+    except CorruptionError as error:
+        return error
 
 
 def _slices(

@@ -1,0 +1,116 @@
+"""Finds records that an error takes along: passed over, committed, or kept from others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.consumer import Consumer
+
+Take = Callable[[Consumer], int]
+
+
+def _consume(consumer: Consumer) -> int:
+    return len(consumer.consume(1_000, timeout=0.2))
+
+
+def _consume_arrow(consumer: Consumer) -> int:
+    table = consumer.consume_arrow(1_000, timeout=0.2)
+    return 0 if table is None else table.num_rows
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> kmq.Store:
+    store = kmq.open(tmp_path / "store", maintenance=False)
+    store.create_topic("t", partitions=2)
+    return store
+
+
+def _fill(store: kmq.Store, *, commits: int) -> None:
+    with store.producer() as producer:
+        for number in range(commits):
+            for partition in range(2):
+                value = b"%d/%d" % (partition, number)
+                producer.send("t", value, partition=partition).result()
+
+
+def _damage(store: kmq.Store, value: bytes) -> None:
+    for log in Path(store.url, "log").glob("*.log"):
+        contents = log.read_bytes()
+        at = contents.find(value)
+        if at >= 0:
+            with log.open("r+b") as file:
+                file.seek(at)
+                file.write(b"#")
+
+
+@pytest.mark.parametrize("take", [_consume, _consume_arrow])
+def test_what_was_gathered_before_an_error_is_handed_out(store: kmq.Store, take: Take):
+    _fill(store, commits=10)
+    store.set_group_offsets("g", {"t": {0: 0, 1: 0}})
+    store.trim("t", {1: 5})
+    with store.consumer("g", topics=["t"], auto_offset_reset="none") as consumer:
+        rows = 0
+        for _ in range(4):
+            try:
+                rows += take(consumer)
+            except kmq.OffsetOutOfRangeError:
+                continue
+        assert rows == 10
+        assert consumer.position() == {"t": {0: 10, 1: 0}}
+
+
+@pytest.mark.parametrize("take", [_consume, _consume_arrow])
+def test_nothing_behind_damage_is_committed_unread(store: kmq.Store, take: Take):
+    _fill(store, commits=10)
+    _damage(store, b"0/6")
+    with store.consumer("g", topics=["t"]) as consumer:
+        rows = errors = 0
+        for _ in range(6):
+            try:
+                rows += take(consumer)
+            except kmq.CorruptionError:
+                errors += 1
+        assert errors
+        assert rows == 6 + 10
+        consumer.commit()
+        assert consumer.committed() == {"t": {0: 6, 1: 10}}
+
+
+def test_a_damaged_partition_keeps_no_turn_from_its_neighbour(store: kmq.Store):
+    _fill(store, commits=5)
+    _damage(store, b"0/0")
+    with store.consumer(topics=["t"]) as consumer:
+        found = []
+        for _ in range(12):
+            try:
+                record = consumer.poll(0.2)
+            except kmq.CorruptionError:
+                continue
+            found += [record.value] if record else []
+        assert found == [b"1/%d" % number for number in range(5)]
+
+
+def test_an_interrupted_consume_gives_back_what_it_gathered(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    _fill(store, commits=3)
+    with store.consumer(topics=["t"]) as consumer:
+        filled = []
+        original = consumer._fill_hand
+
+        def interrupted(timeout: float | None) -> bool:
+            filled.append(timeout)
+            if len(filled) == 2:
+                raise KeyboardInterrupt
+            return original(timeout)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer, "_fill_hand", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.consume(1_000, timeout=0.2)
+        assert consumer.position() == {"t": {0: 0, 1: 0}}
+        assert len(consumer.consume(1_000, timeout=0.2)) == 6
