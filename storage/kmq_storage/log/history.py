@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from kmq_storage.errors import CorruptionError
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.disk_errors import collected, repair_goes_on
 from kmq_storage.log.group_sync import GroupSync, damaged_commit
 from kmq_storage.log.journal import CollectedError, Journal, StoredFrame
+from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
 
 
@@ -19,13 +21,20 @@ class History:
         self._new_journal = new_journal
         self._sync = sync
 
-    def commits(self, start: int | None, last: int) -> Iterator[Commit]:
-        """The commits from an LSN (None: the first that is still in the log) to the last one."""
+    def commits(self, start: int | None, state: StoreState) -> Iterator[Commit]:
+        """The commits from an LSN (None: the first that is still in the log) to a state's.
+
+        CorruptionError behind the last one when more was acknowledged.
+        """
         first = self._new_journal().first_lsn()
         if start is not None and start < first and first > 1:
             raise collected(self._url, start, first)
-        for frame in self.frames(max(start or 1, first), last):
+        for frame in self.frames(max(start or 1, first), state.lsn):
             yield commit_of(frame)
+        if state.broken is not None:
+            file, lsn = state.broken.file, state.broken.first_lsn
+            message = f"commit {lsn} in {file} is damaged ({state.broken.reason})"
+            raise CorruptionError(message, file=file, lsn=lsn)
 
     def frames(self, first: int, last: int) -> Iterator[StoredFrame]:
         """The frames with these LSNs, both included."""

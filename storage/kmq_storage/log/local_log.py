@@ -376,7 +376,7 @@ class LocalLog:
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still in the log."""
-        yield from self._history.commits(start, self.refresh().lsn)
+        yield from self._history.commits(start, self.refresh())
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit on disk, and where the log goes on."""

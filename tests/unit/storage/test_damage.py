@@ -199,3 +199,12 @@ def test_the_commits_of_a_damaged_log_end_with_an_error_that_names_the_place(tmp
     with pytest.raises(CorruptionError, match="commit 4 in log/") as caught:
         next(commits)
     assert caught.value.context == {"file": LOG, "lsn": 4}
+
+
+def test_the_commits_of_a_log_with_a_damaged_end_end_with_an_error_too(tmp_path: Path):
+    frames = _store(tmp_path)
+    _change(tmp_path / LOG, frames[6].position + 20)
+    commits = open_folder(tmp_path).commits(None)
+    assert [next(commits).lsn for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(CorruptionError, match="commit 7 in log/"):
+        next(commits)
