@@ -94,8 +94,12 @@ class Assignment:
         found = self.next_slice(_HAND_ROWS, timeout, stopped)
         if found is None:
             return False
+        try:
+            self.hand = iter(records_of(found[1]))
+        except BaseException:  # interrupted
+            self._fetcher.seek(found[0], found[1].offset)
+            raise
         self._hand_of = found
-        self.hand = iter(records_of(found[1]))
         return True
 
     def next_slice(
@@ -148,6 +152,19 @@ class Assignment:
             partition, part = self._hand_of
             found[partition.topic][partition.partition] = self._position_in_hand(part)
         return found
+
+    def current_positions(self) -> dict[str, dict[int, int]]:
+        """The positions without partitions that are gone meanwhile."""
+        self.refresh()
+        return self.positions()
+
+    def committable_positions(self) -> dict[str, dict[int, int]]:
+        """Those that lie inside the log: one that was trimmed away will be reset, not kept."""
+        state = self.refresh()
+        return {
+            name: {n: at for n, at in offsets.items() if at >= state.topic(name).partition(n).start}
+            for name, offsets in self.positions().items()
+        }
 
     def seek(
         self, offset_of: Callable[[TopicPartition], int], partitions: Partitions | None

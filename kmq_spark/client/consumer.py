@@ -186,7 +186,11 @@ class Consumer:
                     slices.append(found[1])
                     rows += found[1].batch.num_rows
                 self._check_usable()
-            return table_of(slices) if slices else None
+            try:
+                return table_of(slices) if slices else None
+            except BaseException:  # interrupted, or a schema that came in between
+                self._assignment.give_back(slices)
+                raise
 
     @contextmanager
     def _handing_out(self, gathered: Sequence[Record | Slice]) -> Iterator[None]:
@@ -227,7 +231,7 @@ class Consumer:
     def position(self) -> dict[str, dict[int, int]]:
         """The next offset that each partition hands out."""
         with self._alone():
-            return self._current_positions()
+            return self._assignment.current_positions()
 
     def commit(self, offsets: Offsets | None = None) -> None:
         """Commit the positions of everything handed out, or the given offsets, for the group.
@@ -236,7 +240,7 @@ class Consumer:
         """
         with self._alone():
             if offsets is None:
-                self._commit(self._current_positions(), durable=True)
+                self._commit(self._assignment.committable_positions(), durable=True)
             else:
                 self._commit(checked_offsets(offsets), durable=True)
 
@@ -252,14 +256,8 @@ class Consumer:
     def _commit_handed_out(self) -> None:
         """For auto_commit: not synced, since nobody is told; the next sync takes it along."""
         if self._assignment.positions() != self._auto_committed:
-            positions = self._current_positions()
-            self._commit(positions, durable=False)
-            self._auto_committed = positions
-
-    def _current_positions(self) -> dict[str, dict[int, int]]:
-        """The positions without partitions that are gone meanwhile."""
-        self._assignment.refresh()
-        return self._assignment.positions()
+            self._commit(self._assignment.committable_positions(), durable=False)
+            self._auto_committed = self._assignment.positions()
 
     def committed(self) -> dict[str, dict[int, int]]:
         """What the group committed, for the partitions that are read now."""
@@ -357,7 +355,7 @@ class Consumer:
         try:
             if commit and self._busy.acquire(blocking=False):
                 try:
-                    self._commit(self._current_positions(), durable=True)
+                    self._commit(self._assignment.committable_positions(), durable=True)
                 finally:
                     self._busy.release()
         finally:

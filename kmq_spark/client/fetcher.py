@@ -67,6 +67,7 @@ class Fetcher:
                 found = self._returned.pop(partition, None) or self._scan(state, partition)
             except KmqError:  # the others have their turns before it is told again
                 self.positions[partition] = self.positions.pop(partition)
+                self.drained = True  # what is new comes before the same error
                 raise
             if found is None:
                 continue

@@ -114,3 +114,45 @@ def test_an_interrupted_consume_gives_back_what_it_gathered(
                 consumer.consume(1_000, timeout=0.2)
         assert consumer.position() == {"t": {0: 0, 1: 0}}
         assert len(consumer.consume(1_000, timeout=0.2)) == 6
+
+
+def test_a_trim_above_its_position_stops_no_group_that_commits_by_itself(store: kmq.Store):
+    _fill(store, commits=10)
+    with store.consumer("g", topics=["t"], auto_commit=True) as consumer:
+        assert len(consumer.consume(3, timeout=0.2)) == 3
+        store.trim("t", {0: 5, 1: 5})
+        rest = consumer.consume(1_000, timeout=0.2)
+        assert {record.offset for record in rest} >= set(range(5, 10))
+    assert store.describe_group("g").committed == {"t": {0: 10, 1: 10}}
+
+
+def test_beside_a_damaged_partition_new_records_are_seen(store: kmq.Store):
+    _fill(store, commits=3)
+    _damage(store, b"0/0")
+    with kmq.open(store.url) as other, other.consumer(topics=["t"]) as consumer:
+        found: list[bytes | None] = []
+        for number in range(12):
+            if number == 6:
+                with store.producer() as producer:
+                    producer.send("t", b"new", partition=1).result()
+            try:
+                found += [record.value for record in consumer.consume(100, timeout=0.1)]
+            except kmq.CorruptionError:
+                continue
+    assert found == [b"1/0", b"1/1", b"1/2", b"new"]
+
+
+def test_records_that_were_being_made_when_it_was_interrupted_come_again(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    _fill(store, commits=3)
+
+    def interrupted(*_: object) -> list[kmq.Record]:
+        raise KeyboardInterrupt
+
+    with store.consumer(topics=["t"]) as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr("kmq_spark.client.assignment.records_of", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.consume(100, timeout=0.2)
+        assert len(consumer.consume(100, timeout=0.2)) == 6
