@@ -11,10 +11,10 @@ from kmq_spark.client.sends import RowSends, Sends
 from kmq_spark.client.typed_rows import no_bytes
 from kmq_spark.client.work import RowWork, too_large
 from kmq_spark.errors import KmqError
-from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.few_rows import encode_rows
 from kmq_storage.format.records import EncodedBatch
 from kmq_storage.log.binding import Unit
+from kmq_storage.log.staging import inline_entry
 from kmq_storage.log.topic_state import Topic
 
 _ROWS, _BYTES = 8, 16_384
@@ -45,7 +45,7 @@ class FewRows:
                 self._rows.setdefault(partition, []).append(row)
         batches = [self._batch(rows) for rows in self._rows.values()]
         entries = [
-            _entry(topic, partition, batch)
+            inline_entry(topic.id, partition, batch)
             for partition, batch in zip(self._rows, batches, strict=True)
         ]
         return Unit(tuple(entries), tuple(batch.message for batch in batches), synced=synced)
@@ -89,20 +89,4 @@ def are_few(sends: Sends) -> bool:
         and not (sends.extras or sends.row_errors)
         and {*map(type, sends.values)} == {bytes}
         and (None not in sends.keys or not any(key is not None for key in sends.keys))
-    )
-
-
-def _entry(topic: Topic, partition: int, batch: EncodedBatch) -> RecordsEntry:
-    return RecordsEntry(
-        topic.id,
-        partition,
-        batch.rows,
-        -1,
-        0,
-        batch.message.size,
-        batch.checksum,
-        batch.columns,
-        batch.min_timestamp,
-        batch.max_timestamp,
-        batch.size,
     )

@@ -15,7 +15,7 @@ import pyarrow as pa
 from kmq_storage import limits, paths
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import RecordsEntry
-from kmq_storage.format.records import columns_of, encode_batch, timestamp_bounds
+from kmq_storage.format.records import EncodedBatch, columns_of, encode_batch, timestamp_bounds
 from kmq_storage.format.typed import versioned
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.objects.files import Files
@@ -59,6 +59,23 @@ class Placed:
     bodies: tuple[pa.Buffer, ...] = ()
 
 
+def inline_entry(topic_id: bytes, partition: int, batch: EncodedBatch) -> RecordsEntry:
+    """What a commit says of a batch inside its frame; offset and position come when it is bound."""
+    return RecordsEntry(
+        topic_id,
+        partition,
+        batch.rows,
+        -1,
+        0,
+        batch.message.size,
+        batch.checksum,
+        batch.columns,
+        batch.min_timestamp,
+        batch.max_timestamp,
+        batch.size,
+    )
+
+
 class Stager:
     """Decides where record batches go, and writes the files of those that are large."""
 
@@ -88,22 +105,7 @@ class Stager:
         encoded = [
             encode_batch(sized.batch, size=sized.size, columns=columns) for sized in records.batches
         ]
-        entries = [
-            RecordsEntry(
-                records.topic_id,
-                records.partition,
-                batch.rows,
-                -1,
-                0,
-                batch.message.size,
-                batch.checksum,
-                batch.columns,
-                batch.min_timestamp,
-                batch.max_timestamp,
-                batch.size,
-            )
-            for batch in encoded
-        ]
+        entries = [inline_entry(records.topic_id, records.partition, batch) for batch in encoded]
         return Placed(tuple(entries), tuple(batch.message for batch in encoded))
 
     def stage(self, records: PartitionRecords) -> list[RecordsEntry]:
