@@ -302,7 +302,7 @@ class OffsetIndex:
         index = recent.first_behind(start)
         while index < len(recent) and recent.bases[index] < end:
             yield from map(_block_of, self._spans(position, recent.bases[index]))
-            behind = recent.end_of_run(index, min(index + _ROWS_IN_BLOCK, len(recent)))
+            behind = recent.end_of_run(index, min(index + _ROWS_IN_BLOCK, len(recent)), end)
             yield recent.block(index, behind)
             position, index = recent.ends[behind - 1], behind
         yield from map(_block_of, self._spans(position, end))

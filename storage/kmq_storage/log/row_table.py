@@ -83,10 +83,10 @@ class RowTable:
         index = max(bisect_right(self.bases, offset) - 1, 0)
         return index + 1 if index < len(self) and self.ends[index] <= offset else index
 
-    def end_of_run(self, first: int, limit: int) -> int:
-        """The index behind the last row, at most `limit`, that follows without a hole."""
+    def end_of_run(self, first: int, limit: int, end: int) -> int:
+        """The index, at most `limit`, of the next row behind a hole or an offset."""
         for index in range(first + 1, limit):
-            if self.bases[index] != self.ends[index - 1]:
+            if self.bases[index] != self.ends[index - 1] or self.bases[index] >= end:
                 return index
         return limit
 

@@ -27,6 +27,7 @@ def test_a_group_follows_the_batches_that_are_finished_and_never_goes_back(shop:
     assert shop.committed("billing", "orders") == {0: 4, 1: 0, 2: 0}
     stream.start(available_now=True).all_available()
     assert shop.committed("billing", "orders") == {0: 10, 1: 0, 2: 0}
+    stream.stop()
     old = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="1", group="billing")
     old.checkpoint.ends, old.checkpoint.finished = stream.checkpoint.ends[:1], 1
     old.start().trigger()
@@ -37,6 +38,7 @@ def test_a_group_resumes_a_query_without_its_checkpoint(shop: Shop) -> None:
     shop.send("orders", 0, 10)
     first = Stream(shop, startingOffsets="earliest", group="billing")
     first.start(available_now=True).all_available()
+    first.stop()
     later = [*shop.send("orders", 0, 3), *shop.send("orders", 1, 3)]
     second = Stream(shop, startingOffsets="earliest", group="billing")
     second.start(available_now=True).all_available()
@@ -49,7 +51,9 @@ def test_a_group_keeps_the_first_place_also_when_batch_and_checkpoint_are_lost(
     shop: Shop, crash: Crash
 ) -> None:
     shop.send("orders", 0, 10)
-    Stream(shop, group="billing").start().trigger(crash)
+    first = Stream(shop, group="billing")
+    first.start().trigger(crash)
+    first.stop()
     between = shop.send("orders", 0, 4)
     again = Stream(shop, group="billing")
     again.start().all_available()
@@ -59,7 +63,9 @@ def test_a_group_keeps_the_first_place_also_when_batch_and_checkpoint_are_lost(
 def test_a_group_that_knows_nothing_of_a_topic_begins_where_the_options_say(shop: Shop) -> None:
     shop.create("returns")
     shop.send("orders", 0, 2)
-    Stream(shop, startingOffsets="earliest", group="g").start(available_now=True).all_available()
+    first = Stream(shop, startingOffsets="earliest", group="g")
+    first.start(available_now=True).all_available()
+    first.stop()
     shop.grow("orders", 4)
     sent = [*shop.send("orders", 3, 2)]
     shop.send("returns", 0, 5)
@@ -74,6 +80,9 @@ def test_a_checkpoint_goes_before_the_group(shop: Shop) -> None:
     shop.send("orders", 0, 6)
     stream = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="2", group="g")
     stream.start().trigger()
-    Stream(shop, startingOffsets="earliest", group="g").start().all_available()
+    stream.stop()
+    other = Stream(shop, startingOffsets="earliest", group="g")
+    other.start().all_available()
+    other.stop()
     stream.start().all_available()
     assert stream.sink.places == shop.places("orders")
