@@ -13,7 +13,11 @@ from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.record_batches import read_task
 from kmq_spark.datasource.tasks import Task, plan_tasks
+from kmq_spark.datasource.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.view import View, plain_view
+from kmq_storage.environment import SYSTEM
+from kmq_storage.log.moving import looking_again
+from kmq_storage.log.state import StoreState
 
 
 class KmqBatchReader(DataSourceReader):
@@ -25,8 +29,12 @@ class KmqBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks of this read; Spark calls it once per load()."""
-        options = self._options
-        state = open_log(options.url, read_only=True).refresh()
+        log = open_log(self._options.url, read_only=True)
+        now = SYSTEM.now_us()  # the same for both bounds, and when files moved
+        return looking_again(log, lambda state: [*self._tasks(state, Times.of(log.disk, now))])
+
+    def _tasks(self, state: StoreState, times: Times) -> list[Task]:
+        options = bounds_by_offset(self._options, state, times)
         coverage = cover(state, options)
         self._view.check(list(coverage.topics.values()))
         starts, ends = bounds_of_batch(state, options, coverage)
@@ -37,7 +45,7 @@ class KmqBatchReader(DataSourceReader):
             for each in coverage.ranges(starts, ends)
             for part in readable_parts(each, fail_on_data_loss=options.fail_on_data_loss)
         ]
-        return [*plan_tasks(ranges, options.min_partitions)]
+        return plan_tasks(ranges, options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task; Spark makes a task of nothing out of an empty list."""

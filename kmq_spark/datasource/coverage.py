@@ -6,22 +6,26 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kmq_spark.datasource.data_loss import warn_once
-from kmq_spark.datasource.offsets import (
+from kmq_spark.datasource.bounds import (
     EARLIEST,
     GROUP,
     LATEST,
     OFFSET_EARLIEST,
     OFFSET_LATEST,
     Bound,
-    Positions,
+    Point,
 )
+from kmq_spark.datasource.data_loss import warn_once
+from kmq_spark.datasource.offsets import Positions
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.tasks import TopicRange
 from kmq_storage.errors import InvalidRequestError, NotFoundError
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
+
+#: A group that has no commit begins at the start.
+_OF_WORD = {EARLIEST: OFFSET_EARLIEST, GROUP: OFFSET_EARLIEST, LATEST: OFFSET_LATEST}
 
 
 @dataclass(frozen=True)
@@ -59,28 +63,40 @@ class Coverage:
             for p in self.partitions[name]
         ]
 
-    def resolve(self, option: str, bound: Bound) -> dict[str, dict[int, int]]:
-        """The offsets a bound means now; InvalidRequestError when it names other partitions."""
-        if bound.word is not None:
-            return self.ends() if bound.word == LATEST else self.starts()
-        self._check_all_named(option, bound.offsets)
-        starts, ends = self.starts(), self.ends()
+    def points(self, bound: Bound) -> dict[str, dict[int, Point]]:
+        """The point of each partition; InvalidRequestError when others are named, or not all."""
+        everywhere = bound.instant or _OF_WORD.get(bound.word or "")
+        if everywhere is not None:
+            return {name: dict.fromkeys(self.partitions[name], everywhere) for name in self.topics}
+        self._check_all_named(bound)
         return {
-            topic: {
-                p: {OFFSET_EARLIEST: starts[topic][p], OFFSET_LATEST: ends[topic][p]}.get(n, n)
-                for p, n in named.items()
-            }
-            for topic, named in bound.offsets.items()
+            name: {p: named[p] if p in named else bound.rest[name] for p in self.partitions[name]}
+            for name, named in bound.named.items()
         }
 
-    def _check_all_named(self, option: str, named: Positions) -> None:
-        specified = {topic: sorted(offsets) for topic, offsets in sorted(named.items())}
+    def resolve(self, bound: Bound) -> dict[str, dict[int, int]]:
+        """The offsets a bound means now; those by time are offsets already (`time_bounds`)."""
+        edges = {OFFSET_EARLIEST: self.starts(), OFFSET_LATEST: self.ends()}
+        offsets: dict[str, dict[int, int]] = {}
+        for name, points in self.points(bound).items():
+            offsets[name] = {}
+            for p, point in points.items():
+                assert isinstance(point, int), "instants are resolved before a read is planned"
+                offsets[name][p] = edges[point][name][p] if point in edges else point
+        return offsets
+
+    def _check_all_named(self, bound: Bound) -> None:
         assigned = {name: sorted(self.partitions[name]) for name in sorted(self.topics)}
+        specified = {
+            name: sorted({*named, *(assigned.get(name, ()) if name in bound.rest else ())})
+            for name, named in sorted(bound.named.items())
+        }
         if specified != assigned:
             raise InvalidRequestError(
-                f"option {option!r} must name every partition (use -1 for latest, -2 for earliest "
-                f"where it doesn't matter): specified {specified}, assigned {assigned}",
-                option=option,
+                f"option {bound.option!r} must name every partition that is read and no other "
+                '("*" stands for the rest; -1 is latest, -2 earliest): '
+                f"specified {specified}, assigned {assigned}",
+                option=bound.option,
             )
 
 
@@ -119,7 +135,7 @@ def first_of_stream(state: StoreState, options: SourceOptions, coverage: Coverag
         committed = committed_by_group(state, options.group, coverage)
     if committed.keys() == coverage.topics.keys():
         return committed
-    first = coverage.resolve("startingOffsets", options.starting or Bound(word=LATEST))
+    first = coverage.resolve(options.starting or _bound("starting", LATEST))
     if options.fail_on_data_loss:
         _refuse_beyond_end(coverage, first)
     return first | committed
@@ -137,18 +153,19 @@ def bounds_of_batch(
     state: StoreState, options: SourceOptions, coverage: Coverage
 ) -> tuple[Positions, Positions]:
     """Where a batch read begins and ends; InvalidRequestError when the end is before the start."""
-    starting = options.starting or Bound(word=EARLIEST)
-    _refuse_latest(starting)
-    starts = coverage.resolve("startingOffsets", starting)
+    starting = options.starting or _bound("starting", EARLIEST)
+    ending = options.ending or _bound("ending", LATEST)
+    _refuse_latest(starting, coverage)
+    starts, ends = coverage.resolve(starting), coverage.resolve(ending)
     if starting.word == GROUP and options.group is not None:
         starts |= committed_by_group(state, options.group, coverage)
-    ends = coverage.resolve("endingOffsets", options.ending or Bound(word=LATEST))
     for topic, offsets in starts.items():
         for partition, start in offsets.items():
             end = ends[topic][partition]
             if start > end:
                 raise InvalidRequestError(
-                    f"{topic}-{partition}: startingOffsets {start} is beyond endingOffsets {end}",
+                    f"{topic}-{partition}: {starting.option} {start} is beyond "
+                    f"{ending.option} {end}",
                     topic=topic,
                     partition=partition,
                     start=start,
@@ -157,15 +174,21 @@ def bounds_of_batch(
     return starts, ends
 
 
-def _refuse_latest(starting: Bound) -> None:
+def _bound(side: str, word: str) -> Bound:
+    return Bound(option=f"{side}Offsets", word=word)
+
+
+def _refuse_latest(starting: Bound, coverage: Coverage) -> None:
+    if starting.option != "startingOffsets":
+        return  # a start by time may be the end, where that was asked for
     at_latest = [
         f"{topic}-{partition}"
-        for topic, offsets in starting.offsets.items()
-        for partition, offset in offsets.items()
-        if offset == OFFSET_LATEST
+        for topic, points in coverage.points(starting).items()
+        for partition, point in points.items()
+        if point == OFFSET_LATEST
     ]
-    if starting.word == LATEST or at_latest:
-        where = f" for {', '.join(at_latest)}" if at_latest else ""
+    if at_latest:
+        where = "" if starting.word else f" for {', '.join(at_latest)}"
         raise InvalidRequestError(
             f"option 'startingOffsets' is latest{where}: a batch read would be empty, begin at "
             "'earliest' or at an offset",

@@ -1,6 +1,6 @@
-"""Positions in text: what users give as bounds, and what Spark keeps in its checkpoint.
+"""Positions in text: what Spark keeps in its checkpoint.
 
-Both have the form of Spark's Kafka source, `{"orders": {"0": 23, "1": 7}}`, where an offset is
+They have the form of Spark's Kafka source, `{"orders": {"0": 23, "1": 7}}`, where an offset is
 the next one to read. Spark compares a stream's offsets as text, so equal positions must give
 equal text: names are sorted, and so are partitions, by number. An offset of ours adds one entry,
 under a key that no topic can have:
@@ -19,28 +19,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kmq_spark.datasource.refusal import refuse
 from kmq_storage.errors import FormatVersionError, InvalidRequestError
-
-EARLIEST, LATEST, GROUP = "earliest", "latest", "group"
-
-#: Kafka's numbers for the two ends of a partition.
-OFFSET_EARLIEST, OFFSET_LATEST = -2, -1
 
 #: Offset by partition by topic.
 Positions = Mapping[str, Mapping[int, int]]
 
-_OWN_KEY = "#kmq"
+#: No topic can be called that.
+OWN_KEY = "#kmq"
 _VERSION = 1
-_EXAMPLE = 'JSON such as {"orders":{"0":23,"1":-1}} (-2 is earliest, -1 latest)'
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bound:
-    """Where a read begins or ends: one word for all partitions, or an offset for each of them."""
-
-    word: str | None = None
-    offsets: Positions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,25 +52,12 @@ class StreamOffset:
             own["ids"] = {topic: str(self.ids[topic]) for topic in sorted(self.ids)}
         if self.first is not None:
             own["first"] = _to_json(self.first)
-        return {_OWN_KEY: dict(sorted(own.items())), **_to_json(self.positions)}
-
-
-def parse_bound(option: str, given: Mapping[str, str], words: tuple[str, ...]) -> Bound | None:
-    """A bound from an option, or InvalidRequestError; None when the option is not given."""
-    text = given.get(option.lower())
-    if text is None:
-        return None
-    if text.strip().lower() in words:
-        return Bound(word=text.strip().lower())
-    if not text.lstrip().startswith("{"):
-        refuse(option, text, f"{', '.join(map(repr, words))} or {_EXAMPLE}")
-    lowest = OFFSET_EARLIEST if EARLIEST in words else OFFSET_LATEST
-    return Bound(offsets=_positions_of_option(option, text, lowest))
+        return {OWN_KEY: dict(sorted(own.items())), **_to_json(self.positions)}
 
 
 def parse_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
     """What a checkpoint holds, or FormatVersionError for the offset of a newer kmq."""
-    own = data.get(_OWN_KEY)
+    own = data.get(OWN_KEY)
     version = own.get("version") if isinstance(own, dict) else None
     if not isinstance(own, dict) or not isinstance(version, int):
         raise InvalidRequestError(f"offset {json.dumps(data)} was not written by kmq")
@@ -94,7 +67,7 @@ def parse_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
             version=version,
         )
     return StreamOffset(
-        positions=_from_json({name: data[name] for name in data if name != _OWN_KEY}),
+        positions=_from_json({name: data[name] for name in data if name != OWN_KEY}),
         ids={name: uuid.UUID(text) for name, text in own["ids"].items()} if "ids" in own else None,
         first=_from_json(own["first"]) if "first" in own else None,
     )
@@ -109,21 +82,3 @@ def _to_json(positions: Positions) -> dict[str, dict[str, int]]:
 
 def _from_json(data: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
     return {topic: {int(p): offset for p, offset in data[topic].items()} for topic in data}
-
-
-def _positions_of_option(option: str, text: str, lowest: int) -> dict[str, dict[int, int]]:
-    try:
-        parsed = json.loads(text)
-    except ValueError as problem:
-        refuse(option, text, f"{_EXAMPLE}: {problem}")
-    parsed.pop(_OWN_KEY, None)  # an offset copied from a query's progress is welcome
-    for topic, offsets in parsed.items():
-        if not isinstance(offsets, dict):
-            refuse(option, text, _EXAMPLE)
-        for partition, offset in offsets.items():
-            if not (partition.isascii() and partition.isdigit()) or type(offset) is not int:
-                refuse(option, text, _EXAMPLE)
-            if offset < lowest:
-                what = "earliest" if offset == OFFSET_EARLIEST else str(offset)
-                refuse(option, text, f"no {what} for {topic}[{partition}]; use {_EXAMPLE}")
-    return _from_json(parsed)

@@ -1,57 +1,36 @@
-"""The options of the format `kmq`: parsed once, on the driver, before anything is opened.
+"""The options of a read: parsed once, on the driver, before anything is opened.
 
 Spark hands them over as text under lower-cased names. Names and forms are those of Spark's Kafka
-source, so that `kafka` becomes `kmq`; whatever is not known is refused with a hint.
+source, so that `kafka` becomes `kmq`; whatever is not known is refused with a hint. Spark doesn't
+tell at load() whether a read is a batch or a stream: what is wrong for one of them only is found
+by `check_stream` and `warn_of_stream_options`, when it starts.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kmq_spark.datasource.offsets import EARLIEST, GROUP, LATEST, Bound, parse_bound
+from kmq_spark.datasource import option_values as values
+from kmq_spark.datasource.bounds import GROUP, Bound, parse_ending, parse_starting
+from kmq_spark.datasource.data_loss import warn_once
+from kmq_spark.datasource.known_options import (
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    STORE_OPTIONS,
+    STREAM_OPTIONS,
+    refuse_unknown,
+)
 from kmq_spark.datasource.refusal import refuse
 from kmq_spark.datasource.subscription import Subscription, parse_subscription
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.names import check_name, nearest
 
-SOURCE_OPTIONS = (
-    "path",
-    "store",
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "endingOffsets",
-    "maxOffsetsPerTrigger",
-    "minPartitions",
-    "includeHeaders",
-    "includeMetadata",
-    "failOnDataLoss",
-    "group",
-)
+#: What `startingOffsetsByTimestampStrategy` says of a partition without a record that late.
+ERROR, LATEST_INSTEAD = "error", "latest"
 
-#: Kafka's sink documents includeHeaders; a headers column is written with and without it.
-SINK_OPTIONS = ("path", "store", "topic", "includeHeaders")
+TABLES = ("topics", "partitions", "groups", "segments", "commits", "queues", "members")
 
-#: What Spark itself adds to the options of a streaming sink.
-_SPARKS_OWN = ("checkpointlocation", "queryname")
-
-_KAFKA_REPLACEMENTS = {
-    "kafka.bootstrap.servers": "kmq has no brokers: give the store as load(path) or option 'path'",
-    "kafka.group.id": "use option 'group'",
-    "kafka.isolation.level": "kmq readers see committed records only: remove it",
-    "kafka.auto.offset.reset": "use option 'startingOffsets'",
-    "kafka.enable.auto.commit": "use option 'group': finished batches are committed to it",
-    "kafka.partitioner.class": "use a 'partition' column",
-}
-
-
-_WHOLE_NUMBER = re.compile(r"[0-9]{1,19}\Z")
-#: Spark holds numbers of rows in a signed 64-bit integer.
-_LARGEST = 2**63 - 1
+_MAX_TRIGGER_DELAY = 15 * 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,118 +39,97 @@ class SourceOptions:
 
     url: str
     subscription: Subscription
-    starting: Bound | None
-    ending: Bound | None
-    max_offsets_per_trigger: int | None
-    min_partitions: int | None
-    include_headers: bool
+    starting: Bound | None = None
+    ending: Bound | None = None
+    #: Whether a start by time may be after the last record of a partition.
+    latest_when_untimed: bool = False
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    #: Seconds after which fewer than `min_offsets_per_trigger` are read.
+    max_trigger_delay: float = _MAX_TRIGGER_DELAY
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_bytes_per_partition: int | None = None
+    #: The columns that are read, in this order; None for all.
+    columns: tuple[str, ...] | None = None
+    include_headers: bool = False
+    include_properties: bool = False
     #: For typed topics: where each record stands, beside its own columns.
-    include_metadata: bool
-    fail_on_data_loss: bool
-    group: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SinkOptions:
-    """What a write was asked for."""
-
-    url: str
-    topic: str | None
+    include_metadata: bool = False
+    fail_on_data_loss: bool = True
+    group: str | None = None
+    #: One of TABLES: the store's own state instead of records.
+    table: str | None = None
+    #: Where `kmq archive` has put the records that are gone from the log.
+    archive: str | None = None
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a read, or InvalidRequestError that names option, value and expectation."""
-    given = _lower_cased(options)
-    _refuse_unknown(given, SOURCE_OPTIONS, SINK_OPTIONS, "read")
-    group = given.get("group")
-    starting = parse_bound("startingOffsets", given, (EARLIEST, LATEST, GROUP))
+    given = {name.lower(): value for name, value in options.items()}
+    refuse_unknown(given, SOURCE_OPTIONS, SINK_OPTIONS, "read")
+    table = values.choice(given, "table", TABLES)
+    if table is not None:
+        _refuse_beside_table(given)
+        return SourceOptions(url=values.store_url(given), subscription=Subscription(), table=table)
+    starting, group = parse_starting(given), values.name(given, "group", "group")
     if starting and starting.word == GROUP and group is None:
-        refuse("startingOffsets", GROUP, "an option 'group' that names the group")
+        refuse(starting.option, GROUP, "an option 'group' that names the group")
+    archive = given.get("archive")
+    strategy = values.choice(given, "startingOffsetsByTimestampStrategy", (ERROR, LATEST_INSTEAD))
     return SourceOptions(
-        url=_url(given),
+        url=values.store_url(given),
         subscription=parse_subscription(given),
         starting=starting,
-        ending=parse_bound("endingOffsets", given, (LATEST,)),
-        max_offsets_per_trigger=_whole_number(given, "maxOffsetsPerTrigger"),
-        min_partitions=_whole_number(given, "minPartitions"),
-        include_headers=_boolean(given, "includeHeaders", default=False),
-        include_metadata=_boolean(given, "includeMetadata", default=False),
-        fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
-        group=None if group is None else check_name("group", group),
+        ending=parse_ending(given),
+        latest_when_untimed=strategy == LATEST_INSTEAD,
+        max_offsets_per_trigger=values.whole_number(given, "maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=values.size(given, "maxBytesPerTrigger"),
+        min_offsets_per_trigger=values.whole_number(given, "minOffsetsPerTrigger"),
+        max_trigger_delay=values.seconds(given, "maxTriggerDelay", _MAX_TRIGGER_DELAY),
+        min_partitions=values.whole_number(given, "minPartitions"),
+        max_records_per_partition=values.whole_number(given, "maxRecordsPerPartition"),
+        max_bytes_per_partition=values.size(given, "maxBytesPerPartition"),
+        columns=values.columns(given, "columns"),
+        include_headers=values.boolean(given, "includeHeaders", default=False),
+        include_properties=values.boolean(given, "includeProperties", default=False),
+        include_metadata=values.boolean(given, "includeMetadata", default=False),
+        fail_on_data_loss=values.boolean(given, "failOnDataLoss", default=True),
+        group=group,
+        archive=None if archive is None else values.absolute(archive),
     )
 
 
-def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """The options of a write, or InvalidRequestError that names option, value and expectation."""
-    given = _lower_cased(options)
-    for name in _SPARKS_OWN:
-        given.pop(name, None)
-    _refuse_unknown(given, SINK_OPTIONS, SOURCE_OPTIONS, "write")
-    _boolean(given, "includeHeaders", default=False)
-    topic = given.get("topic")
-    return SinkOptions(url=_url(given), topic=None if topic is None else check_name("topic", topic))
+def check_stream(options: SourceOptions) -> None:
+    """InvalidRequestError for what a batch may ask for and a stream may not."""
+    if options.table is not None:
+        raise InvalidRequestError(
+            "option 'table' is for batch reads: the store's state is no stream", option="table"
+        )
+    if options.ending is not None:
+        option = options.ending.option
+        raise InvalidRequestError(
+            f"option {option!r} is for batch reads; a stream has no end", option=option
+        )
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        refuse("minOffsetsPerTrigger", str(least), f"at most maxOffsetsPerTrigger ({most})")
 
 
-def _lower_cased(options: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in options.items()}
+def warn_of_stream_options(options: Mapping[str, str]) -> None:
+    """Log which of the options mean nothing to a batch read."""
+    given = {name.lower() for name in options}
+    for option in STREAM_OPTIONS:
+        if option.lower() in given:
+            warn_once(f"option {option!r} is for streams: a batch read ignores it")
 
 
-def _refuse_unknown(
-    given: Iterable[str], known: Iterable[str], other_side: Iterable[str], use: str
-) -> None:
-    known_names = {name.lower(): name for name in known}
-    other_names = {name.lower(): name for name in other_side}
-    for name in given:
-        if name in known_names:
-            continue
-        if name in other_names:
-            other = "write" if use == "read" else "read"
+def _refuse_beside_table(given: Mapping[str, str]) -> None:
+    for option in SOURCE_OPTIONS:
+        if option.lower() in given and option not in (*STORE_OPTIONS, "table"):
             raise InvalidRequestError(
-                f"option {other_names[name]!r} belongs to a {other}, not to a {use}", option=name
+                f"option {option!r} chooses records, option 'table' the store's own state: "
+                "give one of the two",
+                option=option,
             )
-        raise InvalidRequestError(
-            f"option {name!r} is unknown{_hint(name, known_names)}", option=name
-        )
-
-
-def _hint(name: str, known_names: Mapping[str, str]) -> str:
-    if name.startswith("kafka."):
-        return "; " + _KAFKA_REPLACEMENTS.get(name, "kmq has no Kafka client to pass it to")
-    near = nearest(name, known_names)
-    for lower, proper in known_names.items():
-        near = near.replace(repr(lower), repr(proper))
-    return near or f"; known are {', '.join(known_names.values())}"
-
-
-def _url(given: Mapping[str, str]) -> str:
-    path, store = given.get("path"), given.get("store")
-    if path and store and path != store:
-        refuse("store", store, f"the same place as 'path' ({path!r}), or only one of the two")
-    url = path or store
-    if not url:
-        raise InvalidRequestError(
-            "the store is missing: name its folder as load(path), save(path) or option 'path'",
-            option="path",
-        )
-    if url.startswith("memory://"):
-        refuse("path", url, "a folder: a store in memory is seen by one process, Spark has several")
-    # Fixed here, on the driver: an executor may run in another folder.
-    return url if "://" in url else os.path.abspath(os.path.expanduser(url))
-
-
-def _whole_number(given: Mapping[str, str], option: str) -> int | None:
-    text = given.get(option.lower())
-    if text is None:
-        return None
-    if not _WHOLE_NUMBER.match(text) or not 1 <= int(text) <= _LARGEST:
-        refuse(option, text, "a whole number of at least 1")
-    return int(text)
-
-
-def _boolean(given: Mapping[str, str], option: str, *, default: bool) -> bool:
-    text = given.get(option.lower())
-    if text is None:
-        return default
-    if text.lower() not in ("true", "false"):
-        refuse(option, text, "true or false")
-    return text.lower() == "true"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options import SinkOptions
+from kmq_spark.datasource.sink_options import SinkOptions
 from kmq_storage.format.entries import RecordsEntry, TopicEntry
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.state import StoreState

@@ -15,9 +15,15 @@ from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.coverage import cover
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options import SourceOptions, parse_sink_options, parse_source_options
+from kmq_spark.datasource.options import (
+    SourceOptions,
+    check_stream,
+    parse_source_options,
+    warn_of_stream_options,
+)
 from kmq_spark.datasource.sink import Sink, open_sink
 from kmq_spark.datasource.sink_columns import check_sink_columns
+from kmq_spark.datasource.sink_options import parse_sink_options
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 from kmq_spark.datasource.typed_sink import check_typed_sink
 from kmq_spark.datasource.view import View, columns_of_read, view_of
@@ -60,16 +66,13 @@ class KmqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query."""
+        warn_of_stream_options(self.options)
         return KmqBatchReader(*self._read(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a streaming query."""
         options, view = self._read(schema)
-        if options.ending is not None:
-            raise InvalidRequestError(
-                "option 'endingOffsets' is for batch reads; a stream has no end",
-                option="endingOffsets",
-            )
+        check_stream(options)
         return KmqStreamReader(options, view)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

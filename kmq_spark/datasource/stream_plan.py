@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kmq_spark.datasource.admission import admit
+from kmq_spark.datasource.bounds import EARLIEST, GROUP
 from kmq_spark.datasource.coverage import Coverage, check_whole, cover, first_of_stream
 from kmq_spark.datasource.data_loss import readable, readable_parts, report_loss
-from kmq_spark.datasource.offsets import EARLIEST, GROUP, Positions, StreamOffset
+from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.tasks import TopicRange

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kmq_spark.datasource import option_values as values
 from kmq_spark.datasource.refusal import refuse
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.names import check_name
@@ -17,11 +17,14 @@ _ASSIGN_EXAMPLE = 'JSON such as {"orders":[0,1],"returns":[0]}'
 
 @dataclass(frozen=True, kw_only=True)
 class Subscription:
-    """Topics by name or by pattern, and for some of them the only partitions that count."""
+    """Topics by name or by pattern, and which of their partitions count."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
+    #: By topic, the only ones that count.
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    #: Of every topic, the only ones that count; None for all.
+    numbers: tuple[range, ...] | None = None
 
     def matches(self, names: Iterable[str]) -> list[str]:
         """The covered ones of these topic names, sorted."""
@@ -32,8 +35,12 @@ class Subscription:
 
     def partitions_of(self, topic: str, count: int) -> list[int]:
         """The covered partitions of a topic that has `count` of them; later ones may appear."""
-        chosen = self.partitions.get(topic)
-        return list(range(count)) if chosen is None else [p for p in chosen if p < count]
+        chosen = self.partitions.get(topic, range(count))
+        inside = (p for p in chosen if p < count)
+        return list(inside) if self.numbers is None else [p for p in inside if self._has(p)]
+
+    def _has(self, partition: int) -> bool:
+        return any(partition in numbers for numbers in self.numbers or ())
 
 
 def parse_subscription(given: Mapping[str, str]) -> Subscription:
@@ -44,13 +51,13 @@ def parse_subscription(given: Mapping[str, str]) -> Subscription:
         raise InvalidRequestError(
             f"a read needs exactly one of the options {', '.join(_WAYS)}; {found}"
         )
-    text = given[ways[0].lower()]
+    text, numbers = given[ways[0].lower()], values.ranges(given, "partitions")
     if ways[0] == "subscribe":
-        return Subscription(topics=_topics(text))
+        return Subscription(topics=_topics(text), numbers=numbers)
     if ways[0] == "subscribePattern":
-        return Subscription(pattern=_pattern(text))
+        return Subscription(pattern=_pattern(text), numbers=numbers)
     partitions = _assignment(text)
-    return Subscription(topics=tuple(partitions), partitions=partitions)
+    return Subscription(topics=tuple(partitions), partitions=partitions, numbers=numbers)
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -71,11 +78,8 @@ def _pattern(text: str) -> str:
 
 
 def _assignment(text: str) -> dict[str, tuple[int, ...]]:
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict) or not parsed or not all(map(_is_assigned, parsed.values())):
+    parsed = values.json_object("assign", text, _ASSIGN_EXAMPLE)
+    if not parsed or not all(map(_is_assigned, parsed.values())):
         refuse("assign", text, _ASSIGN_EXAMPLE)
     return {check_name("topic", name): tuple(sorted(set(parsed[name]))) for name in sorted(parsed)}
 

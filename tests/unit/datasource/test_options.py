@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
 import pytest
 
-from kmq_spark.datasource.offsets import Bound
+from kmq_spark.datasource.bounds import Bound
+from kmq_spark.datasource.data_loss import warn_once
+from kmq_spark.datasource.instants import Instant
+from kmq_spark.datasource.known_options import SOURCE_OPTIONS
 from kmq_spark.datasource.options import (
-    SOURCE_OPTIONS,
     SourceOptions,
-    parse_sink_options,
+    check_stream,
     parse_source_options,
+    warn_of_stream_options,
 )
+from kmq_spark.datasource.sink_options import parse_sink_options
 from kmq_storage.errors import InvalidRequestError
 
 
@@ -29,17 +34,30 @@ def test_what_is_not_given_has_kafkas_defaults() -> None:
     assert options.include_headers is False
     assert options.starting is options.ending is options.group is None
     assert options.min_partitions is options.max_offsets_per_trigger is None
+    assert options.max_trigger_delay == 15 * 60
+    assert options.latest_when_untimed is False
 
 
 def test_every_option_is_understood_in_any_letter_case() -> None:
     given = {
         "store": "/data/shop",
         "subscribe": " b, a ,a,",
+        "partitions": "0, 2-3",
         "startingOffsets": "Earliest",
-        "endingOffsets": '{"a":{"0":-1}}',
+        "startingOffsetsByTimestampStrategy": "Latest",
+        "endingOffsets": '{"a":{"0":-1,"*":7}}',
         "maxOffsetsPerTrigger": "9223372036854775807",
+        "minOffsetsPerTrigger": "15",
+        "maxBytesPerTrigger": "64M",
+        "maxTriggerDelay": "90s",
         "minPartitions": "4",
+        "maxRecordsPerPartition": "20",
+        "maxBytesPerPartition": "500kb",
+        "columns": "value, offset",
         "includeHeaders": "TRUE",
+        "includeProperties": "true",
+        "includeMetadata": "True",
+        "archive": "/data/lake",
         "failOnDataLoss": "False",
         "group": "billing",
     }
@@ -49,26 +67,46 @@ def test_every_option_is_understood_in_any_letter_case() -> None:
     ]
     assert parsed[0] == parsed[1] == parsed[2]
     assert parsed[0].subscription.topics == ("a", "b")
-    assert parsed[0].starting == Bound(word="earliest")
-    assert parsed[0].ending == Bound(offsets={"a": {0: -1}})
-    assert parsed[0].max_offsets_per_trigger == 2**63 - 1
-    assert (parsed[0].min_partitions, parsed[0].group) == (4, "billing")
-    assert parsed[0].include_headers
-    assert not parsed[0].fail_on_data_loss
+    assert parsed[0].subscription.partitions_of("a", 9) == [0, 2, 3]
+    assert parsed[0] == SourceOptions(
+        url="/data/shop",
+        subscription=parsed[0].subscription,
+        starting=Bound(option="startingOffsets", word="earliest"),
+        ending=Bound(option="endingOffsets", named={"a": {0: -1}}, rest={"a": 7}),
+        latest_when_untimed=True,
+        max_offsets_per_trigger=2**63 - 1,
+        min_offsets_per_trigger=15,
+        max_bytes_per_trigger=64 << 20,
+        max_trigger_delay=90,
+        min_partitions=4,
+        max_records_per_partition=20,
+        max_bytes_per_partition=500 << 10,
+        columns=("value", "offset"),
+        include_headers=True,
+        include_properties=True,
+        include_metadata=True,
+        fail_on_data_loss=False,
+        group="billing",
+        archive="/data/lake",
+    )
     assert pickle.loads(pickle.dumps(parsed[0])) == parsed[0]
 
 
 REFUSED = {
     "misspelt": ({"minPartition": "4"}, "did you mean 'minPartitions'"),
-    "of a later version of Kafka": (
-        {"maxRecordsPerPartition": "4"},
-        "option 'maxrecordsperpartition' is unknown",
-    ),
     "without any likeness": ({"zzz": "1"}, "known are path, store, subscribe"),
     "brokers": ({"kafka.bootstrap.servers": "localhost:9092"}, "load\\(path\\)"),
     "group id": ({"kafka.group.id": "g"}, "use option 'group'"),
     "isolation": ({"kafka.isolation.level": "read_committed"}, "committed records only"),
     "any client setting": ({"kafka.fetch.min.bytes": "1"}, "no Kafka client"),
+    "deserializer": ({"kafka.key.deserializer": "x"}, "binary columns: cast or decode"),
+    "reset": ({"kafka.auto.offset.reset": "latest"}, "use option 'startingOffsets'"),
+    "auto commit": ({"kafka.enable.auto.commit": "true"}, "use option 'group'"),
+    "credentials": ({"kafka.sasl.jaas.config": "x"}, "that of its storage"),
+    "group prefix": ({"groupIdPrefix": "x"}, "option 'groupidprefix' is unknown; groups are nev"),
+    "poll timeout": ({"kafkaConsumer.pollTimeoutMs": "5"}, "kmq polls no broker: remove it"),
+    "fetch retries": ({"fetchOffset.numRetries": "5"}, "kmq polls no broker: remove it"),
+    "fetch pauses": ({"fetchOffset.retryIntervalMs": "5"}, "kmq polls no broker: remove it"),
     "of the sink": ({"topic": "orders"}, "'topic' belongs to a write"),
     "minPartitions 0": ({"minPartitions": "0"}, "'minPartitions' is '0': expected a whole number"),
     "minPartitions -1": ({"minPartitions": "-1"}, "is '-1': expected a whole number"),
@@ -76,6 +114,26 @@ REFUSED = {
     "minPartitions a": ({"minPartitions": "a"}, "is 'a': expected a whole number"),
     "too large a limit": ({"maxOffsetsPerTrigger": str(2**63)}, "expected a whole number"),
     "endless digits": ({"maxOffsetsPerTrigger": "9" * 5000}, "expected a whole number"),
+    "no records per task": ({"maxRecordsPerPartition": "0"}, "is '0': expected a whole number"),
+    "no minimum": ({"minOffsetsPerTrigger": "0"}, "'minOffsetsPerTrigger' is '0': expected a wh"),
+    "no size": ({"maxBytesPerTrigger": "64x"}, "'maxBytesPerTrigger' is '64x': expected a size"),
+    "size of nothing": ({"maxBytesPerPartition": "0m"}, "is '0m': expected a size such as 64m"),
+    "no length of time": ({"maxTriggerDelay": "15 minutes"}, "expected a length of time such as"),
+    "no strategy": (
+        {"startingOffsetsByTimestampStrategy": "earliest"},
+        "is 'earliest': expected one of error, latest",
+    ),
+    "no instant": ({"startingTimestamp": "yesterday"}, "'startingTimestamp' is 'yesterday': exp"),
+    "an instant without zone": ({"endingTimestamp": "2024-05-06T07:08:09"}, "with a zone"),
+    "no unit": ({"startingTimestamp": "-10y"}, "or -10m, -2h30m"),
+    "times as a list": ({"startingOffsetsByTimestamp": "[1]"}, "expected JSON such as"),
+    "a time in words": ({"endingOffsetsByTimestamp": '{"a":{"0":"x"}}'}, "expected JSON such as"),
+    "broken ranges": ({"partitions": "0,x"}, "'partitions' is '0,x': expected numbers"),
+    "backward ranges": ({"partitions": "5-3"}, "'partitions' is '5-3': expected numbers"),
+    "a column twice": ({"columns": "value,value"}, "names of columns with commas between them"),
+    "no column": ({"columns": "value,"}, "names of columns with commas between them"),
+    "no table": ({"table": "orders"}, "'table' is 'orders': expected one of topics, partitions"),
+    "table beside topics": ({"table": "topics"}, "option 'subscribe' chooses records"),
     "no boolean": ({"includeHeaders": "yes"}, "'includeHeaders' is 'yes': expected true or false"),
     "empty subscribe": ({"subscribe": " , "}, "'subscribe' is ' , ': expected topic names"),
     "hostile topic": ({"subscribe": "../x"}, "topic name '../x' is not allowed"),
@@ -163,3 +221,87 @@ def test_a_sink_knows_its_own_options_and_what_spark_adds() -> None:
         parse_sink_options({"path": "/d", "subscribe": "orders"})
     with pytest.raises(InvalidRequestError, match="did you mean 'topic'"):
         parse_sink_options({"path": "/d", "topics": "orders"})
+
+
+def test_a_table_of_the_store_needs_no_topics() -> None:
+    options = parse_source_options({"path": "/d", "table": "Segments"})
+    assert (options.table, options.url) == ("segments", "/d")
+
+
+INSTANTS = {
+    "kafkas milliseconds": ("1700000000000", Instant(1_700_000_000_000_000)),
+    "before 1970": ("-1", Instant(-1_000)),
+    "as late as can be": (str(2**63 - 1), Instant(2**63 - 1)),
+    "iso text in another zone": ("2024-05-06T07:08:09.5+02:00", Instant(1_714_972_089_500_000)),
+    "iso text in UTC": ("2024-05-06T05:08:09Z", Instant(1_714_972_089_000_000)),
+    "minutes ago": ("-10m", Instant(600_000_000, before_now=True)),
+    "hours and minutes ago": ("-2h30m", Instant(9_000_000_000, before_now=True)),
+}
+
+
+@pytest.mark.parametrize(("text", "instant"), INSTANTS.values(), ids=INSTANTS.keys())
+def test_instants_are_milliseconds_iso_text_or_before_now(text: str, instant: Instant) -> None:
+    options = _source(startingTimestamp=text)
+    assert options.starting == Bound(option="startingTimestamp", instant=instant)
+    times = json.dumps({"orders": {"0": text, "*": 5}})
+    by_partition = _source(endingOffsetsByTimestamp=times).ending
+    assert by_partition == Bound(
+        option="endingOffsetsByTimestamp",
+        named={"orders": {0: instant}},
+        rest={"orders": Instant(5_000)},
+    )
+    assert by_partition.by_time
+
+
+def test_a_relative_instant_counts_from_the_moment_of_planning() -> None:
+    assert Instant(600, before_now=True).at(1_000) == 400
+    assert Instant(600).at(1_000) == 600
+
+
+@pytest.mark.parametrize("side", ["starting", "ending"])
+def test_what_has_less_precedence_is_not_even_looked_at(side: str) -> None:
+    given = {
+        f"{side}Timestamp": "1000",
+        f"{side}OffsetsByTimestamp": '{"orders":{"0":2000}}',
+        f"{side}Offsets": "nonsense",
+    }
+    options = [f"{side}Timestamp", f"{side}OffsetsByTimestamp"]
+    for option in options:
+        bound = getattr(_source(**given), side)
+        assert (bound.option, bound.by_time) == (option, True)
+        del given[option]
+    with pytest.raises(InvalidRequestError, match=f"'{side}Offsets' is 'nonsense'"):
+        _source(**given)
+
+
+NOT_FOR_STREAMS = {
+    "offsets": ({"endingOffsets": "latest"}, "'endingOffsets' is for batch reads"),
+    "a time": ({"endingTimestamp": "1"}, "'endingTimestamp' is for batch reads"),
+    "times": (
+        {"endingOffsetsByTimestamp": '{"orders":{"0":1}}'},
+        "'endingOffsetsByTimestamp' is for batch reads",
+    ),
+    "a minimum above the maximum": (
+        {"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"},
+        r"'minOffsetsPerTrigger' is '20': expected at most maxOffsetsPerTrigger \(15\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), NOT_FOR_STREAMS.values(), ids=NOT_FOR_STREAMS.keys()
+)
+def test_a_stream_refuses_an_end_and_limits_that_contradict_each_other(
+    options: dict[str, str], message: str
+) -> None:
+    parsed = _source(**options)  # a batch may have them
+    with pytest.raises(InvalidRequestError, match=message):
+        check_stream(parsed)
+
+
+def test_a_batch_says_which_options_it_ignores(caplog: pytest.LogCaptureFixture) -> None:
+    warn_once.cache_clear()
+    warn_of_stream_options({"maxOffsetsPerTrigger": "1", "MAXTRIGGERDELAY": "1s", "group": "g"})
+    assert "'maxOffsetsPerTrigger' is for streams" in caplog.text
+    assert "'maxTriggerDelay' is for streams" in caplog.text
+    assert "group" not in caplog.text

@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 
 import kmq_spark as kmq
 from kmq_spark.datasource import staged_output
-from kmq_spark.datasource.options import SinkOptions
 from kmq_spark.datasource.sink import Written, open_sink
 from kmq_spark.datasource.sink_columns import check_sink_columns
+from kmq_spark.datasource.sink_options import SinkOptions
 from kmq_spark.datasource.sink_task import write_task
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
 from kmq_storage.environment import SYSTEM

@@ -1,0 +1,111 @@
+"""Which options there are, and what replaces those that are not: Kafka's own, and misspelt ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.names import nearest
+
+#: Where reads and writes find the store.
+STORE_OPTIONS = ("path", "store")
+
+SOURCE_OPTIONS = (
+    *STORE_OPTIONS,
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "partitions",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxBytesPerPartition",
+    "columns",
+    "includeHeaders",
+    "includeProperties",
+    "includeMetadata",
+    "failOnDataLoss",
+    "group",
+    "table",
+    "archive",
+)
+
+#: Options of a read that mean something to a stream only.
+STREAM_OPTIONS = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
+
+#: Kafka's sink documents includeHeaders; a headers column is written with and without it.
+SINK_OPTIONS = (*STORE_OPTIONS, "topic", "includeHeaders")
+
+_ACCESS = "access to a store is that of its storage (file rights, credentials of the bucket)"
+_NO_BROKER = "kmq polls no broker: remove it"
+
+#: By name, or by how a name begins: the longest that fits says what to do.
+_KAFKA = {
+    "kafka.": "kmq has no Kafka client to pass it to",
+    "kafka.bootstrap.servers": "kmq has no brokers: give the store as load(path) or option 'path'",
+    "kafka.group.id": "use option 'group'",
+    "kafka.isolation.level": "kmq readers see committed records only: remove it",
+    "kafka.auto.offset.reset": "use option 'startingOffsets'",
+    "kafka.enable.auto.commit": "use option 'group': finished batches are committed to it",
+    "kafka.max.poll.records": "use option 'maxOffsetsPerTrigger' or 'maxRecordsPerPartition'",
+    "kafka.max.partition.fetch.bytes": "use option 'maxBytesPerPartition'",
+    "kafka.key.deserializer": "key and value are binary columns: cast or decode them in Spark",
+    "kafka.value.deserializer": "key and value are binary columns: cast or decode them in Spark",
+    "kafka.key.serializer": "a key column is text or binary: cast or encode it in Spark",
+    "kafka.value.serializer": "a value column is text or binary: cast or encode it in Spark",
+    "kafka.partitioner.class": "use a 'partition' column",
+    "kafka.acks": "a write is on disk, or in the bucket, when it returns: remove it",
+    "kafka.enable.idempotence": "writes of streams are exactly-once: remove it",
+    "kafka.transactional.id": "a batch is one commit, all or nothing: remove it",
+    "kafka.compression.type": "set compression for the topic (alter_topic)",
+    "kafka.security.": _ACCESS,
+    "kafka.sasl.": _ACCESS,
+    "kafka.ssl.": _ACCESS,
+    "kafkaconsumer.": _NO_BROKER,
+    "fetchoffset.": _NO_BROKER,
+    "groupidprefix": "groups are never generated: name one with option 'group', or remove it",
+}
+
+
+def refuse_unknown(
+    given: Iterable[str], known: Iterable[str], other_side: Iterable[str], use: str
+) -> None:
+    """InvalidRequestError for a name that a read or a write (`use`) doesn't know."""
+    known_names = {name.lower(): name for name in known}
+    other_names = {name.lower(): name for name in other_side}
+    for name in given:
+        if name in known_names:
+            continue
+        if name in other_names:
+            other = "write" if use == "read" else "read"
+            raise InvalidRequestError(
+                f"option {other_names[name]!r} belongs to a {other}, not to a {use}", option=name
+            )
+        raise InvalidRequestError(
+            f"option {name!r} is unknown{_hint(name, known_names)}", option=name
+        )
+
+
+def _hint(name: str, known_names: Mapping[str, str]) -> str:
+    of_kafka = [begin for begin in _KAFKA if name.startswith(begin)]
+    if of_kafka:
+        return f"; {_KAFKA[max(of_kafka, key=len)]}"
+    near = nearest(name, known_names)
+    for lower, proper in known_names.items():
+        near = near.replace(repr(lower), repr(proper))
+    return near or f"; known are {', '.join(known_names.values())}"

@@ -1,0 +1,154 @@
+"""What the texts of options mean: numbers, sizes, lengths of time, lists, places.
+
+Each function takes the given options under lower-cased names and the proper name of one, and
+raises InvalidRequestError with its name, its value and what was expected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kmq_spark.datasource.refusal import refuse
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.names import check_name
+
+Given = Mapping[str, str]
+
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,19}\Z")
+#: Spark holds numbers of rows in a signed 64-bit integer.
+_LARGEST = 2**63 - 1
+
+#: As Spark writes sizes and lengths of time: `64m`, `500kb`; `15m`, `90s`, `1min`.
+_AMOUNT = re.compile(r"([0-9]{1,19})([a-z]*)\Z")
+_BYTES = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
+_BYTES |= {f"{unit}b": factor for unit, factor in _BYTES.items()}
+#: In seconds; Spark takes a bare number for milliseconds.
+SECONDS = {
+    "us": 1e-6,
+    "ms": 1e-3,
+    "": 1e-3,
+    "s": 1,
+    "m": 60,
+    "min": 60,
+    "h": 3_600,
+    "d": 86_400,
+}
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?\Z")
+
+
+def whole_number(given: Given, option: str) -> int | None:
+    """A number of at least 1; None when it is not given."""
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    if not _WHOLE_NUMBER.match(text) or not 1 <= int(text) <= _LARGEST:
+        refuse(option, text, "a whole number of at least 1")
+    return int(text)
+
+
+def size(given: Given, option: str) -> int | None:
+    """A number of bytes of at least 1, such as 64m; None when it is not given."""
+    found = _amount(given, option, _BYTES, "a size such as 64m or 500kb")
+    return None if found is None else min(int(found), _LARGEST)
+
+
+def seconds(given: Given, option: str, default: float) -> float:
+    """A length of time in Spark's words, such as 15m or 90s, in seconds."""
+    found = _amount(given, option, SECONDS, "a length of time such as 15m, 90s or 500ms")
+    return default if found is None else found
+
+
+def _amount(given: Given, option: str, units: Mapping[str, float], expected: str) -> float | None:
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    found = _AMOUNT.match(text.strip().lower())
+    if not found or found[2] not in units or int(found[1]) == 0:
+        refuse(option, text, expected)
+    return int(found[1]) * units[found[2]]
+
+
+def boolean(given: Given, option: str, *, default: bool) -> bool:
+    """True or false, in any letter case."""
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        refuse(option, text, "true or false")
+    return text.lower() == "true"
+
+
+def choice(given: Given, option: str, choices: tuple[str, ...]) -> str | None:
+    """One of some words, in any letter case; None when it is not given."""
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    if text.strip().lower() not in choices:
+        refuse(option, text, f"one of {', '.join(choices)}")
+    return text.strip().lower()
+
+
+def name(given: Given, option: str, kind: str) -> str | None:
+    """The name of a group or a topic; None when it is not given."""
+    text = given.get(option.lower())
+    return None if text is None else check_name(kind, text)
+
+
+def columns(given: Given, option: str) -> tuple[str, ...] | None:
+    """Names with commas between them, each once, in the order given; None when not given."""
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    names = tuple(each.strip() for each in text.split(","))
+    if "" in names or len(set(names)) < len(names):
+        refuse(option, text, "names of columns with commas between them, each once")
+    return names
+
+
+def ranges(given: Given, option: str) -> tuple[range, ...] | None:
+    """Numbers and ranges of them such as 0,3,8-11; None when not given."""
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    found = [_RANGE.match(part.strip()) for part in text.split(",")]
+    numbers = [range(int(m[1]), int(m[2] or m[1]) + 1) for m in found if m]
+    if len(numbers) < len(found) or not all(numbers):
+        refuse(option, text, "numbers of partitions such as 0,3,8-11")
+    return tuple(numbers)
+
+
+def json_object(option: str, text: str, example: str) -> dict[str, Any]:
+    """The JSON object that an option holds."""
+    try:
+        parsed = json.loads(text)
+    except ValueError as problem:
+        refuse(option, text, f"{example}: {problem}")
+    if not isinstance(parsed, dict):
+        refuse(option, text, example)
+    return parsed
+
+
+def store_url(given: Given) -> str:
+    """Where the store is; a relative path is fixed here, an executor may run elsewhere."""
+    path, store = given.get("path"), given.get("store")
+    if path and store and path != store:
+        refuse("store", store, f"the same place as 'path' ({path!r}), or only one of the two")
+    url = path or store
+    if not url:
+        raise InvalidRequestError(
+            "the store is missing: name its folder as load(path), save(path) or option 'path'",
+            option="path",
+        )
+    if url.startswith("memory://"):
+        refuse("path", url, "a folder: a store in memory is seen by one process, Spark has several")
+    return absolute(url)
+
+
+def absolute(url: str) -> str:
+    """A URL as it is, a path as an absolute one."""
+    return url if "://" in url else os.path.abspath(os.path.expanduser(url))
