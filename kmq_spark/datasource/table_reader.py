@@ -7,12 +7,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from kmq_spark.datasource.commit_rows import CommitsTask, plan_commits
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.segment_rows import SegmentsTask, plan_segments
 from kmq_spark.datasource.state_rows import ROWS
-from kmq_spark.datasource.table_columns import table_arrow_schema, table_batch
+from kmq_spark.datasource.table_columns import (
+    table_arrow_schema,
+    table_batch,
+    table_spark_schema,
+)
+from kmq_storage.errors import InvalidRequestError
 
 #: Rows of a small table that go to one task.
 _TASK_ROWS = 100_000
@@ -36,7 +42,11 @@ TableTask = RowsTask | SegmentsTask | CommitsTask
 class KmqTableReader(DataSourceReader):
     """Reads one table of the state that is there when the query is planned."""
 
-    def __init__(self, url: str, table: str) -> None:
+    def __init__(self, url: str, table: str, wanted: StructType) -> None:
+        if wanted.simpleString() != table_spark_schema(table).simpleString():
+            raise InvalidRequestError(
+                f"the columns of table {table!r} are fixed and can't be set: remove schema(...)"
+            )
         self._url = url
         self._table = table
 
