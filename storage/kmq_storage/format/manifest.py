@@ -144,11 +144,12 @@ class Page:
     """A leaf page: columns of numbers, and which rows are of which partition."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
+        #: The rows as Arrow, with the columns of ROW_SCHEMA.
+        self.batch = batch
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """A column of numbers of the page."""
-        numbers: npt.NDArray[Any] = self._batch.column(name).to_numpy()
+        numbers: npt.NDArray[Any] = self.batch.column(name).to_numpy()
         return numbers
 
     @property
@@ -167,10 +168,18 @@ class Page:
         marks: npt.NDArray[np.bool_] = self.column("columns") & COMPACTED != 0
         return marks
 
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """What has to be read for each row, as `Row.bytes`."""
+        lengths: npt.NDArray[np.int64] = self.column("length") + self.column("position") * (
+            self.kind == SEGMENT
+        )
+        return lengths
+
     def file_words(self) -> npt.NDArray[np.uint64]:
         """The first 8 bytes of the `file` of each row."""
-        words = np.frombuffer(self._batch.column("file").buffers()[1], np.uint64)
-        return words.reshape(-1, 2)[: self._batch.num_rows, 0]
+        words = np.frombuffer(self.batch.column("file").buffers()[1], np.uint64)
+        return words.reshape(-1, 2)[: self.batch.num_rows, 0]
 
     @cached_property
     def bases(self) -> npt.NDArray[np.int64]:
@@ -181,7 +190,7 @@ class Page:
     def spans(self) -> dict[Key, tuple[int, int]]:
         """The rows of each partition: first, and behind the last."""
         partitions = self.column("partition")
-        ids = np.frombuffer(self._batch.column("topic_id").buffers()[1], np.uint64)
+        ids = np.frombuffer(self.batch.column("topic_id").buffers()[1], np.uint64)
         ids = ids.reshape(-1, 2)[: len(partitions)]
         changes = (partitions[1:] != partitions[:-1]) | (ids[1:] != ids[:-1]).any(axis=1)
         starts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(partitions)]
@@ -193,13 +202,13 @@ class Page:
 
     def row(self, index: int) -> Row:
         """The row at this place."""
-        values = [self._batch.column(n)[index].as_py() for n in range(2, len(ROW_SCHEMA))]
+        values = [self.batch.column(n)[index].as_py() for n in range(2, len(ROW_SCHEMA))]
         return Row(*values)
 
     def rows(self, start: int, end: int) -> list[Row]:
         """The rows at these places."""
         columns = [
-            self._batch.column(n).slice(start, end - start).to_pylist()
+            self.batch.column(n).slice(start, end - start).to_pylist()
             for n in range(2, len(ROW_SCHEMA))
         ]
         return [Row(*values) for values in zip(*columns, strict=True)]

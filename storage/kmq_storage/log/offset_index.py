@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from kmq_storage.errors import CorruptionError, DataLossError
-from kmq_storage.format.manifest import SEGMENT, Key, Page, PageRef, Row, row_values
+from kmq_storage.format.manifest import Key, Page, PageRef, Row, row_values
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.row_table import Block as _Block
 from kmq_storage.log.row_table import RowTable
@@ -309,7 +309,24 @@ class OffsetIndex:
 
     def size_from(self, offset: int, end: int) -> int:
         """Bytes of records in [offset, end); a row that is cut counts in proportion."""
-        return sum(row.held_from(offset)[1] for row in self.rows(offset, end))
+        total = 0
+        for part in self._parts(offset, end):
+            if isinstance(part, Row):
+                total += part.held_from(offset)[1]
+            else:
+                page, low, high = part  # only its first row can be cut
+                rest = page.column("size")[low + 1 : high]
+                total += page.row(low).held_from(offset)[1] + int(rest.sum())
+        return total
+
+    def newer_spans(self) -> tuple[tuple[int, int], ...]:
+        """The offsets that rows in memory cover, [base, end), neighbours joined."""
+        bases, ends = np.array(self.recent.bases), np.array(self.recent.ends)
+        if not len(bases):
+            return ()
+        apart = np.flatnonzero(bases[1:] != ends[:-1])
+        first, last = bases[[0, *(apart + 1)]], ends[[*apart, -1]]
+        return tuple(zip(first.tolist(), last.tolist(), strict=True))
 
     def timestamp_of(self, offset: int) -> int | None:
         """The lowest timestamp in the row that covers this offset."""
@@ -329,6 +346,5 @@ def _outside(gaps: Sequence[Gap], start: int, end: int) -> Iterator[tuple[int, i
 
 def _block_of(part: tuple[Page, int, int]) -> _Block:
     page, span = part[0], slice(*part[1:])
-    segments = page.kind[span] == SEGMENT
-    read = page.column("length")[span] + page.column("position")[span] * segments
-    return page.bases[span], page.column("end_offset")[span], page.weight[span], read
+    ends = page.column("end_offset")
+    return page.bases[span], ends[span], page.weight[span], page.lengths[span]
