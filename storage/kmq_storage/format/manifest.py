@@ -171,6 +171,18 @@ class Page:
         return self.column("base_offset")
 
     @cached_property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """The offsets behind all rows."""
+        return self.column("end_offset")
+
+    @cached_property
+    def bytes(self) -> npt.NDArray[np.int64]:
+        """What has to be read for each row, as `Row.bytes`."""
+        footers = self.kind == SEGMENT
+        read: npt.NDArray[np.int64] = self.column("length") + self.column("position") * footers
+        return read
+
+    @cached_property
     def spans(self) -> dict[Key, tuple[int, int]]:
         """The rows of each partition: first, and behind the last."""
         partitions = self.column("partition")
