@@ -44,7 +44,7 @@ class KmqBatchReader(DataSourceReader):
         ranges = [
             part for each in coverage.ranges(starts, ends) for part in readable_parts(each, losses)
         ]
-        return plan_tasks(ranges, options.min_partitions)
+        return plan_tasks(ranges, options.tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task; Spark makes a task of nothing out of an empty list."""

@@ -160,7 +160,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member = self._join(log, ends)
         ranges = ranges_between(log.refresh(), begins, ends, self._losses)
         self._view.check([each.topic for each in ranges])
-        tasks = plan_tasks(ranges, self._options.min_partitions)
+        tasks = plan_tasks(ranges, self._options.tasks)
         if member is None or self._announced or not tasks:
             return [*tasks]
         self._announced = True
