@@ -49,20 +49,16 @@ class Waiting(Protocol):
         """How many of them weigh at most so much, and what these weigh."""
 
 
-def take(
-    waiting: Mapping[_Key, Waiting], limits: Limits, *, turn: int = 0
-) -> dict[_Key, int] | None:
-    """How many records of each partition are next; None while they are fewer than the least.
+def take(waiting: Mapping[_Key, Waiting], limits: Limits, *, turn: int = 0) -> dict[_Key, int]:
+    """How many records of each partition are next: none while they are fewer than the least.
 
     A turn that grows by the number of taken records, as the sum of all positions does, lets
     partitions take turns without any memory.
     """
     filled = {key: each for key, each in waiting.items() if each.records > 0}
     records = {key: each.records for key, each in filled.items()}
-    if sum(records.values()) < limits.least:
-        return None
     taken = dict.fromkeys(waiting, 0)
-    if not filled:
+    if not filled or sum(records.values()) < limits.least:
         return taken
     firsts = {} if limits.bytes is None else {key: each.first() for key, each in filled.items()}
     served = _served(_from_turn(list(filled), turn), firsts, limits)

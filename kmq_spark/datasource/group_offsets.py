@@ -83,17 +83,19 @@ def _refusal(state: StoreState, group: str, holder: str, *, own: bool) -> Fenced
     )
 
 
-def advance_group(log: CommitLog, place: Place, finished: StreamOffset) -> None:
+def advance_group(
+    log: CommitLog, place: Place, finished: StreamOffset, *, durable: bool = False
+) -> None:
     """Commit a finished position as the group's, where it is further than the group is.
 
+    Not waited for by default: a checkpoint is its query's own memory, and the next look syncs it.
     FencedError when the place is another one's by now.
     """
-    entries = _forward(log.state, place, finished)
+    entries = forward_entries(log.state, place, finished)
     if not entries:
         return
     try:
-        # Not waited for: the checkpoint is the query's own memory, and the next look syncs it.
-        log.commit([Unit(entries)], durable=False)
+        log.commit([Unit(entries)], durable=durable)
     except FencedError as lost:
         known = log.refresh().groups[place.group]
         raise FencedError(
@@ -113,9 +115,10 @@ def announce(log: CommitLog, place: Place, name: str, topics: Mapping[str, Itera
     log.commit([Unit((entry,))], durable=False)
 
 
-def _forward(
+def forward_entries(
     state: StoreState, place: Place, finished: StreamOffset
 ) -> tuple[GroupOffsetsEntry, ...]:
+    """What brings a group to a finished position, where that is further than it is."""
     committed = state.group_offsets(place.group)
     entries = []
     for name, topic_id in (finished.ids or {}).items():

@@ -32,7 +32,7 @@ def latest_of_progress(
     return data
 
 
-def lag(finished: StreamOffset, ends: StreamOffset) -> dict[str, dict[int, int]]:
+def records_behind(finished: StreamOffset, ends: StreamOffset) -> dict[str, dict[int, int]]:
     """How many records each partition has behind a position; of a recreated topic all."""
     lags = {}
     for name, by_partition in ends.positions.items():
@@ -49,7 +49,9 @@ def _behind(finished: StreamOffset, ends: StreamOffset) -> int:
             sum(ends.positions[name].values()) - sum(finished.positions[name].values())
             for name in ends.positions
         )
-    return sum(sum(by_partition.values()) for by_partition in lag(finished, ends).values())
+    return sum(
+        sum(by_partition.values()) for by_partition in records_behind(finished, ends).values()
+    )
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,6 @@ def source_of_progress(end: str | None, latest: str | None) -> SourceProgress | 
 
 
 def _own(offset: str | None) -> dict[str, Any] | None:
-    """The JSON object of an offset of ours."""
-    data = json.loads(offset) if offset else None
+    """The JSON object of an offset of ours; Spark writes None as text where there is none."""
+    data = json.loads(offset) if offset and offset.startswith("{") else None
     return data if isinstance(data, dict) and OWN_KEY in data else None

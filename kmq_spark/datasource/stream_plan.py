@@ -50,20 +50,32 @@ def next_end(
     coverage = cover(state, options)
     losses.see(coverage.topics.values())
     begins = _begins(state, options, coverage, start)
-    first, waiting = _backlogs(coverage, begins, _ends(state, coverage, begins, final), losses)
-    turn = sum(sum(offsets.values()) for offsets in first.values())
-    taken = take(waiting, limits, turn=turn)
-    if not taken or not any(taken.values()):
-        if taken is not None:
-            check_whole(state, coverage)
+    first, positions = admitted(
+        coverage, (begins, _ends(coverage, begins, final)), limits=limits, losses=losses
+    )
+    if first == positions:
+        check_whole(state, coverage)
         if not start.is_start or _is_resolved_the_same_later(options):
             return start
-    positions = {name: dict(offsets) for name, offsets in first.items()}
-    for (name, partition), records in (taken or {}).items():
-        positions[name][partition] += records
     return StreamOffset(
         positions=positions, ids=coverage.ids, first=first if start.is_start else None
     )
+
+
+def admitted(
+    coverage: Coverage,
+    bounds: tuple[Positions, Positions],
+    *,
+    limits: Limits,
+    losses: Losses,
+) -> tuple[Positions, Positions]:
+    """The part of what lies between two positions that the log holds and the limits allow."""
+    first, waiting = _backlogs(coverage, *bounds, losses)
+    positions = {name: dict(offsets) for name, offsets in first.items()}
+    turn = sum(sum(offsets.values()) for offsets in first.values())
+    for (name, partition), records in take(waiting, limits, turn=turn).items():
+        positions[name][partition] += records
+    return first, positions
 
 
 def ranges_between(
@@ -183,9 +195,7 @@ def _known_positions(
     return {p: known.get(p, 0) for p in partitions}
 
 
-def _ends(
-    state: StoreState, coverage: Coverage, begins: Positions, final: StreamOffset | None
-) -> Positions:
+def _ends(coverage: Coverage, begins: Positions, final: StreamOffset | None) -> Positions:
     ends = coverage.ends()
     if final is None:
         return ends

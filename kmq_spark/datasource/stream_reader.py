@@ -70,7 +70,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end = StreamOffset()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KmqStreamReader, (self._options, self._view, self._environment)
+        return KmqStreamReader, (self._options, self._view)
 
     def initialOffset(self) -> Offset:
         """The open start, always the same: Spark asks twice and reads from its second answer."""
