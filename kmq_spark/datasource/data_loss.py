@@ -43,15 +43,17 @@ class Losses:
             raise DataLossError(
                 f"{message}; set failOnDataLoss=false to go on with what is there", **facts
             )
-        for each in lost:
-            self._count((topic_id, each.partition), each)
-        warn_once(f"{message} (failOnDataLoss=false: reading goes on)")
+        known = [each for each in lost if each.size]
+        if sum(self._count((topic_id, each.partition), each) for each in known) or not known:
+            warn_once(f"{message} (failOnDataLoss=false: reading goes on)")
 
-    def _count(self, key: tuple[uuid.UUID, int], lost: OffsetRange) -> None:
-        # A stream looks again and again, and what is lost only grows upwards.
+    def _count(self, key: tuple[uuid.UUID, int], lost: OffsetRange) -> int:
+        """How many of these were not counted: a stream looks again and again, always upwards."""
         known = max(self._counted.get(key, 0), lost.start)
-        self.records += max(lost.end - known, 0)
+        new = max(lost.end - known, 0)
+        self.records += new
         self._counted[key] = max(known, lost.end)
+        return new
 
     def report_deleted(
         self,
