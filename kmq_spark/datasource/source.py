@@ -24,7 +24,7 @@ from kmq_spark.datasource.options import (
 from kmq_spark.datasource.sink import Sink, open_sink
 from kmq_spark.datasource.sink_columns import check_sink_columns
 from kmq_spark.datasource.sink_options import parse_sink_options
-from kmq_spark.datasource.stream_reader import KmqStreamReader
+from kmq_spark.datasource.spark_versions import check_streaming_read
 from kmq_spark.datasource.typed_sink import check_typed_sink
 from kmq_spark.datasource.view import View, columns_of_read, view_of
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
@@ -70,7 +70,11 @@ class KmqDataSource(DataSource):
         return KmqBatchReader(*self._read(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader of a streaming query."""
+        """The reader of a streaming query; IllegalStateError before Spark 4.2."""
+        check_streaming_read()
+        # What it is built on came with 4.2.
+        from kmq_spark.datasource.stream_reader import KmqStreamReader
+
         options, view = self._read(schema)
         check_stream(options)
         return KmqStreamReader(options, view)
