@@ -24,12 +24,11 @@ from kmq_spark.datasource.known_options import (
 from kmq_spark.datasource.ranges import TaskLimits
 from kmq_spark.datasource.refusal import refuse
 from kmq_spark.datasource.subscription import Subscription, parse_subscription
+from kmq_spark.datasource.table_columns import TABLES
 from kmq_storage.errors import InvalidRequestError
 
 #: What `startingOffsetsByTimestampStrategy` says of a partition without a record that late.
 ERROR, LATEST_INSTEAD = "error", "latest"
-
-TABLES = ("topics", "partitions", "groups", "segments", "commits", "queues", "members")
 
 _MAX_TRIGGER_DELAY = 15 * 60.0
 
