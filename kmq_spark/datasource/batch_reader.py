@@ -45,7 +45,7 @@ class KmqBatchReader(DataSourceReader):
             for each in coverage.ranges(starts, ends)
             for part in readable_parts(each, fail_on_data_loss=options.fail_on_data_loss)
         ]
-        return plan_tasks(ranges, options.min_partitions)
+        return plan_tasks(ranges, options.tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task; Spark makes a task of nothing out of an empty list."""

@@ -52,7 +52,8 @@ def readable_parts(wanted: TopicRange, *, fail_on_data_loss: bool) -> list[Topic
 def readable(wanted: TopicRange, *, fail_on_data_loss: bool) -> TopicRange:
     """The part of a range that the log holds; what it doesn't is reported as lost."""
     offsets = wanted.offsets
-    low, high = wanted.topic.offsets()[offsets.partition]
+    part = wanted.topic.partition(offsets.partition)
+    low, high = part.start, part.end
     start = min(max(offsets.start, low), high)
     end = max(min(offsets.end, high), start)
     if (start, end) == (offsets.start, offsets.end):

@@ -115,7 +115,7 @@ def _page_batch(page: Page, known: Mapping[Key, Cover]) -> pa.RecordBatch:
         "bytes": found.column("size"),
         "kind": pa.array(np.where(sealed, "sealed", "staged").tolist(), pa.string()),
         "file": pa.array(_files(keys, found), pa.string()),
-        "file_bytes": pa.array(page.lengths[wanted]),
+        "file_bytes": pa.array(page.bytes[wanted]),
         "committed": found.column("time"),
         "compacted": pa.array(page.compacted[wanted]),
     }

@@ -92,7 +92,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         self._view.check([each.topic for each in ranges])
-        return [*plan_tasks(ranges, self._options.min_partitions)]
+        return [*plan_tasks(ranges, self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""

@@ -161,14 +161,6 @@ class Page:
         marks: npt.NDArray[np.bool_] = self.column("columns") & COMPACTED != 0
         return marks
 
-    @property
-    def lengths(self) -> npt.NDArray[np.int64]:
-        """What has to be read for each row, as `Row.bytes`."""
-        lengths: npt.NDArray[np.int64] = self.column("length") + self.column("position") * (
-            self.kind == SEGMENT
-        )
-        return lengths
-
     def file_words(self) -> npt.NDArray[np.uint64]:
         """The first 8 bytes of the `file` of each row."""
         words = np.frombuffer(self.batch.column("file").buffers()[1], np.uint64)
@@ -178,6 +170,18 @@ class Page:
     def bases(self) -> npt.NDArray[np.int64]:
         """The base offsets of all rows."""
         return self.column("base_offset")
+
+    @cached_property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """The offsets behind all rows."""
+        return self.column("end_offset")
+
+    @cached_property
+    def bytes(self) -> npt.NDArray[np.int64]:
+        """What has to be read for each row, as `Row.bytes`."""
+        footers = self.kind == SEGMENT
+        read: npt.NDArray[np.int64] = self.column("length") + self.column("position") * footers
+        return read
 
     @cached_property
     def spans(self) -> dict[Key, tuple[int, int]]:

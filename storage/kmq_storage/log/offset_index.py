@@ -6,7 +6,7 @@ are in the pages of the manifest.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -185,7 +185,7 @@ class OffsetIndex:
         reached = -1
         for low, high in _outside(self.gaps, start, end):
             for page, first, behind in self._manifest.spans(self._key, low, high, since=since):
-                base, row_end = page.bases[first], page.column("end_offset")[first]
+                base, row_end = page.bases[first], page.ends[first]
                 first += int(base <= reached or row_end <= low)
                 if first < behind:
                     reached = int(page.bases[behind - 1])
@@ -199,9 +199,8 @@ class OffsetIndex:
 
     def excerpt(self, start: int, end: int) -> Excerpt:
         """What another process needs to find the records with offsets in [start, end)."""
-        rows = self.recent_rows()
-        wanted = [row for row in rows if row.base_offset < end and start < row.end_offset]
-        columns = zip(*map(row_values, wanted), strict=True)
+        recent = range(self.recent.first_behind(start), bisect_left(self.recent.bases, end))
+        columns = zip(*(row_values(self.recent.row(index)) for index in recent), strict=True)
         refs = self._manifest.refs_of(self._key, start, end)
         return Excerpt(self._key, tuple(refs), tuple(columns), tuple(self.gaps))
 
@@ -263,6 +262,8 @@ class OffsetIndex:
     def spread(self, start: int, end: int) -> Spread:
         """How the bytes of [start, end) are spread, without making a value per row."""
         parts = [_spread_of(part) for part in self._parts(start, end)]
+        if len(parts) == 1:
+            return Spread(*parts[0])
         if not parts:
             return Spread(*(np.empty(0, np.int64) for _ in range(3)))
         return Spread(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -308,4 +309,4 @@ def _spread_of(part: Row | tuple[Page, int, int]) -> tuple[npt.NDArray[Any], ...
     if isinstance(part, Row):
         return tuple(np.array([n]) for n in (part.base_offset, part.end_offset, part.bytes))
     page, span = part[0], slice(*part[1:])
-    return page.bases[span], page.column("end_offset")[span], page.lengths[span]
+    return page.bases[span], page.ends[span], page.bytes[span]
