@@ -13,7 +13,7 @@ from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.sink_columns import check_routed_columns, check_sink_columns
 from kmq_spark.datasource.sink_options import SinkOptions
 from kmq_spark.datasource.typed_sink import check_typed_sink
-from kmq_storage.format.entries import BatchIdEntry, RecordsEntry, TopicEntry
+from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry, TopicEntry
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.state import StoreState
 
@@ -29,6 +29,8 @@ class Sink:
     batch: BatchIdEntry | None = None
     #: Whether that write is stored already, so that its rows need not be looked at.
     stored: bool = False
+    #: What moves a group in the same commit.
+    move: tuple[GroupOffsetsEntry, ...] = ()
 
     def topics(self) -> StoreState:
         """A state that knows these topics and nothing else: executors replay no log for it."""
@@ -67,7 +69,14 @@ def open_sink(options: SinkOptions) -> Sink:
         topic.name: TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
         for topic in found
     }
-    return Sink(options.url, options.topic, definitions, options.batch, _is_stored(state, options))
+    return Sink(
+        options.url,
+        options.topic,
+        definitions,
+        options.batch,
+        _is_stored(state, options),
+        options.move,
+    )
 
 
 def _is_stored(state: StoreState, options: SinkOptions) -> bool:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kmq_spark.datasource import option_values as values
+from kmq_spark.datasource.group_move import parse_move
 from kmq_spark.datasource.known_options import SINK_OPTIONS, SOURCE_OPTIONS, refuse_unknown
 from kmq_spark.datasource.refusal import refuse
 from kmq_storage import limits
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.format.entries import BatchIdEntry
+from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry
 
 #: What Spark itself adds to the options of a streaming sink.
 _SPARKS_OWN = ("checkpointlocation", "queryname")
@@ -24,6 +25,8 @@ class SinkOptions:
     topic: str | None
     #: What a batch write is known by, so that it is stored once: `txnAppId` and `txnVersion`.
     batch: BatchIdEntry | None = None
+    #: What moves a group in the commit of a batch write.
+    move: tuple[GroupOffsetsEntry, ...] = ()
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -40,7 +43,9 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         )
     values.boolean(given, "includeHeaders", default=False)
     topic = values.name(given, "topic", "topic")
-    return SinkOptions(url=values.store_url(given), topic=topic, batch=_batch(given))
+    return SinkOptions(
+        url=values.store_url(given), topic=topic, batch=_batch(given), move=parse_move(given)
+    )
 
 
 def _batch(given: Mapping[str, str]) -> BatchIdEntry | None:

@@ -45,7 +45,7 @@ class KmqBatchWriter(DataSourceArrowWriter):
         """Make everything that the tasks staged visible at once."""
         if not self._sink.stored:
             log = open_log(self._sink.url, read_only=False)
-            commit_written(log, _written(messages), self._sink.batch)
+            commit_written(log, _written(messages), self._sink.batch, also=self._sink.move)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: staged files that no commit names are invisible."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -110,7 +110,7 @@ class Row:
     @property
     def weight(self) -> int:
         """About how many bytes the records take in a segment before compression."""
-        return self.size + _ROW_BYTES * self.rows
+        return weight_of(self.size, self.rows)
 
     @property
     def compacted(self) -> bool:
@@ -121,6 +121,14 @@ class Row:
     def bytes(self) -> int:
         """What has to be read for the row, about."""
         return self.length + (self.position if self.kind == SEGMENT else 0)
+
+
+_Number = TypeVar("_Number", int, "npt.NDArray[np.int64]")
+
+
+def weight_of(size: _Number, rows: _Number) -> _Number:
+    """About how many bytes this many records of this size together take in Arrow's memory."""
+    return size + _ROW_BYTES * rows
 
 
 #: The values of a row in the order of its fields.
@@ -152,8 +160,7 @@ class Page:
     @property
     def weight(self) -> npt.NDArray[np.int64]:
         """What each row weighs, as `Row.weight`."""
-        weights: npt.NDArray[np.int64] = self.column("size") + _ROW_BYTES * self.column("rows")
-        return weights
+        return weight_of(self.column("size"), self.column("rows"))
 
     @property
     def compacted(self) -> npt.NDArray[np.bool_]:

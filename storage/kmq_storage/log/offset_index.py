@@ -17,6 +17,7 @@ import numpy as np
 from kmq_storage.errors import CorruptionError, DataLossError
 from kmq_storage.format.manifest import Key, Page, PageRef, Row, row_values
 from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.row_table import Block as _Block
 from kmq_storage.log.row_table import RowTable
 from kmq_storage.model import LogDamage, Place
 from kmq_storage.objects.files import Files
@@ -29,6 +30,9 @@ Wanted: TypeAlias = Callable[[Row | Page], Any]
 
 #: Rows of a page that are made at a time: a look at one offset wants few.
 _ROWS_AT_ONCE = 64
+
+#: Rows in memory that are made columns at a time.
+_ROWS_IN_BLOCK = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,12 +265,49 @@ class OffsetIndex:
 
     def spread(self, start: int, end: int) -> Spread:
         """How the bytes of [start, end) are spread, without making a value per row."""
-        parts = [_spread_of(part) for part in self._parts(start, end)]
-        if len(parts) == 1:
-            return Spread(*parts[0])
-        if not parts:
+        blocks = list(self._blocks(start, end))
+        if len(blocks) == 1:
+            bases, ends, _, sizes = blocks[0]
+            return Spread(bases, ends, sizes)
+        if not blocks:
             return Spread(*(np.empty(0, np.int64) for _ in range(3)))
-        return Spread(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        bases, ends, _, sizes = (np.concatenate(column) for column in zip(*blocks, strict=True))
+        return Spread(bases, ends, sizes)
+
+    def within(self, start: int, end: int, budget: int) -> tuple[int, int]:
+        """How far records from `start` weigh at most `budget` bytes, and what they weigh.
+
+        A row is cut in proportion; no row far behind the answer is looked at.
+        """
+        used = 0
+        for bases, ends, weights, _ in self._blocks(start, end):
+            lows, highs = np.maximum(bases, start), np.minimum(ends, end)
+            sums = np.cumsum((weights * ((highs - lows) / (ends - bases))).astype(np.int64))
+            whole = int(np.searchsorted(sums, budget - used, side="right"))
+            behind = used + (int(sums[whole - 1]) if whole else 0)
+            if whole < len(sums):
+                low, span = int(lows[whole]), int(highs[whole] - lows[whole])
+                weight = used + int(sums[whole]) - behind
+                more = (budget - behind) * span // weight
+                return low + more, behind + weight * more // span
+            used = behind
+        return end, used
+
+    def weight_at(self, offset: int) -> int:
+        """About what the record at an offset weighs in bytes; 0 where there is none."""
+        row = next(self.rows(offset, offset + 1), None)
+        return 0 if row is None else row.weight // max(row.rows, 1)
+
+    def _blocks(self, start: int, end: int) -> Iterator[_Block]:
+        """The rows that cover offsets in [start, end) as columns, many at a time, in order."""
+        recent, position = self.recent, start
+        index = recent.first_behind(start)
+        while index < len(recent) and recent.bases[index] < end:
+            yield from map(_block_of, self._spans(position, recent.bases[index]))
+            behind = recent.end_of_run(index, min(index + _ROWS_IN_BLOCK, len(recent)), end)
+            yield recent.block(index, behind)
+            position, index = recent.ends[behind - 1], behind
+        yield from map(_block_of, self._spans(position, end))
 
     def size_from(self, offset: int, end: int) -> int:
         """Bytes of records in [offset, end); a row that is cut counts in proportion."""
@@ -305,8 +346,6 @@ def _outside(gaps: Sequence[Gap], start: int, end: int) -> Iterator[tuple[int, i
         yield start, end
 
 
-def _spread_of(part: Row | tuple[Page, int, int]) -> tuple[npt.NDArray[Any], ...]:
-    if isinstance(part, Row):
-        return tuple(np.array([n]) for n in (part.base_offset, part.end_offset, part.bytes))
+def _block_of(part: tuple[Page, int, int]) -> _Block:
     page, span = part[0], slice(*part[1:])
-    return page.bases[span], page.ends[span], page.bytes[span]
+    return page.bases[span], page.ends[span], page.weight[span], page.bytes[span]
