@@ -22,7 +22,7 @@ from kmq_spark.datasource.options import (
 )
 from kmq_spark.datasource.sink import Sink, open_sink
 from kmq_spark.datasource.sink_options import parse_sink_options
-from kmq_spark.datasource.stream_reader import KmqStreamReader
+from kmq_spark.datasource.spark_versions import check_streaming_read
 from kmq_spark.datasource.table_columns import table_spark_schema
 from kmq_spark.datasource.table_reader import KmqTableReader
 from kmq_spark.datasource.view import columns_of_read, view_of
@@ -77,7 +77,11 @@ class KmqDataSource(DataSource):
         return KmqBatchReader(options, view_of(schema, _topics(options), options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader of a streaming query."""
+        """The reader of a streaming query; IllegalStateError before Spark 4.2."""
+        check_streaming_read()
+        # What it is built on came with 4.2.
+        from kmq_spark.datasource.stream_reader import KmqStreamReader
+
         options = parse_source_options(self.options)
         check_stream(options)
         return KmqStreamReader(options, view_of(schema, _topics(options), options))

@@ -13,6 +13,7 @@ from pyarrow import types
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
+    BinaryType,
     DataType,
     IntegerType,
     LongType,
@@ -23,6 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kmq_spark.datasource.schema import HEADERS, PROPERTIES
+from kmq_spark.datasource.spark_versions import IN_UTC
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.typed import stored_type
 from kmq_storage.log.topic_state import Topic
@@ -32,6 +35,12 @@ _METADATA = (
     StructField("_partition", IntegerType()),
     StructField("_offset", LongType()),
     StructField("_timestamp", TimestampType()),
+)
+#: What only option `columns` asks for.
+_EXTRAS = (
+    StructField("_key", BinaryType()),
+    StructField("_headers", HEADERS),
+    StructField("_properties", PROPERTIES),
 )
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -66,6 +75,11 @@ def typed_spark_schema(schema: pa.Schema, *, include_metadata: bool) -> StructTy
     return StructType([*fields, *(_METADATA if include_metadata else ())])
 
 
+def all_typed_columns(schema: pa.Schema) -> StructType:
+    """Every column that a read of a typed topic can have."""
+    return StructType([*typed_spark_schema(schema, include_metadata=True).fields, *_EXTRAS])
+
+
 def _spark_type(field: pa.Field) -> DataType:
     try:
         kind: DataType = from_arrow_type(_known_to_spark(stored_type(field.type)))
@@ -92,7 +106,7 @@ def _known_to_spark(kind: pa.DataType) -> pa.DataType:
 
 def spark_arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that every record batch must have exactly."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema, **IN_UTC)
 
 
 def check_view(wanted: StructType, current: StructType) -> None:
