@@ -37,6 +37,7 @@ from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError
 from kmq_storage.groups import check_inside
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition
@@ -222,11 +223,12 @@ class Consumer(OneThread):
 
     @alone
     def lag(self) -> dict[str, dict[int, int]]:
-        """How many records each partition has that were not handed out."""
-        state = self._assignment.refresh()
+        """How many records each partition still has to hand out; KmqWarning at a damaged end."""
+        state, positions = self._assignment.refresh(), self._assignment.positions()
+        warn_of_doubtful_ends(state, map(state.topic, positions), depth=2)
         return {
-            topic: {n: state.topic(topic).partition(n).end - at for n, at in numbers.items()}
-            for topic, numbers in self._assignment.positions().items()
+            topic: {n: state.topic(topic).partition(n).lag(at) for n, at in numbers.items()}
+            for topic, numbers in positions.items()
         }
 
     @alone

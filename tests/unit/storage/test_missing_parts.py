@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,40 @@ def test_a_staged_file_that_was_cut_names_its_partition_and_offsets(folder: Path
             store.read("t", start={0: 1}).read_all()
         assert caught.value.context["start"] == 1
         assert store.read("t", end={0: 1}).read_all().num_rows == 1
+
+
+CALLS: dict[str, Callable[[kmq.Store], object]] = {
+    "topics": lambda store: store.topics(),
+    "describe_topic": lambda store: store.describe_topic("t"),
+    "offsets": lambda store: store.offsets("t"),
+    "offsets_for_time": lambda store: store.offsets_for_time("t", datetime(2000, 1, 1, tzinfo=UTC)),
+    "groups": lambda store: store.groups(),
+    "describe_group": lambda store: store.describe_group("g"),
+    "lag": lambda store: store.consumer(topics=["t"]).lag(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("last", [True, False])
+def test_what_is_told_of_a_damaged_end_comes_with_a_warning(folder: Path, call: str, last: bool):
+    """The last commit of all is damaged, or the last one of the topic `t`."""
+    with kmq.open(folder) as store:
+        if not last:
+            store.set_group_offsets("g", {"t": {0: 0}})
+        else:
+            store.create_topic("other")
+    with (folder / LOG).open("r+b") as log:
+        contents = log.read(65_536)
+        at = _frame(contents, 1 if last else 2) + 20
+        log.seek(at)
+        log.write(bytes([contents[at] ^ 1]))
+    with kmq.open(folder) as store, pytest.warns(kmq.KmqWarning, match="are damaged") as told:
+        CALLS[call](store)
+    assert LOG in str(told[0].message)
+    assert {each.filename for each in told} == {__file__}
+
+
+def _frame(contents: bytes, from_end: int) -> int:
+    """Where a frame of the file begins, counted from its end."""
+    begins = [at for at in range(0, len(contents), 64) if contents[at : at + 4] == b"KMQ1"]
+    return begins[-from_end]
