@@ -45,10 +45,12 @@ def open_identity(
 
 def _check_no_log(disk: Files) -> None:
     """A store that lost its kmq.json must not be taken for a new one and written over."""
-    found = next(filter(_is_log, disk.walk(paths.LOG_FOLDER)), None)
+    found = next((file.path for file in disk.walk(paths.LOG_FOLDER) if _is_log(file)), None)
+    if found is None and disk.exists(paths.BEGUN):
+        found = paths.BEGUN
     if found is not None:
         raise CorruptionError(
-            f"kmq.json of store {disk.url} is missing, but there are log files ({found.path}); put "
+            f"kmq.json of store {disk.url} is missing, but there was a log ({found}); put "
             "it back from a copy of the store",
             file=paths.STORE_FILE,
         )
