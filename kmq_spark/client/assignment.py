@@ -100,6 +100,8 @@ class Assignment:
         hand = self.holding.hand
         upto = min(hand.taken + most, hand.size)
         records = hand.records[hand.taken : upto]
+        if len(records) < most:
+            hand, upto = self._used_up(), 0
         try:
             while len(records) < most:
                 found = self._next_slice(_HAND_ROWS, 0.0 if records else timeout, stopped)
@@ -113,6 +115,14 @@ class Assignment:
                 self.holding.before = {}  # nothing was taken, and whose turn it is stays
                 raise
         return Taken(records, self.holding, self.holding.before, hand, upto)
+
+    def _used_up(self) -> Hand:
+        """Let go of what is in hand, since the call takes all of it: memory is used again soon."""
+        place, empty = self._place_in_hand(), Hand()
+        if place is not None:
+            self.holding.before[place[0]] = place[1]
+        self.holding.hand = empty  # no call comes in between: it could be interrupted
+        return empty
 
     def take_table(
         self, rows: int, timeout: float | None, stopped: Callable[[], bool]
