@@ -65,6 +65,7 @@ class LocalLog:
         self.environment = environment
         self.durable = durable
         self._open()
+        self._visible = self._reader.state
         reopen_in_child(self)
 
     def _open(self) -> None:
@@ -294,7 +295,8 @@ class LocalLog:
                 raise repair_goes_on(self.disk.url)
             while self._hint.losses != self._reader_losses:  # what was read may be gone
                 self._make_visible()
-            return self._reader.state
+            self._visible = self._reader.state  # now: on the way here it may be an earlier one
+            return self._visible
 
     def reload(self) -> StoreState:
         """The state with every visible commit, built anew from the newest checkpoint."""
@@ -305,7 +307,7 @@ class LocalLog:
     @property
     def state(self) -> StoreState:
         """The state as of the last refresh."""
-        return self._reader.state
+        return self._visible
 
     def _make_visible(self) -> None:
         while not self._hint.valid and not self.disk.read_only:
