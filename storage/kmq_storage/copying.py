@@ -75,7 +75,8 @@ def _copy_partition(
     position = _position(target.state, copied, topic, number, mark)
     for run in _runs(topic.index(number).rows(max(position, part.start), part.end)):
         piece = Replacement(topic, number, tuple(run), target.refresh().lsn, first=position)
-        entry = write_segment(target, piece, piece.slices(reader))
+        file_id = target.environment.new_uuid().bytes
+        entry = write_segment(target.disk, file_id, piece, piece.slices(reader))
         entry = replace(entry, old_rows=0, old_size=0)
         _prove(proof, topic, number, entry)
         try:

@@ -23,7 +23,7 @@ def open_identity(
     """
     try:
         if not disk.exists(paths.STORE_FILE):
-            _check_no_log(disk)
+            check_no_store(disk)
             if not create or disk.read_only:
                 raise NotFoundError(f"Store[{disk.url}] doesn't exist.", url=disk.url)
             identity = Identity(environment.new_uuid(), log_file_bytes, disk.bucket_facts())
@@ -43,8 +43,14 @@ def open_identity(
         ) from error
 
 
-def _check_no_log(disk: Files) -> None:
-    """A store that lost its kmq.json must not be taken for a new one and written over."""
+def check_no_store(disk: Files) -> None:
+    """Neither a store that lost its kmq.json nor half a clone must be taken for a new one."""
+    if disk.exists(paths.CLONING_FILE):
+        raise NotFoundError(
+            f"Store[{disk.url}] doesn't exist: a clone there was never finished; clone once more, "
+            "or delete what is there.",
+            url=disk.url,
+        )
     found = next(filter(_is_log, disk.walk(paths.LOG_FOLDER)), None)
     if found is not None:
         raise CorruptionError(
