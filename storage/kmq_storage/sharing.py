@@ -46,10 +46,11 @@ class Sharing(Protocol):
 
 def sharing_of(source: CommitLog, target: Disk | BucketFiles) -> Sharing:
     """How a clone there shares files; InvalidRequestError for places that have none in common."""
-    if isinstance(target, BucketFiles) and isinstance(source.disk, BucketFiles):
-        if urlsplit(target.url)[:2] == urlsplit(source.disk.url)[:2]:
-            return References(source, source.disk, target)
-    elif not isinstance(target, BucketFiles):
+    place = source.disk
+    if isinstance(target, BucketFiles):
+        if isinstance(place, BucketFiles) and urlsplit(target.url)[:2] == urlsplit(place.url)[:2]:
+            return References(source, place, target)
+    elif not isinstance(place, BucketFiles):
         return Links(source, target)
     raise _too_far(source, target)
 

@@ -38,15 +38,20 @@ def open_place(
     identity = open_identity(disk, environment, create=create)
     if identity.read_only and not read_only:
         disk = open_disk(url, read_only=True, storage_options=storage_options)
+    return with_shared(disk, identity), identity
+
+
+def with_shared(disk: Disk | BucketFiles, identity: Identity) -> Disk | BucketFiles:
+    """The place of a store with what it reads of others; InvalidRequestError when that is away."""
     if not identity.origins:
-        return disk, identity
+        return disk
     if _is_disk(disk):
         raise InvalidRequestError(
             f"store {disk.url} was taken out of its bucket: it is a clone, and files that it needs "
             f"stand there below {', '.join(identity.origins)}; use `kmq copy` to get a whole one",
             url=disk.url,
         )
-    return disk.with_origins(identity.origins), identity
+    return disk.with_origins(identity.origins)
 
 
 def open_commit_log(
