@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Self
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ class MemoryBucket:
         self, url: str, *, clock: Callable[[], int] = lambda: time.time_ns() // 1000
     ) -> None:
         self.url = url
-        self.prefixes = {prefix_of(url): self}
+        self.prefixes: dict[str, Self] = {prefix_of(url): self}
         self.objects: dict[str, bytes] = {}
         self._times: dict[str, int] = {}
         self._clock = clock
@@ -72,10 +73,10 @@ class MemoryBucket:
             self.objects.pop(name, None)
             self._times.pop(name, None)
 
-    def beside(self, prefix: str) -> MemoryBucket:
+    def beside(self, prefix: str) -> Self:
         """The same bucket at another prefix; all of a bucket know each other."""
         if prefix not in self.prefixes:
-            other = MemoryBucket(url_beside(self.url, prefix), clock=self._clock)
+            other = type(self)(url_beside(self.url, prefix), clock=self._clock)
             other.prefixes = self.prefixes
             self.prefixes[prefix] = other
         return self.prefixes[prefix]
