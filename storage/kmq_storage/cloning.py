@@ -88,6 +88,9 @@ def _begin(target: Disk | BucketFiles, sharing: Sharing) -> None:
     if not target.exists(paths.CLONING_FILE):
         check_no_store(target)
         sharing.begin()
+        if target.exists(paths.STORE_FILE):  # made meanwhile
+            target.remove(paths.CLONING_FILE)
+            raise _exists(target)
 
 
 def _exists(target: Disk | BucketFiles) -> AlreadyExistsError:

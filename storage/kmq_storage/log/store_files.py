@@ -27,7 +27,8 @@ def open_identity(
             if not create or disk.read_only:
                 raise NotFoundError(f"Store[{disk.url}] doesn't exist.", url=disk.url)
             identity = Identity(environment.new_uuid(), log_file_bytes, disk.bucket_facts())
-            disk.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True)
+            if disk.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True):
+                _check_no_clone_began(disk)
         return decode_identity(disk.read(paths.STORE_FILE), disk.url)
     except (NotADirectoryError, FileExistsError) as error:
         raise InvalidRequestError(
@@ -41,6 +42,15 @@ def open_identity(
         raise UnavailableError(
             f"store {disk.url} can't be opened: {error}", url=disk.url
         ) from error
+
+
+def _check_no_clone_began(disk: Files) -> None:
+    """A clone shows itself before it looks for a store the last time: one of both gives way."""
+    if disk.exists(paths.CLONING_FILE):
+        disk.remove(paths.STORE_FILE)
+        raise UnavailableError(
+            f"a clone is being made at {disk.url}; open it when it is done", url=disk.url
+        )
 
 
 def check_no_store(disk: Files) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,38 @@ def test_two_at_once_make_one_clone():
     with pytest.raises(kmq.UnavailableError, match="is making a clone"):
         make_clone(source.log, target)
     assert not target.exists(paths.CLONING_FILE)
+
+
+def test_a_store_that_is_made_before_a_clone_shows_itself_stays(monkeypatch: pytest.MonkeyPatch):
+    source, target = fill(open_engine()), DyingDisk(f"memory://{uuid.uuid4().hex}")
+    link = target.link
+
+    def link_later(*arguments: Any) -> None:
+        open_engine(target)
+        link(*arguments)
+
+    monkeypatch.setattr(target, "link", link_later)
+    with pytest.raises(kmq.AlreadyExistsError):
+        make_clone(source.log, target)
+    assert open_engine(target).topics() == []
+
+
+def test_a_store_that_is_made_after_a_clone_showed_itself_gives_way(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    source, target = fill(open_engine()), DyingDisk(f"memory://{uuid.uuid4().hex}")
+    publish = target.publish
+
+    def publish_later(path: str, *arguments: Any, **options: bool) -> bool:
+        monkeypatch.setattr(target, "publish", publish)
+        target.link(paths.CLONING_FILE, source.log.disk, paths.STORE_FILE)
+        return publish(path, *arguments, **options)
+
+    monkeypatch.setattr(target, "publish", publish_later)
+    with pytest.raises(kmq.UnavailableError, match="a clone is being made"):
+        open_engine(target)
+    make_clone(source.log, target)
+    assert rows_of(open_engine(target), "t") == rows_of(source, "t")
 
 
 def test_a_store_that_lost_its_identity_is_not_cloned_over():
