@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from kmq_storage import limits
+from kmq_storage.cutting import cut
 from kmq_storage.errors import AlreadyExistsError, InvalidRequestError
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, TopicEntry
 from kmq_storage.format.layout_entries import SegmentEntry
-from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.format.manifest import SEGMENT, Row, weight_of
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
@@ -101,19 +103,9 @@ def _position(state: StoreState, copied: Partition, topic: Topic, number: int, m
 
 def _runs(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Segments one by one; what is not sealed yet in runs that make one segment."""
-    run: list[Row] = []
-    size = 0
-    for row in rows:
-        if run and (row.kind == SEGMENT or size >= limits.SEGMENT_BYTES):
-            yield run
-            run, size = [], 0
-        if row.kind == SEGMENT:
-            yield [row]
-        else:
-            run.append(row)
-            size += row.weight
-    if run:
-        yield run
+    for is_segment, some in groupby(rows, lambda row: row.kind == SEGMENT):
+        alone = -1  # however small they are
+        yield from cut(some, weight_of, alone if is_segment else limits.SEGMENT_BYTES)
 
 
 def _prove(reader: ChunkReader, topic: Topic, number: int, entry: SegmentEntry) -> None:

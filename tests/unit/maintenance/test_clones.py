@@ -5,6 +5,7 @@ Finds a file that is deleted while a clone needs it, or kept when none does any 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -205,6 +206,42 @@ def _interrupt(
         monkeypatch.setattr(log, "snapshot", snapshot_later)
     else:
         monkeypatch.setattr(bucket, "put", put_later)
+
+
+def test_a_collection_that_saw_no_pin_saw_no_checkpoint_behind_it_either(
+    bucket: DyingBucket, monkeypatch: pytest.MonkeyPatch
+):
+    source = fill(open_bucket(bucket, create=True))
+    source.seal()
+    source.checkpoint()
+    reached, go_on = threading.Event(), threading.Event()
+    maker = threading.Thread(target=clone_to, args=(bucket, "clone"))
+    listed, put = source.log.disk.list, bucket.put
+
+    def list_and_be_late(folder: str) -> list[str]:
+        names = listed(folder)
+        if folder == paths.PIN_FOLDER and not reached.is_set():
+            maker.start()
+            assert reached.wait(10)
+            other = open_bucket(bucket)
+            other.trim("t", {0: 30})
+            other.checkpoint()
+        return names
+
+    def put_when_told(name: str, buffers: Iterable[Bytes]) -> None:
+        if name.startswith(paths.CLONE_FOLDER):
+            reached.set()
+            assert go_on.wait(10)
+        put(name, buffers)
+
+    monkeypatch.setattr(source.log.disk, "list", list_and_be_late)
+    monkeypatch.setattr(bucket, "put", put_when_told)
+    source.collect(grace=0)
+    go_on.set()
+    maker.join(10)
+    clone = open_bucket(bucket.beside("clone"))
+    assert clone.verify(deep=True).damage == []
+    assert len(rows_of(clone, "t")) == 30
 
 
 def test_a_clone_that_took_too_long_is_none(bucket: DyingBucket, clock: Clock):
