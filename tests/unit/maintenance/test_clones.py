@@ -149,6 +149,20 @@ def test_the_clone_of_a_clone_keeps_files_in_all_stores_before_it(
     assert second.log.identity.origins == ("first", "source")
 
 
+def test_the_clone_of_a_clone_that_is_gone_keeps_its_files(bucket: DyingBucket, clock: Clock):
+    source = fill(open_bucket(bucket, create=True))
+    source.seal()
+    expected = rows_of(source, "t")
+    clone_to(bucket, "first")
+    clone_to(bucket.beside("first"), "second")
+    delete_all(bucket.beside("first"))
+    clock.now += 2 * DAY
+    forget_all(source)
+    second = open_bucket(bucket.beside("second"))
+    assert rows_of(second, "t") == expected
+    assert second.verify(deep=True).ok
+
+
 def test_nothing_is_collected_while_nobody_knows_what_a_clone_needs(bucket: DyingBucket):
     source = fill(open_bucket(bucket, create=True))
     clone_to(bucket, "clone")

@@ -17,6 +17,7 @@ import kmq_spark as kmq
 from kmq_spark.client.store import Store
 from kmq_storage import paths
 from kmq_storage.cloning import make_clone
+from kmq_storage.log.checkpoint import checkpoints
 from tests.support.dying_bucket import ROWS, DyingBucket, clone_to, fill, open_bucket
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import Sent, open_engine, rows_of, send_rows
@@ -27,15 +28,21 @@ def bucket() -> DyingBucket:
     return DyingBucket("memory-bucket://b/source")
 
 
-def test_killed_at_any_step_there_is_no_clone_or_a_whole_one_and_the_next_one_works():
+@pytest.mark.parametrize("growing", [True, False])
+def test_killed_at_any_step_there_is_no_clone_or_a_whole_one_and_the_next_one_works(
+    *, growing: bool
+):
     source = fill(open_engine())
-    expected = rows_of(source, "t")
-    steps = next(step for step in count() if not _killed_on_a_disk(source, step, expected))
-    assert steps > 8
+    if not growing:  # then pages of its manifest are taken over as they are
+        source.seal()
+        source.checkpoint()
+    steps = next(step for step in count() if not _killed_on_a_disk(source, step, growing=growing))
+    assert steps >= 8
 
 
-def _killed_on_a_disk(source: Store, step: int, expected: dict[int, Sent]) -> bool:
+def _killed_on_a_disk(source: Store, step: int, *, growing: bool) -> bool:
     """Whether a maker of a clone died at a step; all is well after that."""
+    expected = rows_of(source, "t")
     target = DyingDisk(f"memory://{uuid.uuid4().hex}")
     target.changes_left = step
     died = _dies(lambda: make_clone(source.log, target))
@@ -47,9 +54,13 @@ def _killed_on_a_disk(source: Store, step: int, expected: dict[int, Sent]) -> bo
         if step:  # before the first one there is nothing at all
             with pytest.raises(kmq.NotFoundError, match="never finished"):
                 open_engine(target)
+        if growing:
+            send_rows(source.log, "t", ROWS)
+            expected = rows_of(source, "t")
         make_clone(source.log, target)
     assert not target.exists(paths.CLONING_FILE)
     clone = open_engine(target)
+    assert (len(checkpoints(target)), len(target.logs)) == (1, 1)
     assert rows_of(clone, "t") == expected
     assert clone.verify(deep=True).damage == []
     send_rows(clone.log, "t", ROWS)
