@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kmq_spark.client.subscription import Partitions
-from kmq_spark.errors import IllegalStateError
 from kmq_storage.groups import Membership, committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.state import StoreState
 from kmq_storage.names import check_name
 
@@ -20,8 +20,7 @@ class GroupMember:
 
     def __init__(self, log: CommitLog, group: str, name: str | None) -> None:
         check_name("group", group)
-        if log.disk.read_only:
-            raise IllegalStateError("the store was opened read-only; a group needs to write")
+        check_writable(log.disk)  # members and offsets are commits
         member = name or f"member-{log.environment.new_uuid().hex[:12]}"
         self._log = log
         self._group = group
