@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kmq_storage.objects.read_cache import RemoteContents
 
 #: Bytes of files that stay mapped, beside the last one.
-_MAPPED_BYTES = 256 * 1024 * 1024
+_MAPPED_BYTES = 128 * 1024 * 1024
 _FOOTERS_KEPT = 256
 #: Bytes on their way ahead of a reader.
 _AHEAD = 16 * 1024 * 1024
