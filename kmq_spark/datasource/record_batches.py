@@ -18,11 +18,11 @@ from kmq_spark.datasource.tasks import Slice, Task
 from kmq_spark.datasource.view import View
 from kmq_spark.errors import CorruptionError, InvalidRequestError
 from kmq_storage.format.layout import layout_of
+from kmq_storage.log.open import open_place
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice as StoredSlice
 from kmq_storage.log.scan import moved, scan, scan_places
 from kmq_storage.objects.files import Files
-from kmq_storage.objects.open import open_disk
 
 #: Small batches are put together up to this; Spark is fastest with tens of thousands of rows.
 _BATCH_ROWS = 65_536
@@ -33,7 +33,7 @@ _BATCH_BYTES = 8 << 20
 
 def read_task(url: str, task: Task, view: View) -> Iterator[pa.RecordBatch]:
     """The records of a task in order, in Spark's columns."""
-    disk = open_disk(url, read_only=True)
+    disk, _ = open_place(url, read_only=True)
     try:
         reader = ChunkReader(disk)
         pieces = (

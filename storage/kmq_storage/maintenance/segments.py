@@ -21,6 +21,7 @@ from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan_places
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.objects.files import Files
 
 #: A batch with this share of the most rows is full enough: putting it together costs a copy.
 _FULL_SHARE = 2
@@ -106,9 +107,9 @@ class Replacer:
 
         `mark` is COMPACTED, or 0; `gaps` are cut out in the same commit.
         """
-        began = self._log.disk.now()
+        began, file_id = self._log.disk.now(), self._log.environment.new_uuid().bytes
         try:
-            entry = write_segment(self._log, replaced, slices)
+            entry = write_segment(self._log.disk, file_id, replaced, slices)
         except CorruptionError as error:
             if error.context.get("missing") and self._is_outdated(replaced):
                 return None  # who was faster collected the files, too
@@ -211,9 +212,10 @@ def _sealed(parts: Sequence[Slice], size: int, schema: pa.Schema) -> SealedBatch
     return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)
 
 
-def write_segment(log: CommitLog, replaced: Replacement, slices: Iterable[Slice]) -> SegmentEntry:
+def write_segment(
+    disk: Files, file_id: bytes, replaced: Replacement, slices: Iterable[Slice]
+) -> SegmentEntry:
     """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
-    file_id = log.environment.new_uuid().bytes
     topic, (base, end) = replaced.topic, replaced.span
     encoder = SegmentEncoder(
         segment_schema(replaced.schema, topic.name, replaced.partition, base),
@@ -222,8 +224,8 @@ def write_segment(log: CommitLog, replaced: Replacement, slices: Iterable[Slice]
         compression=topic.settings.compression,
     )
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
-    with translated(log.disk.url):
-        log.disk.stage(file, encoder.buffers(_batches(slices, replaced)), sync=True)
+    with translated(disk.url):
+        disk.stage(file, encoder.buffers(_batches(slices, replaced)), sync=True)
     return SegmentEntry(
         topic.id,
         replaced.partition,
