@@ -13,7 +13,7 @@ from kmq_storage.errors import ConflictError, CorruptionError, NotFoundError
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
 from kmq_storage.format.manifest import Row
-from kmq_storage.format.records import sealed_batch, timestamp_bounds
+from kmq_storage.format.records import sealed_batch, timestamp_bounds, with_light_nulls
 from kmq_storage.format.segment import SealedBatch, SegmentEncoder, segment_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -24,7 +24,7 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.objects.files import Files
 
 #: A batch with this share of the most rows is full enough: putting it together costs a copy.
-_FULL_SHARE = 4
+_FULL_SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +208,7 @@ def _sealed(parts: Sequence[Slice], size: int, schema: pa.Schema) -> SealedBatch
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     bounds = [timestamp_bounds(part.batch) for part in parts if part.batch.num_rows] or [(0, 0)]
     low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
+    batch = with_light_nulls(batch)
     return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)
 
 
