@@ -17,7 +17,10 @@ __all__ = ["Bytes", "Disk", "Files", "FoundFile", "Lock", "LogFile", "SharedWord
 
 
 class LogFile(Protocol):
-    """A file of fixed size that grows by being filled, never by changing its size."""
+    """A file of fixed size that grows by being filled, never by changing its size.
+
+    One that is shorter was cut by somebody else: it keeps the size that tells so.
+    """
 
     def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
         """Write the buffers (`length` bytes) one after another; all of it or an OSError."""
@@ -27,6 +30,9 @@ class LogFile(Protocol):
 
     def sync(self) -> None:
         """Return when everything written before the call is on disk."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """These bytes, read without the map: where nothing was written, a look takes no space."""
 
     def contents(self) -> pa.Buffer:
         """The whole file, mapped: later writes show up in the same buffer."""
@@ -59,6 +65,13 @@ class Disk(Files, Protocol):
 
     def stage_again(self, path: str) -> None:
         """Write a staged file whose sync failed into fresh blocks, synced, under the same name."""
+
+    def link(self, path: str, source: Files, source_path: str) -> None:
+        """Have a file of a store on the same file system, under a name of our own; not synced.
+
+        Nothing happens when the name is taken. FileNotFoundError when the file is missing;
+        another OSError where there are no such links.
+        """
 
     def open_log(self, path: str, size: int, *, create: bool) -> LogFile:
         """Open a log file, or create it with this size if it is missing."""
