@@ -157,7 +157,7 @@ class Page:
         """What each row refers to, as `Row.kind`."""
         return self.column("kind")
 
-    @property
+    @cached_property
     def weight(self) -> npt.NDArray[np.int64]:
         """What each row weighs, as `Row.weight`."""
         return weight_of(self.column("size"), self.column("rows"))
