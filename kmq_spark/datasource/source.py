@@ -45,8 +45,11 @@ class KmqDataSource(DataSource):
     timestampType, and headers if they are included; of a typed topic its own, then _topic,
     _partition, _offset and _timestamp with `includeMetadata`.
 
-    Options of a write: `topic`, which goes before a column of that name. Columns: value, and
-    where wanted key, topic, partition, headers, timestamp; of a typed topic its own, and _key,
+    `table` alone reads the store's own state instead (docs/spark-tables.md).
+
+    Options of a write: `topic`, which goes before a column of that name; `txnAppId` and
+    `txnVersion`, under which a batch is stored once. Columns: value, and where wanted key, topic,
+    partition, headers, timestamp, properties; of a typed topic its own, and _topic, _key,
     _partition, _timestamp, _headers, _properties. Others are ignored.
 
         spark.readStream.format("kmq").option("subscribe", "orders").load("data/shop")
