@@ -8,6 +8,7 @@ together: Spark's price per batch is high, a copy of a few rows is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from kmq_spark.datasource.tasks import Slice, Task
 from kmq_spark.datasource.view import View
 from kmq_spark.errors import CorruptionError, InvalidRequestError
 from kmq_storage.format.layout import layout_of
+from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.open import open_place
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice as StoredSlice
@@ -36,11 +38,9 @@ def read_task(url: str, task: Task, view: View) -> Iterator[pa.RecordBatch]:
     """The records of a task in order, in Spark's columns."""
     disk, _ = open_place(url, read_only=True)
     try:
-        reader = ChunkReader(disk)
         pieces = (
             _spark_batch(piece, view)
-            for part in task.slices
-            for piece in _records(url, disk, reader, part, columns=view.arrow.names)
+            for piece in _records_of(url, disk, task, columns=view.arrow.names)
             if piece.batch.num_rows
         )
         for run in _gathered(pieces):
@@ -49,18 +49,29 @@ def read_task(url: str, task: Task, view: View) -> Iterator[pa.RecordBatch]:
         disk.close()
 
 
+def _records_of(
+    url: str, disk: Files, task: Task, *, columns: Sequence[str]
+) -> Iterator[StoredSlice]:
+    reader = ChunkReader(disk)
+    # What the partitions of a topic have in common is one object, here as on the driver.
+    for _, parts in groupby(task.slices, lambda part: id(part.index)):
+        pages = None
+        for part in parts:
+            pages = pages or part.index.pages(disk)
+            yield from _records(url, reader, pages, part, columns=columns)
+
+
 def _records(
-    url: str, disk: Files, reader: ChunkReader, part: Slice, *, columns: Sequence[str]
+    url: str, reader: ChunkReader, pages: Manifest, part: Slice, *, columns: Sequence[str]
 ) -> Iterator[StoredSlice]:
     """The stored records of a slice, small batches joined; files that moved are looked up again."""
     position = part.start
-    places = part.index.places(disk, part.start, part.end)
-    span = (part.start, part.end)
     layout = layout_of(part.schemas, frozenset(columns))
     try:
+        span = (part.start, part.end)
         for piece in scan_places(
             reader,
-            places,
+            part.index.places(pages, part.partition, *span),
             part.topic,
             part.partition,
             span,
@@ -71,7 +82,7 @@ def _records(
             position = piece.end
     except CorruptionError as error:
         log = open_log(url, read_only=True)
-        topic = moved(log, part.index.key[0], error)
+        topic = moved(log, part.index.topic_id, error)
         span = (position, part.end)
         yield from scan(
             log, reader, topic, part.partition, span, batch_rows=_BATCH_ROWS, layout=layout
