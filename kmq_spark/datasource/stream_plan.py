@@ -19,7 +19,7 @@ from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.tasks import TopicRange
 from kmq_storage.errors import DataLossError
-from kmq_storage.format.manifest import weight_of
+from kmq_storage.format.manifest import weight_in_memory
 from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition
@@ -121,7 +121,7 @@ class _Backlog:
 
     @property
     def about(self) -> int:
-        weight = weight_of(self.held.size, self.held.rows)
+        weight = weight_in_memory(self.held.size, self.held.rows)
         return weight * self.records // max(self.held.end - self.held.start, 1)
 
     def first(self) -> int:
