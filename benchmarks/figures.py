@@ -323,6 +323,8 @@ MANIFEST = Group(
         Figure("find a time in it", "segments.time_ms", 1.0, 1.0),
         Figure("plan a read of all of it", "segments.plan_ms", 100.0, 1.0),
         Figure("memory of doing so", "segments.memory_mb", 200.0, 1.0),
+        Figure("plan the table of all of them", "segments.tasks_ms", 50.0, 1.0),
+        Figure("read that table with one core", "segments.table_ms", 5_000.0, 1.0),
     ),
 )
 

@@ -18,6 +18,8 @@ import kmq_spark as kmq
 from benchmarks import stores
 from benchmarks.job import Job, Measure, Sample
 from kmq_spark.datasource.ranges import OffsetRange, TaskLimits
+from kmq_spark.datasource.table_columns import table_spark_schema
+from kmq_spark.datasource.table_reader import KmqTableReader
 from kmq_spark.datasource.tasks import TopicRange, plan_tasks
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.checkpoint import publish_root, write_pages
@@ -41,7 +43,7 @@ def segments(job: Job) -> Measure:
     return measure
 
 
-_FIGURES = ("open_ms", "offset_ms", "time_ms", "plan_ms", "memory_mb")
+_FIGURES = ("open_ms", "offset_ms", "time_ms", "plan_ms", "memory_mb", "tasks_ms", "table_ms")
 
 
 def _made(job: Job, count: int) -> Path:
@@ -98,8 +100,20 @@ def measured(path: str) -> str:
 
     figures = [opened, _median(find_offset, _LOOKUPS), _median(find_time, _LOOKUPS)]
     figures += [_median(plan, 3), _resident_mb()]
+    figures += _table(path)
     store.close()
     return " ".join(map(str, figures))
+
+
+def _table(path: str) -> list[float]:
+    """Milliseconds to plan the table of all segments, and to read it, one task after another."""
+    reader = KmqTableReader(path, "segments", table_spark_schema("segments"))
+    reader.partitions()  # the first one opens the store
+    begin = time.perf_counter()
+    tasks = reader.partitions()
+    planned = time.perf_counter()
+    assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) > _LOOKUPS
+    return [(planned - begin) * 1e3, (time.perf_counter() - planned) * 1e3]
 
 
 def _median(action: Callable[[], None], times: int) -> float:
