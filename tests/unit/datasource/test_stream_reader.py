@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from kmq_spark.datasource.options import parse_source_options
@@ -22,7 +20,7 @@ from kmq_storage.errors import (
     NotFoundError,
     OffsetOutOfRangeError,
 )
-from tests.spark.shop import Place, Shop
+from tests.spark.shop import Shop
 from tests.unit.datasource.engine import ALL, Crash, Stream
 
 
@@ -337,68 +335,3 @@ def test_any_order_of_sends_crashes_and_restarts_reads_every_record_once(
         assert {p: committed.get(p, 0) for p in offsets} == {
             p: end for p, (_, end) in offsets.items()
         }
-
-
-def test_a_fast_writer_keeps_no_run_from_ending(shop: Shop) -> None:
-    stopped, first = threading.Event(), threading.Event()
-
-    def write() -> None:
-        while not stopped.is_set():
-            shop.send("orders", 0, 20)
-            first.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        assert first.wait(30)
-        stream = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="2000")
-        stream.start(available_now=True).all_available()
-        read = len(stream.sink.places)
-    finally:
-        stopped.set()
-        writer.join()
-    assert stream.sink.places == shop.places("orders")[:read]
-    assert len(shop.places("orders")) > read
-
-
-def test_records_that_come_between_planning_and_reading_are_in_the_next_batch(shop: Shop) -> None:
-    sent = shop.send("orders", 0, 3)
-    reader = Stream(shop, startingOffsets="earliest").start().reader
-    end = reader.latestOffset(reader.initialOffset(), ALL)
-    planned = reader.partitions(reader.initialOffset(), end)
-    later = shop.send("orders", 0, 4)
-    shop.store.seal()
-    assert _read(reader, planned) == sent
-    assert _read(reader, reader.partitions(end, reader.latestOffset(end, ALL))) == later
-
-
-def test_tasks_of_a_topic_that_is_deleted_meanwhile_read_to_their_end(shop: Shop) -> None:
-    sent = shop.send("orders", 0, 3)
-    reader = Stream(shop, startingOffsets="earliest", failOnDataLoss="false").start().reader
-    end = reader.latestOffset(reader.initialOffset(), ALL)
-    planned = reader.partitions(reader.initialOffset(), end)
-    shop.delete("orders")
-    shop.create("orders", 3)
-    again = shop.send("orders", 0, 2)
-    assert _read(reader, planned) == sent
-    assert _read(reader, reader.partitions(end, reader.latestOffset(end, ALL))) == again
-
-
-def test_the_largest_limit_there_is_does_not_overflow(shop: Shop) -> None:
-    shop.send("orders", 0, 10)
-    stream = Stream(
-        shop,
-        startingOffsets='{"orders":{"0":5,"1":0,"2":0}}',
-        maxOffsetsPerTrigger=str(2**63 - 1),
-    )
-    stream.start().all_available()
-    assert stream.sink.places == [("orders", 0, n) for n in range(5, 10)]
-
-
-def _read(reader: KmqStreamReader, tasks: list[InputPartition]) -> list[Place]:
-    rows: list[Place] = []
-    for task in tasks:
-        for batch in reader.read(task):
-            columns = batch.select(["topic", "partition", "offset"]).to_pydict().values()
-            rows += zip(*columns, strict=True)
-    return rows
