@@ -48,6 +48,8 @@ from kmq_storage.maintenance.reports import (
 from kmq_storage.model import Commit, GroupInfo, MemberInfo, TopicInfo, TopicSettings
 
 if TYPE_CHECKING:
+    from kmq_spark.datasource.incremental import incremental
+    from kmq_spark.datasource.lag import lag
     from kmq_spark.datasource.register import register
     from kmq_spark.datasource.source import KmqDataSource
 
@@ -94,12 +96,16 @@ __all__ = [
     "TransactionAbortedError",
     "TrimReport",
     "UnavailableError",
+    "incremental",
+    "lag",
     "open",
     "register",
 ]
 
 _NEEDS_PYSPARK = {
     "KmqDataSource": "kmq_spark.datasource.source",
+    "incremental": "kmq_spark.datasource.incremental",
+    "lag": "kmq_spark.datasource.lag",
     "register": "kmq_spark.datasource.register",
 }
 

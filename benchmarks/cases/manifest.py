@@ -17,7 +17,7 @@ from pathlib import Path
 import kmq_spark as kmq
 from benchmarks import stores
 from benchmarks.job import Job, Measure, Sample
-from kmq_spark.datasource.ranges import OffsetRange
+from kmq_spark.datasource.ranges import OffsetRange, TaskLimits
 from kmq_spark.datasource.tasks import TopicRange, plan_tasks
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.checkpoint import publish_root, write_pages
@@ -94,7 +94,7 @@ def measured(path: str) -> str:
             TopicRange(topic, OffsetRange(topic.name, number, 0, part.end))
             for number, part in enumerate(topic.parts)
         ]
-        assert plan_tasks(ranges, None)
+        assert plan_tasks(ranges, TaskLimits())
 
     figures = [opened, _median(find_offset, _LOOKUPS), _median(find_time, _LOOKUPS)]
     figures += [_median(plan, 3), _resident_mb()]

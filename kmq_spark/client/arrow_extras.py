@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.errors import InvalidRequestError
+from kmq_storage.format.records import PROPERTIES_TYPE, PROPERTY_TYPE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,6 +47,32 @@ def check_properties(column: pa.Array, column_name: str = "properties") -> None:
     codes = names.dictionary_encode().indices.to_numpy()
     if len(np.unique(np.stack([rows, codes]), axis=1).T) < len(rows):
         _refuse_property(column_name, "that one row has twice")
+
+
+def with_typed_values(column: pa.MapArray) -> pa.MapArray:
+    """Properties whose values are text, as most tools have them, in the stored type."""
+    if pa.types.is_struct(column.type.item_type):
+        return column
+    texts = column.items.cast(pa.string())
+    values = [
+        texts if field.name == "text" else pa.nulls(len(texts), field.type)
+        for field in PROPERTY_TYPE
+    ]
+    entries = pa.StructArray.from_arrays(
+        [
+            column.keys.cast(pa.string()),
+            pa.StructArray.from_arrays(values, fields=list(PROPERTY_TYPE)),
+        ],
+        fields=[PROPERTIES_TYPE.key_field, PROPERTIES_TYPE.item_field],
+    )
+    validity, offsets = column.buffers()[:2]
+    return pa.Array.from_buffers(
+        PROPERTIES_TYPE,
+        len(column),
+        [validity, offsets],
+        offset=column.offset,
+        children=[entries],
+    )
 
 
 def _refuse_property(column: str, which: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from kmq_spark.client.arrow_extras import sizes_of
+from kmq_spark.client.arrow_extras import sizes_of, with_typed_values
 from kmq_spark.client.routing import Rows
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import InvalidRequestError
@@ -151,6 +151,8 @@ def cast_column(name: str, column: pa.Array) -> pa.Array:
         raise InvalidRequestError(
             f"column {name!r} of type {column.type} must be whole numbers", column=name
         )
+    if plain == "properties" and pa.types.is_map(column.type):
+        column = with_typed_values(column)
     try:
         return column.cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

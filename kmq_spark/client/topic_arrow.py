@@ -89,6 +89,11 @@ def _in_plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def plain_rows(batch: pa.RecordBatch, now: int) -> Rows:
+    """Rows of an untyped topic from columns that it takes, checked as those of `send_arrow` are."""
+    return rows_of_arrow(_in_plain_columns(batch), now)
+
+
 def rows_of_topic_arrow(
     batch: pa.RecordBatch, topic: Topic, now: int, partition: int | None
 ) -> Rows:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kmq_spark.datasource.coverage import bounds_of_batch, check_whole, cover
-from kmq_spark.datasource.data_loss import readable_parts
+from kmq_spark.datasource.data_loss import Losses, readable_parts
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.record_batches import read_task
@@ -40,12 +40,11 @@ class KmqBatchReader(DataSourceReader):
         starts, ends = bounds_of_batch(state, options, coverage)
         if options.ending is None:
             check_whole(state, coverage)
+        losses = Losses(fail=options.fail_on_data_loss)
         ranges = [
-            part
-            for each in coverage.ranges(starts, ends)
-            for part in readable_parts(each, fail_on_data_loss=options.fail_on_data_loss)
+            part for each in coverage.ranges(starts, ends) for part in readable_parts(each, losses)
         ]
-        return plan_tasks(ranges, options.min_partitions)
+        return plan_tasks(ranges, options.tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task; Spark makes a task of nothing out of an empty list."""

@@ -3,22 +3,96 @@
 from __future__ import annotations
 
 import logging
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.tasks import TopicRange
 from kmq_storage.errors import DataLossError
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
 
 _log = logging.getLogger(__name__)
 
+#: A message names at most so many partitions.
+_NAMED_MAX = 20
 
-def report_loss(message: str, *, fail: bool, **facts: object) -> None:
-    """Raise DataLossError, or log the same words and let the read go on."""
-    if fail:
-        raise DataLossError(
-            f"{message}; set failOnDataLoss=false to go on with what is there", **facts
-        )
-    warn_once(f"{message} (failOnDataLoss=false: reading goes on)")
+
+class Losses:
+    """What one read found missing so far: each loss is reported, and its records count once."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+        #: How many records are known to be lost.
+        self.records = 0
+        self._counted: dict[tuple[uuid.UUID, int], int] = {}
+        self._seen: dict[uuid.UUID, Topic] = {}
+
+    def see(self, topics: Iterable[Topic]) -> None:
+        """Remember topics, so that what goes with them when they are deleted can be counted."""
+        for topic in topics:
+            self._seen[topic.topic_id] = topic
+
+    def report(
+        self, message: str, topic_id: uuid.UUID, lost: Iterable[OffsetRange], **facts: object
+    ) -> None:
+        """Raise DataLossError, or count what is lost, log the words and let the read go on."""
+        if self._fail:
+            raise DataLossError(
+                f"{message}; set failOnDataLoss=false to go on with what is there", **facts
+            )
+        known = [each for each in lost if each.size]
+        if sum(self._count((topic_id, each.partition), each) for each in known) or not known:
+            warn_once(f"{message} (failOnDataLoss=false: reading goes on)")
+
+    def _count(self, key: tuple[uuid.UUID, int], lost: OffsetRange) -> int:
+        """How many of these were not counted: a stream looks again and again, always upwards."""
+        known = max(self._counted.get(key, 0), lost.start)
+        new = max(lost.end - known, 0)
+        self.records += new
+        self._counted[key] = max(known, lost.end)
+        return new
+
+    def report_deleted(
+        self,
+        state: StoreState,
+        name: str,
+        topic_id: uuid.UUID,
+        begins: Mapping[int, int],
+        ends: Mapping[int, int] | None = None,
+    ) -> None:
+        """Report a deleted topic that was to be read from these offsets.
+
+        Without ends up to where it went when it was seen last, if it was.
+        """
+        seen = self._seen.get(topic_id)
+        if ends is None and seen is not None:
+            ends = {p: end for p, (_, end) in seen.offsets().items()}
+        lost = None if ends is None else unread(name, begins, ends)
+        message = deletion(state, name, topic_id, lost)
+        self.report(message, topic_id, lost or (), topic=name)
+
+
+def unread(topic: str, begins: Mapping[int, int], ends: Mapping[int, int]) -> list[OffsetRange]:
+    """What lies between two positions of a topic."""
+    ranges = (OffsetRange(topic, p, begins.get(p, 0), end) for p, end in ends.items())
+    return [each for each in ranges if each.size]
+
+
+def deletion(
+    state: StoreState, name: str, topic_id: uuid.UUID, lost: list[OffsetRange] | None
+) -> str:
+    """What to tell of a topic that is gone, with what went unread; None: nobody knows that."""
+    again = " and made again" if state.find_topic(name) else ""
+    told = "how much of it went unread is not known"
+    if lost is not None:
+        places = [f"{each.topic}-{each.partition} from {each.start}" for each in lost[:_NAMED_MAX]]
+        more = [f"{len(lost) - _NAMED_MAX} more"] if len(lost) > _NAMED_MAX else []
+        where = f" ({', '.join(places + more)})" if lost else ""
+        told = f"{_count_of(lost)} of its records went unread{where}"
+    return f"Topic[{name}] with id {topic_id} was deleted{again}: {told}"
 
 
 @lru_cache(maxsize=1024)
@@ -27,17 +101,18 @@ def warn_once(message: str) -> None:
     _log.warning("%s", message)
 
 
-def readable_parts(wanted: TopicRange, *, fail_on_data_loss: bool) -> list[TopicRange]:
+def readable_parts(wanted: TopicRange, losses: Losses) -> list[TopicRange]:
     """The parts of a range that the log holds: without what is outside, and without gaps."""
-    inside = readable(wanted, fail_on_data_loss=fail_on_data_loss)
+    inside = readable(wanted, losses)
     offsets = inside.offsets
     position, parts = offsets.start, []
     gaps = inside.topic.index(offsets.partition).gaps_between(offsets.start, offsets.end)
     for gap in gaps:
-        report_loss(
+        losses.report(
             f"{offsets.topic}-{offsets.partition}: offsets {gap.start} to {gap.end - 1} were lost "
             f"({gap.reason}) and cut out by a repair",
-            fail=fail_on_data_loss,
+            inside.topic.topic_id,
+            [replace(offsets, start=max(gap.start, position), end=min(gap.end, offsets.end))],
             topic=offsets.topic,
             partition=offsets.partition,
             start=gap.start,
@@ -49,18 +124,21 @@ def readable_parts(wanted: TopicRange, *, fail_on_data_loss: bool) -> list[Topic
     return [TopicRange(inside.topic, part) for part in parts if part.size or not gaps]
 
 
-def readable(wanted: TopicRange, *, fail_on_data_loss: bool) -> TopicRange:
+def readable(wanted: TopicRange, losses: Losses) -> TopicRange:
     """The part of a range that the log holds; what it doesn't is reported as lost."""
     offsets = wanted.offsets
-    low, high = wanted.topic.offsets()[offsets.partition]
+    part = wanted.topic.partition(offsets.partition)
+    low, high = part.start, part.end
     start = min(max(offsets.start, low), high)
     end = max(min(offsets.end, high), start)
     if (start, end) == (offsets.start, offsets.end):
         return wanted
-    report_loss(
+    lost = [replace(offsets, end=min(offsets.end, start)), replace(offsets, start=end)]
+    losses.report(
         f"{offsets.topic}-{offsets.partition}: offsets {offsets.start} to {offsets.end} (next) "
-        f"were to be read, the log holds {low} to {high}",
-        fail=fail_on_data_loss,
+        f"were to be read, the log holds {low} to {high}: {_count_of(lost)} records are lost",
+        wanted.topic.topic_id,
+        lost,
         topic=offsets.topic,
         partition=offsets.partition,
         start=offsets.start,
@@ -68,3 +146,7 @@ def readable(wanted: TopicRange, *, fail_on_data_loss: bool) -> TopicRange:
         available=(low, high),
     )
     return TopicRange(wanted.topic, replace(offsets, start=start, end=end))
+
+
+def _count_of(ranges: Iterable[OffsetRange]) -> int:
+    return sum(each.size for each in ranges)

@@ -49,7 +49,16 @@ STREAM_OPTIONS = (
 )
 
 #: Kafka's sink documents includeHeaders; a headers column is written with and without it.
-SINK_OPTIONS = (*STORE_OPTIONS, "topic", "includeHeaders")
+#: `groupOffsets` is what `kmq.incremental` adds to its write.
+SINK_OPTIONS = (
+    *STORE_OPTIONS,
+    "topic",
+    "queue",
+    "txnAppId",
+    "txnVersion",
+    "includeHeaders",
+    "groupOffsets",
+)
 
 _ACCESS = "access to a store is that of its storage (file rights, credentials of the bucket)"
 _NO_BROKER = "kmq polls no broker: remove it"

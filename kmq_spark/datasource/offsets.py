@@ -5,10 +5,11 @@ the next one to read. Spark compares a stream's offsets as text, so equal positi
 equal text: names are sorted, and so are partitions, by number. An offset of ours adds one entry,
 under a key that no topic can have:
 
-    "#kmq": {"first": {...}, "ids": {"orders": "3f0e..."}, "version": 1}
+    "#kmq": {"first": {...}, "ids": {"orders": "3f0e..."}, "query": "77ab...", "version": 1}
 
 `ids` tells a topic from a later one of the same name. `first` is where the first batch begins:
-Spark remembers only where it ends (docs/design/spark-first-offset.md).
+Spark remembers only where it ends (docs/design/spark-first-offset.md). `query` tells a query that
+has a group from all others: Spark doesn't tell a source its query (docs/design/spark-groups.md).
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class StreamOffset:
     positions: Positions = field(default_factory=dict)
     ids: Mapping[str, uuid.UUID] | None = None
     first: Positions | None = None
+    #: The query, where it has a group: the same over all runs of one checkpoint.
+    query: uuid.UUID | None = None
 
     @property
     def is_start(self) -> bool:
@@ -52,6 +55,8 @@ class StreamOffset:
             own["ids"] = {topic: str(self.ids[topic]) for topic in sorted(self.ids)}
         if self.first is not None:
             own["first"] = _to_json(self.first)
+        if self.query is not None:
+            own["query"] = str(self.query)
         return {OWN_KEY: dict(sorted(own.items())), **_to_json(self.positions)}
 
 
@@ -70,6 +75,7 @@ def parse_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
         positions=_from_json({name: data[name] for name in data if name != OWN_KEY}),
         ids={name: uuid.UUID(text) for name, text in own["ids"].items()} if "ids" in own else None,
         first=_from_json(own["first"]) if "first" in own else None,
+        query=uuid.UUID(own["query"]) if "query" in own else None,
     )
 
 

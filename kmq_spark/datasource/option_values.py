@@ -14,7 +14,7 @@ from typing import Any
 
 from kmq_spark.datasource.refusal import refuse
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.names import check_name
+from kmq_storage.names import check_name, nearest
 
 Given = Mapping[str, str]
 
@@ -48,6 +48,13 @@ def whole_number(given: Given, option: str) -> int | None:
         return None
     if not _WHOLE_NUMBER.match(text) or not 1 <= int(text) <= _LARGEST:
         refuse(option, text, "a whole number of at least 1")
+    return int(text)
+
+
+def count(text: str, option: str) -> int:
+    """A number of at least 0."""
+    if not _WHOLE_NUMBER.match(text) or int(text) > _LARGEST:
+        refuse(option, text, "a whole number of at least 0")
     return int(text)
 
 
@@ -89,7 +96,8 @@ def choice(given: Given, option: str, choices: tuple[str, ...]) -> str | None:
     if text is None:
         return None
     if text.strip().lower() not in choices:
-        refuse(option, text, f"one of {', '.join(choices)}")
+        near = nearest(text.strip().lower(), choices)
+        refuse(option, text, f"one of {', '.join(choices)}{near}")
     return text.strip().lower()
 
 

@@ -9,7 +9,7 @@ by `check_stream` and `warn_of_stream_options`, when it starts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kmq_spark.datasource import option_values as values
 from kmq_spark.datasource.bounds import GROUP, Bound, parse_ending, parse_starting
@@ -21,14 +21,14 @@ from kmq_spark.datasource.known_options import (
     STREAM_OPTIONS,
     refuse_unknown,
 )
+from kmq_spark.datasource.ranges import TaskLimits
 from kmq_spark.datasource.refusal import refuse
 from kmq_spark.datasource.subscription import Subscription, parse_subscription
+from kmq_spark.datasource.table_columns import TABLES
 from kmq_storage.errors import InvalidRequestError
 
 #: What `startingOffsetsByTimestampStrategy` says of a partition without a record that late.
 ERROR, LATEST_INSTEAD = "error", "latest"
-
-TABLES = ("topics", "partitions", "groups", "segments", "commits", "queues", "members")
 
 _MAX_TRIGGER_DELAY = 15 * 60.0
 
@@ -48,9 +48,7 @@ class SourceOptions:
     min_offsets_per_trigger: int | None = None
     #: Seconds after which fewer than `min_offsets_per_trigger` are read.
     max_trigger_delay: float = _MAX_TRIGGER_DELAY
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
-    max_bytes_per_partition: int | None = None
+    tasks: TaskLimits = field(default_factory=TaskLimits)
     #: The columns that are read, in this order; None for all.
     columns: tuple[str, ...] | None = None
     include_headers: bool = False
@@ -88,9 +86,11 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         max_bytes_per_trigger=values.size(given, "maxBytesPerTrigger"),
         min_offsets_per_trigger=values.whole_number(given, "minOffsetsPerTrigger"),
         max_trigger_delay=values.seconds(given, "maxTriggerDelay", _MAX_TRIGGER_DELAY),
-        min_partitions=values.whole_number(given, "minPartitions"),
-        max_records_per_partition=values.whole_number(given, "maxRecordsPerPartition"),
-        max_bytes_per_partition=values.size(given, "maxBytesPerPartition"),
+        tasks=TaskLimits(
+            min_partitions=values.whole_number(given, "minPartitions"),
+            max_records=values.whole_number(given, "maxRecordsPerPartition"),
+            max_bytes=values.size(given, "maxBytesPerPartition"),
+        ),
         columns=values.columns(given, "columns"),
         include_headers=values.boolean(given, "includeHeaders", default=False),
         include_properties=values.boolean(given, "includeProperties", default=False),

@@ -1,7 +1,7 @@
 """Offset ranges of partitions, and how many tasks read them: pure arithmetic.
 
-`divide` follows the rules of Spark's KafkaOffsetRangeCalculator for `minPartitions`; without that
-option `task_count` and `cut` balance tasks by bytes on the borders of record batches.
+`at_most` and then `divide` follow the rules of Spark's KafkaOffsetRangeCalculator for
+`maxRecordsPerPartition` and `minPartitions`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+from dataclasses import dataclass
 
 #: Starting a task costs as much as reading some MiB, so smaller partitions share one.
 TASK_BYTES_MIN = 4 << 20
@@ -37,6 +31,19 @@ class OffsetRange:
     def size(self) -> int:
         """How many records the range holds; never negative."""
         return max(self.end - self.start, 0)
+
+    def between(self, start: int, end: int) -> OffsetRange:
+        """Other records of the same partition."""
+        return OffsetRange(self.topic, self.partition, start, end)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskLimits:
+    """What a read was asked for about its tasks; None where it was not."""
+
+    min_partitions: int | None = None
+    max_records: int | None = None
+    max_bytes: int | None = None
 
 
 def divide(ranges: Iterable[OffsetRange], min_partitions: int) -> list[OffsetRange]:
@@ -67,26 +74,21 @@ def _split(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     cuts = [whole.start]
     for left in range(min(parts, whole.size), 0, -1):
         cuts.append(cuts[-1] + (whole.end - cuts[-1]) // left)
-    pieces = [replace(whole, start=a, end=b) for a, b in itertools.pairwise(cuts)]
+    pieces = [whole.between(a, b) for a, b in itertools.pairwise(cuts)]
     return [piece for piece in pieces if piece.size]
 
 
-def task_count(total_bytes: int, cores: int) -> int:
+def at_most(ranges: Iterable[OffsetRange], max_records: int | None) -> list[OffsetRange]:
+    """Split ranges of more records than a task may have, as evenly as they go."""
+    return [
+        piece
+        for each in ranges
+        if each.size
+        for piece in _split(each, math.ceil(each.size / (max_records or each.size)))
+    ]
+
+
+def task_count(total_bytes: int, cores: int, largest: int | None = None) -> int:
     """How many tasks a read deserves: one when tiny, then one per core, then by size."""
     by_cores = min(total_bytes // TASK_BYTES_MIN, cores)
-    return max(by_cores, math.ceil(total_bytes / TASK_BYTES_MAX), 1)
-
-
-def cut(sizes: npt.ArrayLike, tasks: int) -> list[tuple[int, int]]:
-    """Cut a sequence of sizes into at most `tasks` runs of about equal sum, as index pairs.
-
-    An item goes to the task in whose share its middle lies: no run is off by more than one item.
-    """
-    weights = np.asarray(sizes, dtype=np.float64)
-    if not len(weights):
-        return []
-    middles = np.cumsum(weights) - weights / 2
-    owners = (middles * tasks / max(float(weights.sum()), 1.0)).astype(np.int64)
-    owners = np.minimum(owners, tasks - 1)
-    begins = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(weights)]
-    return list(itertools.pairwise(begins))
+    return max(by_cores, math.ceil(total_bytes / min(largest or TASK_BYTES_MAX, TASK_BYTES_MAX)), 1)

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
 
+from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.sink_columns import check_routed_columns, check_sink_columns
 from kmq_spark.datasource.sink_options import SinkOptions
-from kmq_storage.format.entries import RecordsEntry, TopicEntry
+from kmq_spark.datasource.typed_sink import check_typed_sink
+from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry, TopicEntry
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.state import StoreState
 
@@ -21,12 +25,29 @@ class Sink:
     url: str
     topic: str | None
     definitions: Mapping[str, TopicEntry]
+    #: What a batch write is known by; a stream's tasks tell.
+    batch: BatchIdEntry | None = None
+    #: Whether that write is stored already, so that its rows need not be looked at.
+    stored: bool = False
+    #: What moves a group in the same commit.
+    move: tuple[GroupOffsetsEntry, ...] = ()
 
     def topics(self) -> StoreState:
         """A state that knows these topics and nothing else: executors replay no log for it."""
         state = StoreState()
         state.apply(0, 0, list(self.definitions.values()))
         return state
+
+    def check_columns(self, schema: StructType) -> None:
+        """InvalidRequestError for a missing column or a wrong type; others are ignored."""
+        if self.topic is None:
+            check_routed_columns(schema)
+            return
+        columns = typed_columns(self.topics().topic(self.topic))
+        if columns is None:
+            check_sink_columns(schema)
+        else:
+            check_typed_sink(schema, self.topic, columns)
 
 
 @dataclass(frozen=True)
@@ -48,4 +69,18 @@ def open_sink(options: SinkOptions) -> Sink:
         topic.name: TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
         for topic in found
     }
-    return Sink(options.url, options.topic, definitions)
+    return Sink(
+        options.url,
+        options.topic,
+        definitions,
+        options.batch,
+        _is_stored(state, options),
+        options.move,
+    )
+
+
+def _is_stored(state: StoreState, options: SinkOptions) -> bool:
+    if options.batch is None:
+        return False
+    last = state.batch_version(options.batch.application)
+    return last is not None and options.batch.version <= last

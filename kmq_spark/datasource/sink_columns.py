@@ -1,4 +1,7 @@
-"""The columns that a write takes: checked on the driver, before any task starts."""
+"""The columns that a write takes: checked on the driver, before any task starts.
+
+What is wrong is said in the words of Spark's Kafka sink, and then what to do.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,12 @@ from collections.abc import Callable
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DoubleType,
     IntegerType,
+    LongType,
+    MapType,
     StringType,
     StructType,
     TimestampType,
@@ -16,52 +23,93 @@ from pyspark.sql.types import (
 
 from kmq_storage.errors import InvalidRequestError
 
+#: A typed topic's own columns may be named `topic`, so its rows are routed by this one.
+TYPED_TOPIC = "_topic"
+
+_TEXT_OR_BINARY = "binary or string"
+_HEADER = StructType().add("key", StringType()).add("value", BinaryType())
+#: One member of it is not null.
+_TYPED_VALUE = (
+    StructType()
+    .add("int", LongType())
+    .add("float", DoubleType())
+    .add("text", StringType())
+    .add("bytes", BinaryType())
+    .add("bool", BooleanType())
+)
+
 
 def _is_text_or_binary(kind: DataType) -> bool:
     return isinstance(kind, StringType | BinaryType)
 
 
 def _is_headers(kind: DataType) -> bool:
-    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+    return isinstance(kind, ArrayType) and _same(kind.elementType, _HEADER)
+
+
+def _is_properties(kind: DataType) -> bool:
+    if not isinstance(kind, MapType) or not isinstance(kind.keyType, StringType):
         return False
-    fields = kind.elementType.fields
-    return (
-        [field.name for field in fields] == ["key", "value"]
-        and isinstance(fields[0].dataType, StringType)
-        and isinstance(fields[1].dataType, BinaryType)
-    )
+    return isinstance(kind.valueType, StringType) or _same(kind.valueType, _TYPED_VALUE)
+
+
+def _same(one: DataType, other: DataType) -> bool:
+    """Whether two types have the same values, though nulls be in one of them only."""
+    return one.simpleString() == other.simpleString()
 
 
 #: Type test and the words for it, by column.
 _EXPECTED: dict[str, tuple[Callable[[DataType], bool], str]] = {
-    "value": (_is_text_or_binary, "binary or string"),
-    "key": (_is_text_or_binary, "binary or string"),
+    "value": (_is_text_or_binary, _TEXT_OR_BINARY),
+    "key": (_is_text_or_binary, _TEXT_OR_BINARY),
     "topic": (lambda kind: isinstance(kind, StringType), "string"),
     "partition": (lambda kind: isinstance(kind, IntegerType), "int"),
-    "headers": (_is_headers, "array<struct<key:string,value:binary>>"),
+    "headers": (_is_headers, f"array<{_HEADER.simpleString()}>"),
     "timestamp": (lambda kind: isinstance(kind, TimestampType), "timestamp"),
+    "properties": (
+        _is_properties,
+        f"map<string,string> or map<string,{_TYPED_VALUE.simpleString()}>",
+    ),
 }
 
 
-def check_sink_columns(schema: StructType, *, topic: str | None) -> None:
-    """Raise InvalidRequestError for a missing column or a wrong type; others are ignored."""
+def check_routed_columns(schema: StructType) -> None:
+    """InvalidRequestError for columns by which rows can't be given to topics."""
+    if TYPED_TOPIC in schema.names:
+        kinds = [field.dataType for field in schema.fields if field.name == TYPED_TOPIC]
+        if len(kinds) > 1 or not isinstance(kinds[0], StringType):
+            raise _unsupported(TYPED_TOPIC, kinds[0], "string, and there once")
+    elif "topic" in schema.names:
+        check_sink_columns(schema)
+    else:
+        raise InvalidRequestError(
+            "topic option required when no 'topic' attribute is present. Use the topic option for "
+            "setting a topic: option 'topic', or a column 'topic' of type string ('_topic' for "
+            "rows of typed topics)",
+            option="topic",
+        )
+
+
+def check_sink_columns(schema: StructType) -> None:
+    """InvalidRequestError for a missing column or a wrong type; others are ignored."""
     kinds = {field.name: field.dataType for field in schema.fields}
     for name in _EXPECTED:
         if schema.names.count(name) > 1:
             raise InvalidRequestError(f"column {name!r} is there twice", column=name)
     if "value" not in kinds:
         raise InvalidRequestError(
-            f"column 'value' is missing (there are {', '.join(kinds) or 'none'}): a write to kmq "
-            "needs it as binary or string",
+            f"Required attribute 'value' not found: a write to kmq needs a column 'value' of "
+            f"{_TEXT_OR_BINARY} (there are {', '.join(kinds) or 'none'})",
             column="value",
-        )
-    if topic is None and "topic" not in kinds:
-        raise InvalidRequestError(
-            "the topic is missing: give option 'topic', or a column 'topic' of type string",
-            option="topic",
         )
     for name, (fits, expected) in _EXPECTED.items():
         if name in kinds and not fits(kinds[name]):
-            raise InvalidRequestError(
-                f"column {name!r} is {kinds[name].simpleString()}: expected {expected}", column=name
-            )
+            raise _unsupported(name, kinds[name], expected)
+
+
+def _unsupported(column: str, kind: DataType, expected: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{column} attribute unsupported type {kind.simpleString()}. {column} must be a(n) "
+        f"{expected}",
+        column=column,
+    )

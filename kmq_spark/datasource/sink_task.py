@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from kmq_spark.client.encoding import rows_of_arrow
 from kmq_spark.client.routing import Router, Rows, split
+from kmq_spark.client.topic_arrow import plain_rows
 from kmq_spark.client.work import unstorable, why_unstorable
 from kmq_spark.datasource.sink import Sink, Written
+from kmq_spark.datasource.sink_columns import TYPED_TOPIC
 from kmq_spark.datasource.staged_output import StagedOutput
 from kmq_spark.datasource.typed_sink import rows_of_sink
 from kmq_storage.environment import SYSTEM
@@ -22,13 +23,15 @@ from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 
-_RECORD_COLUMNS = ("value", "key", "partition", "timestamp", "headers")
+_RECORD_COLUMNS = ("value", "key", "partition", "timestamp", "headers", "properties")
 
 
 def write_task(
     sink: Sink, batches: Iterable[pa.RecordBatch], *, task: int, query: str | None = None
 ) -> Written:
     """Store the rows of one task where no reader sees them before the driver's commit."""
+    if sink.stored:
+        return Written((), ())
     topics = sink.topics()
     output = StagedOutput(sink.url)
     router = Router("murmur2", first_turn=task)
@@ -47,11 +50,7 @@ def write_task(
 def _rows(topic: Topic, batch: pa.RecordBatch) -> Rows:
     now = SYSTEM.now_us()
     typed = rows_of_sink(topic, batch, now)
-    if typed is not None:
-        return typed
-    records = _plain(batch)
-    _check_headers(records)
-    return rows_of_arrow(records, now)
+    return plain_rows(_plain(batch), now) if typed is None else typed
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -62,41 +61,36 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _by_topic(
     batch: pa.RecordBatch, chosen: str | None, topics: StoreState
 ) -> Iterator[tuple[Topic, pa.RecordBatch]]:
+    """The rows for each topic, in their order."""
     if not batch.num_rows:
         return
     if chosen is not None:
         yield topics.topic(chosen), batch
         return
-    names = batch.column("topic")
-    if names.null_count:
+    column = TYPED_TOPIC if TYPED_TOPIC in batch.schema.names else "topic"
+    encoded = batch.column(column).dictionary_encode()
+    if encoded.null_count:
         raise InvalidRequestError(
-            "column 'topic' is null in a row: give every row a topic, or all of them one by "
-            "option 'topic'",
-            column="topic",
+            f"null topic present in the data: column {column!r} is null in a row; give every row a "
+            "topic, or all of them one by option 'topic'",
+            column=column,
         )
-    encoded = names.dictionary_encode()
     codes = encoded.indices.to_numpy()
-    for code, name in enumerate(encoded.dictionary.to_pylist()):
-        topic = topics.topic(name)
-        if topic.settings.schemas:
-            raise InvalidRequestError(
-                f"topic {name} is typed: write to it with option 'topic', not by a column",
-                topic=name,
-            )
-        yield topic, _having(_plain(batch), codes == code)
+    found = [_topic_of(topics.topic(name), column) for name in encoded.dictionary.to_pylist()]
+    batch = batch.take(pa.array(np.argsort(codes, kind="stable"))) if len(found) > 1 else batch
+    start = 0
+    for topic, count in zip(found, np.bincount(codes).tolist(), strict=True):
+        yield topic, batch.slice(start, count)
+        start += count
 
 
-def _having(
-    records: pa.RecordBatch, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> pa.RecordBatch:
-    return records if rows.all() else records.filter(pa.array(rows))
-
-
-def _check_headers(records: pa.RecordBatch) -> None:
-    if "headers" not in records.schema.names:
-        return
-    members = records.column("headers").flatten()
-    if members.null_count or members.field("key").null_count:
+def _topic_of(topic: Topic, column: str) -> Topic:
+    """The topic, if it is of the kind that this column names: the columns of the two differ."""
+    if bool(topic.settings.schemas) != (column == TYPED_TOPIC):
+        kind, other = ("untyped", "topic") if column == TYPED_TOPIC else ("typed", TYPED_TOPIC)
         raise InvalidRequestError(
-            "column 'headers' holds a header without a name", column="headers"
+            f"topic {topic.name} is {kind}: write to it with option 'topic', or name it in a "
+            f"column {other!r}, not {column!r}",
+            topic=topic.name,
         )
+    return topic

@@ -11,7 +11,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.coverage import cover
 from kmq_spark.datasource.opening import open_log
@@ -22,11 +21,11 @@ from kmq_spark.datasource.options import (
     warn_of_stream_options,
 )
 from kmq_spark.datasource.sink import Sink, open_sink
-from kmq_spark.datasource.sink_columns import check_sink_columns
 from kmq_spark.datasource.sink_options import parse_sink_options
 from kmq_spark.datasource.stream_reader import KmqStreamReader
-from kmq_spark.datasource.typed_sink import check_typed_sink
-from kmq_spark.datasource.view import View, columns_of_read, view_of
+from kmq_spark.datasource.table_columns import table_spark_schema
+from kmq_spark.datasource.table_reader import KmqTableReader
+from kmq_spark.datasource.view import columns_of_read, view_of
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.topic_state import Topic
@@ -62,18 +61,23 @@ class KmqDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of a read; called at load(), so everything that can be wrong is refused."""
         options = parse_source_options(self.options)
+        if options.table is not None:
+            return table_spark_schema(options.table)
         return columns_of_read(_topics(options), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query."""
+        options = parse_source_options(self.options)
+        if options.table is not None:
+            return KmqTableReader(options.url, options.table, schema)
         warn_of_stream_options(self.options)
-        return KmqBatchReader(*self._read(schema))
+        return KmqBatchReader(options, view_of(schema, _topics(options), options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a streaming query."""
-        options, view = self._read(schema)
+        options = parse_source_options(self.options)
         check_stream(options)
-        return KmqStreamReader(options, view)
+        return KmqStreamReader(options, view_of(schema, _topics(options), options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch query."""
@@ -81,7 +85,14 @@ class KmqDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The writer of a streaming query."""
-        return KmqStreamWriter(self._sink(schema, overwrite))
+        sink = self._sink(schema, overwrite)
+        if sink.batch is not None:
+            raise InvalidRequestError(
+                "options 'txnAppId' and 'txnVersion' are for batch writes (in foreachBatch, too): "
+                "a stream's batches are written once without them",
+                option="txnAppId",
+            )
+        return KmqStreamWriter(sink)
 
     def _sink(self, schema: StructType, overwrite: bool) -> Sink:
         options = parse_sink_options(self.options)
@@ -90,20 +101,9 @@ class KmqDataSource(DataSource):
                 "a log is only appended to: use mode('append') for a batch, and "
                 "outputMode('append') for a stream, not 'overwrite' or 'complete'"
             )
-        if options.topic is None:
-            check_sink_columns(schema, topic=None)
         sink = open_sink(options)
-        if options.topic is not None:
-            columns = typed_columns(sink.topics().topic(options.topic))
-            if columns is None:
-                check_sink_columns(schema, topic=options.topic)
-            else:
-                check_typed_sink(schema, options.topic, columns)
+        sink.check_columns(schema)
         return sink
-
-    def _read(self, schema: StructType) -> tuple[SourceOptions, View]:
-        options = parse_source_options(self.options)
-        return options, view_of(schema, _topics(options), options)
 
 
 def _topics(options: SourceOptions) -> list[Topic]:

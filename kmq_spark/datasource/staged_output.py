@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.joining import columns_of_all, joined
@@ -17,6 +16,11 @@ _HELD_BYTES_MAX = 64 << 20
 
 #: What a task has left below this travels to the driver instead of becoming files.
 _MESSAGE_BYTES_MAX = 128 << 10
+
+#: Bytes of a staged file, and rows. Each holds one record batch, so that it takes 96 bytes of the
+#: commit; sealing cuts it into smaller ones.
+_FILE_BYTES = 16 << 20
+_FILE_ROWS = 1 << 19
 
 _Place = tuple[bytes, int]
 
@@ -46,7 +50,9 @@ class StagedOutput:
 
     def _stage_all(self) -> None:
         for run in self._waiting.values():
-            self._staged += self._stager.stage(merged(run))
+            whole = merged(run)
+            for sized in whole.batches:
+                self._staged += self._stager.stage(replace(whole, batches=(sized,)))
         self._waiting.clear()
         self._held = 0
 
@@ -59,7 +65,7 @@ def merged(run: Sequence[PartitionRecords]) -> PartitionRecords:
     rows = size = 0
     for sized in (sized for records in run for sized in records.batches):
         rows, size = rows + sized.batch.num_rows, size + sized.size
-        if waiting and (rows > limits.BATCH_ROWS_MAX or size > limits.STAGED_BATCH_BYTES):
+        if waiting and (rows > _FILE_ROWS or size > _FILE_BYTES):
             done.append(_joined(waiting, columns))
             waiting, rows, size = [], sized.batch.num_rows, sized.size
         waiting.append(sized)

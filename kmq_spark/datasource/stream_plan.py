@@ -7,18 +7,22 @@ offset to another reads, also when Spark replays a batch of an earlier run.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from kmq_spark.datasource.admission import admit
+from kmq_spark.datasource.admission import Limits, take
 from kmq_spark.datasource.bounds import EARLIEST, GROUP
 from kmq_spark.datasource.coverage import Coverage, check_whole, cover, first_of_stream
-from kmq_spark.datasource.data_loss import readable, readable_parts, report_loss
+from kmq_spark.datasource.data_loss import Losses, deletion, readable, readable_parts, unread
 from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.tasks import TopicRange
+from kmq_storage.errors import DataLossError
+from kmq_storage.format.manifest import weight_of
+from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Partition
 
 
 def log_end(state: StoreState, options: SourceOptions) -> StreamOffset:
@@ -32,78 +36,120 @@ def next_end(
     options: SourceOptions,
     start: StreamOffset,
     *,
-    limit: int | None,
+    limits: Limits,
+    losses: Losses,
     final: StreamOffset | None = None,
 ) -> StreamOffset:
-    """Where the micro-batch that begins at `start` ends: `start` itself when nothing is new.
+    """Where the micro-batch that begins at `start` ends: `start` itself when there is none yet.
 
-    At most `limit` records, and never beyond `final`, the fixed end of an AvailableNow run.
+    At most what the limits allow, and never beyond `final`, the fixed end of an AvailableNow run.
     """
-    _report_lost_topics(state, start.ids or {}, fail=options.fail_on_data_loss)
+    if final is not None:
+        _check_promise(state, start, final)
+    _report_deleted(state, start, losses)
     coverage = cover(state, options)
+    losses.see(coverage.topics.values())
     begins = _begins(state, options, coverage, start)
-    waiting = [
-        readable(each, fail_on_data_loss=options.fail_on_data_loss)
-        for each in coverage.ranges(begins, _ends(state, coverage, begins, final))
-    ]
-    taken = _admitted([each.offsets for each in waiting], limit)
-    if not any(offsets.size for offsets in taken):
+    first, positions = admitted(
+        coverage, (begins, _ends(coverage, begins, final)), limits=limits, losses=losses
+    )
+    if first == positions:
         check_whole(state, coverage)
         if not start.is_start or _is_resolved_the_same_later(options):
             return start
     return StreamOffset(
-        positions=_nested(coverage, {(each.topic, each.partition): each.end for each in taken}),
-        ids=coverage.ids,
-        first=_nested(coverage, {(each.topic, each.partition): each.start for each in taken})
-        if start.is_start
-        else None,
+        positions=positions, ids=coverage.ids, first=first if start.is_start else None
     )
 
 
+def admitted(
+    coverage: Coverage,
+    bounds: tuple[Positions, Positions],
+    *,
+    limits: Limits,
+    losses: Losses,
+) -> tuple[Positions, Positions]:
+    """The part of what lies between two positions that the log holds and the limits allow."""
+    first, waiting = _backlogs(coverage, *bounds, losses)
+    positions = {name: dict(offsets) for name, offsets in first.items()}
+    turn = sum(sum(offsets.values()) for offsets in first.values())
+    for (name, partition), records in take(waiting, limits, turn=turn).items():
+        positions[name][partition] += records
+    return first, positions
+
+
 def ranges_between(
-    state: StoreState, start: StreamOffset, end: StreamOffset, *, fail_on_data_loss: bool
+    state: StoreState, start: StreamOffset, end: StreamOffset, losses: Losses
 ) -> list[TopicRange]:
     """What a batch between two offsets reads; topics that are gone by now are reported."""
-    if end.ids is None:
-        return []
-    _report_lost_topics(state, end.ids, fail=fail_on_data_loss)
     ranges = []
-    for name, topic_id in end.ids.items():
-        topic = state.topic_by_id(topic_id.bytes)
-        if topic is None:
-            continue
+    for name, topic_id in (end.ids or {}).items():
         ends = end.positions.get(name, {})
         begins = (
             (end.first or {}).get(name, {})
             if start.is_start
             else _known_positions(start, name, topic_id, ends)
         )
-        wanted = [OffsetRange(name, p, begins.get(p, 0), ends[p]) for p in ends]
+        topic = state.topic_by_id(topic_id.bytes)
+        if topic is None:
+            losses.report_deleted(state, name, topic_id, begins, ends)
+            continue
+        changed = [p for p in ends if begins.get(p) != ends[p]]
+        wanted = [OffsetRange(name, p, begins.get(p, 0), ends[p]) for p in changed]
         ranges += [
             part
             for each in wanted
             if each.size
-            for part in readable_parts(TopicRange(topic, each), fail_on_data_loss=fail_on_data_loss)
+            for part in readable_parts(TopicRange(topic, each), losses)
         ]
     return ranges
 
 
-def _admitted(waiting: Sequence[OffsetRange], limit: int | None) -> list[OffsetRange]:
-    if limit is None:
-        return list(waiting)
-    shares = admit(
-        {each: each.size for each in waiting}, limit, turn=sum(each.start for each in waiting)
-    )
-    return [replace(each, end=each.start + shares[each]) for each in waiting]
+@dataclass(frozen=True, slots=True)
+class _Backlog:
+    """The records of a partition that wait, as `admission` sees them."""
+
+    index: OffsetIndex
+    start: int
+    end: int
+    #: What the partition holds: records weigh about the same all over it.
+    held: Partition
+
+    @property
+    def records(self) -> int:
+        return self.end - self.start
+
+    @property
+    def about(self) -> int:
+        weight = weight_of(self.held.size, self.held.rows)
+        return weight * self.records // max(self.held.end - self.held.start, 1)
+
+    def first(self) -> int:
+        return self.index.weight_at(self.start)
+
+    def within(self, budget: int) -> tuple[int, int]:
+        reached, weight = self.index.within(self.start, self.end, budget)
+        return reached - self.start, weight
 
 
-def _nested(
-    coverage: Coverage, offsets: Mapping[tuple[str, int], int]
-) -> dict[str, dict[int, int]]:
-    nested: dict[str, dict[int, int]] = {name: {} for name in coverage.topics}
-    for (topic, partition), offset in offsets.items():
-        nested[topic][partition] = offset
-    return nested
+def _backlogs(
+    coverage: Coverage, begins: Positions, ends: Positions, losses: Losses
+) -> tuple[dict[str, dict[int, int]], dict[tuple[str, int], _Backlog]]:
+    """Where each partition goes on, and what waits there; what is lost in between is reported."""
+    first: dict[str, dict[int, int]] = {}
+    waiting: dict[tuple[str, int], _Backlog] = {}
+    for name, topic in coverage.topics.items():
+        first[name] = own = dict(begins[name])
+        own_ends = ends[name]
+        for p, begin in begins[name].items():
+            part, end = topic.parts[p], own_ends[p]
+            if not part.start <= begin <= end <= part.end:
+                wanted = TopicRange(topic, OffsetRange(name, p, begin, end))
+                inside = readable(wanted, losses).offsets
+                own[p], end = inside.start, inside.end
+            if end > own[p]:
+                waiting[name, p] = _Backlog(topic.index(p), own[p], end, part)
+    return first, waiting
 
 
 def _is_resolved_the_same_later(options: SourceOptions) -> bool:
@@ -112,17 +158,21 @@ def _is_resolved_the_same_later(options: SourceOptions) -> bool:
     return options.starting is not None and options.starting.word in (EARLIEST, GROUP)
 
 
-def _report_lost_topics(
-    state: StoreState, ids: Mapping[str, uuid.UUID], *, fail: bool, why: str = ""
-) -> None:
-    for name, topic_id in ids.items():
+def _report_deleted(state: StoreState, known: StreamOffset, losses: Losses) -> None:
+    for name, topic_id in (known.ids or {}).items():
         if state.topic_by_id(topic_id.bytes) is None:
-            again = " and made again" if state.find_topic(name) else ""
-            report_loss(
-                f"Topic[{name}] with id {topic_id} was deleted{again}{why}",
-                fail=fail,
+            losses.report_deleted(state, name, topic_id, known.positions.get(name, {}))
+
+
+def _check_promise(state: StoreState, start: StreamOffset, final: StreamOffset) -> None:
+    """An AvailableNow run can't reach its end without a topic, whatever failOnDataLoss says."""
+    for name, topic_id in (final.ids or {}).items():
+        if state.topic_by_id(topic_id.bytes) is None:
+            lost = unread(name, start.positions.get(name, {}), final.positions[name])
+            raise DataLossError(
+                f"{deletion(state, name, topic_id, lost)}; an AvailableNow run was reading it and "
+                "can't reach the end it began with: the next run reads what is there",
                 topic=name,
-                topic_id=str(topic_id),
             )
 
 
@@ -145,16 +195,11 @@ def _known_positions(
     return {p: known.get(p, 0) for p in partitions}
 
 
-def _ends(
-    state: StoreState, coverage: Coverage, begins: Positions, final: StreamOffset | None
-) -> Positions:
+def _ends(coverage: Coverage, begins: Positions, final: StreamOffset | None) -> Positions:
     ends = coverage.ends()
     if final is None:
         return ends
-    # The run promised to reach this end, so it can't go on without a topic, whatever
-    # failOnDataLoss says; the next run fixes a new end.
     fixed = final.ids or {}
-    _report_lost_topics(state, fixed, fail=True, why=" while an AvailableNow run was reading it")
     return {
         name: {
             p: min(end, final.positions[name].get(p, begins[name][p]))

@@ -9,7 +9,8 @@ end (docs/design/spark-first-offset.md), and the group follows `start`, since Sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,95 +18,168 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 
-from kmq_spark.datasource.group_offsets import advance_group
+from kmq_spark.datasource.admission import BYTES_DEFAULT, Limits
+from kmq_spark.datasource.announcement import announced, announcing
+from kmq_spark.datasource.data_loss import Losses
+from kmq_spark.datasource.group_offsets import GroupMember
 from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions
+from kmq_spark.datasource.progress import latest_of_progress
 from kmq_spark.datasource.record_batches import read_task
 from kmq_spark.datasource.stream_plan import log_end, next_end, ranges_between
 from kmq_spark.datasource.tasks import Task, plan_tasks
+from kmq_spark.datasource.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.view import View, plain_view
+from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
 
 Offset = dict[str, Any]
 
 
 class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream exactly once per batch, restarts and replays included."""
+    """Reads a stream exactly once per batch, restarts and replays included.
 
-    def __init__(self, options: SourceOptions, view: View | None = None) -> None:
+    Spark keeps one in a process of its own for each run of a query; executors get copies.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        view: View | None = None,
+        environment: Environment = SYSTEM,
+    ) -> None:
         self._options = options
         self._view = view or plain_view(options)
-        self._ends_at_fixed = False
+        self._environment = environment
+        self._losses = Losses(fail=options.fail_on_data_loss)
+        self._available_now = False
         self._final: StreamOffset | None = None
+        #: When the last batch of this run was planned, by the clock that never goes back.
+        self._fired: float | None = None
+        self._member: GroupMember | None = None
+        self._announced = False
+        #: At this LSN, nothing was new behind this start.
+        self._idle: tuple[int, Offset | None] | None = None
+        self._end = StreamOffset()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KmqStreamReader, (self._options, self._view)
 
     def initialOffset(self) -> Offset:
         """The open start, always the same: Spark asks twice and reads from its second answer."""
         return StreamOffset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What `maxOffsetsPerTrigger` allows."""
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """That there is a limit; what it allows, `latestOffset` knows from the options."""
+        limits = self._limits()
+        if limits.records is not None:
+            return ReadMaxRows(limits.records)
+        return ReadMaxBytes(limits.bytes or BYTES_DEFAULT)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on the stream ends: where, the next `latestOffset` decides.
 
         Not here: a batch of an earlier run may have to be replayed first.
         """
-        self._ends_at_fixed = True
+        self._available_now = True
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Where the next batch ends; whatever is before `start` is finished and committed."""
-        state = self._log().refresh()
-        finished = _parsed(start)
-        self._commit_to_group(finished)
-        if self._ends_at_fixed and self._final is None:
-            self._final = log_end(state, self._options)
-        end = next_end(state, self._options, finished, limit=self._rows(limit), final=self._final)
-        if end.first is not None:
-            self._commit_to_group(StreamOffset(positions=end.first, ids=end.ids))
+        log = self._log()
+        state = log.refresh()
+        if start is not None and self._idle == (state.lsn, start):
+            return start
+        finished = StreamOffset() if start is None else parse_stream_offset(start)
+        member = self._join(log, finished)
+        if member is not None:
+            member.advance(finished)
+        options = self._options if not finished.is_start else self._by_offset(log, state)
+        if self._available_now and self._final is None:
+            self._final = log_end(state, options)
+        limits = Limits() if isinstance(limit, ReadAllAvailable) else self._limits()
+        end = next_end(
+            state, options, finished, limits=limits, losses=self._losses, final=self._final
+        )
+        self._end = end
+        if end is finished:
+            self._idle = None if limits.least else (log.state.lsn, start)
+            return start or end.to_json()
+        self._fired = self._environment.monotonic()
+        if member is not None:
+            end = replace(end, query=member.place.query)
+            if end.first is not None:
+                member.advance(StreamOffset(positions=end.first, ids=end.ids))
         return end.to_json()
 
-    def _commit_to_group(self, position: StreamOffset) -> None:
-        if self._options.group is not None:
-            advance_group(self._log(), self._options.group, position)
+    def _limits(self) -> Limits:
+        options = self._options
+        size = options.max_bytes_per_trigger
+        if size is None and options.max_offsets_per_trigger is None:
+            size = BYTES_DEFAULT
+        return Limits(records=options.max_offsets_per_trigger, bytes=size, least=self._least())
 
-    def _rows(self, limit: ReadLimit | None) -> int | None:
-        limit = self.getDefaultReadLimit() if limit is None else limit
-        return limit.max_rows if isinstance(limit, ReadMaxRows) else None
+    def _least(self) -> int:
+        """How many records a batch waits for: none at first, and not for longer than is said."""
+        options = self._options
+        # An AvailableNow run has promised to reach its end, with how little ever is left.
+        if options.min_offsets_per_trigger is None or self._fired is None or self._available_now:
+            return 0
+        waited = self._environment.monotonic() - self._fired
+        return 0 if waited >= options.max_trigger_delay else options.min_offsets_per_trigger
+
+    def _by_offset(self, log: CommitLog, state: StoreState) -> SourceOptions:
+        group = self._options.group
+        begun = state.group_offsets(group) if group is not None else ()
+        times = Times.of(log.disk, self._environment.now_us(), begun=begun)
+        return bounds_by_offset(self._options, state, times)
+
+    def _join(self, log: CommitLog, known: StreamOffset) -> GroupMember | None:
+        if self._options.group is not None and self._member is None:
+            query = known.query or self._environment.new_uuid()
+            self._member = GroupMember(log, self._options.group, query, self._environment)
+        return self._member
 
     def reportLatestOffset(self) -> Offset:
-        """The end of the log, for the query's progress."""
-        return log_end(self._log().refresh(), self._options).to_json()
+        """The end of the log, for the query's progress, and what a listener wants to know."""
+        ends = log_end(self._log().refresh(), self._options)
+        place = self._member.place if self._member is not None else None
+        return latest_of_progress(
+            ends, self._end, url=self._options.url, place=place, lost=self._losses.records
+        )
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The tasks of a batch, also of one that an earlier run had planned."""
-        ranges = ranges_between(
-            self._log().refresh(),
-            _parsed(start),
-            _parsed(end),
-            fail_on_data_loss=self._options.fail_on_data_loss,
-        )
+        log, begins, ends = self._log(), parse_stream_offset(start), parse_stream_offset(end)
+        member = self._join(log, ends)
+        ranges = ranges_between(log.refresh(), begins, ends, self._losses)
         self._view.check([each.topic for each in ranges])
-        return [*plan_tasks(ranges, self._options.min_partitions)]
+        tasks = plan_tasks(ranges, self._options.tasks)
+        if member is None or self._announced or not tasks:
+            return [*tasks]
+        self._announced = True
+        return [announcing(tasks[0], member.place, ends.positions), *tasks[1:]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
-        assert isinstance(partition, Task), "a stream's tasks are made by partitions()"
-        return read_task(self._options.url, partition, self._view)
+        task = announced(partition, self._options.url)
+        assert isinstance(task, Task), "a stream's tasks are made by partitions()"
+        return read_task(self._options.url, task, self._view)
 
     def commit(self, end: Offset) -> None:
         """Nothing: by then `latestOffset` has moved the group already."""
 
+    def stop(self) -> None:
+        """Give back the place in the group; where Spark doesn't call this, the kernel does it."""
+        if self._member is not None:
+            self._member.leave()
+            self._member = None
+
     def _log(self) -> CommitLog:
-        # Not kept in the reader: Spark pickles it to send it to the executors.
         return open_log(self._options.url, read_only=self._options.group is None)
-
-
-def _parsed(offset: Mapping[str, Any] | None) -> StreamOffset:
-    return StreamOffset() if offset is None else parse_stream_offset(offset)

@@ -8,9 +8,7 @@ deleted files could destroy a batch whose commit did succeed.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,15 +20,10 @@ from pyspark.sql.datasource import (
 
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.sink import Sink, Written
+from kmq_spark.datasource.sink_commit import commit_written
 from kmq_spark.datasource.sink_task import write_task
-from kmq_spark.datasource.staged_output import merged
-from kmq_storage.environment import SYSTEM
-from kmq_storage.errors import IllegalStateError, OffsetOutOfRangeError
-from kmq_storage.format.entries import BatchIdEntry, Entry
-from kmq_storage.log.binding import DuplicateCommitError, Unit
-from kmq_storage.log.staging import PartitionRecords, Stager
-
-_log = logging.getLogger(__name__)
+from kmq_storage.errors import IllegalStateError
+from kmq_storage.format.entries import BatchIdEntry
 
 #: What Spark's streaming engine tells every task of a micro-batch.
 _QUERY_ID = "sql.streaming.queryId"
@@ -50,7 +43,9 @@ class KmqBatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make everything that the tasks staged visible at once."""
-        _commit(self._sink, _written(messages))
+        if not self._sink.stored:
+            log = open_log(self._sink.url, read_only=False)
+            commit_written(log, _written(messages), self._sink.batch, also=self._sink.move)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: staged files that no commit names are invisible."""
@@ -78,9 +73,11 @@ class KmqStreamWriter(DataSourceStreamArrowWriter):
         written = _written(messages)
         queries = {each.query for each in written}
         assert len(queries) <= 1, "the tasks of a batch belong to one query"
-        for query in queries:
+        if any(each.staged or each.small for each in written):  # what is empty needs no commit
+            (query,) = queries
             assert query is not None, "a stream's tasks know their query"
-            _commit(self._sink, written, BatchIdEntry(query, batchId))
+            log = open_log(self._sink.url, read_only=False)
+            commit_written(log, written, BatchIdEntry(query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: the commit may have succeeded, and what no commit names is invisible."""
@@ -94,34 +91,3 @@ def _task_context() -> TaskContext:
 
 def _written(messages: Iterable[WriterCommitMessage | None]) -> list[Written]:
     return [message for message in messages if isinstance(message, Written)]
-
-
-def _commit(sink: Sink, written: Sequence[Written], batch: BatchIdEntry | None = None) -> None:
-    if not any(each.staged or each.small for each in written):
-        return
-    log = open_log(sink.url, read_only=False)
-    stager = Stager(log.disk, SYSTEM.new_uuid, sync=True)
-    entries: list[Entry] = [] if batch is None else [batch]
-    entries += [entry for each in written for entry in each.staged]
-    bodies: list[pa.Buffer] = []
-    for records in _small_by_partition(written):
-        room = log.inline_bytes_max - sum(body.size for body in bodies)
-        placed = stager.place(records, room=room)
-        entries += placed.entries
-        bodies += placed.bodies
-    try:
-        log.commit([Unit(tuple(entries), tuple(bodies))])
-    except DuplicateCommitError as stored:
-        _log.info("batch %s is stored already, in commit %s", batch, stored.lsn)
-        # Whoever wrote it may have died before it was on disk; one that was collected was.
-        with suppress(OffsetOutOfRangeError):
-            log.sync(log.written_commit(stored.lsn))
-
-
-def _small_by_partition(written: Iterable[Written]) -> list[PartitionRecords]:
-    """One group per partition instead of one per task, in the order of the tasks."""
-    runs: dict[tuple[bytes, int], list[PartitionRecords]] = {}
-    for each in written:
-        for records in each.small:
-            runs.setdefault((records.topic_id, records.partition), []).append(records)
-    return [merged(run) for run in runs.values()]

@@ -134,7 +134,11 @@ def committed_offsets(state: StoreState, group: str) -> dict[str, dict[int, int]
 
 def describe_group(log: CommitLog, name: str) -> GroupInfo:
     """A group as it is now; NotFoundError when nobody ever joined or committed."""
-    state = log.refresh()
+    return describe_in(log.refresh(), log, name)
+
+
+def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
+    """A group as it is in a state of this log."""
     group = _known(state, name)
     committed = committed_offsets(state, name)
     topics = {topic: state.topic(topic) for topic in committed}

@@ -43,6 +43,13 @@ LOCK_TIMEOUT = 10.0
 #: Idempotence is kept for this many producers that wrote last; the log decides, not a clock.
 PRODUCERS_REMEMBERED = 10_000
 
+#: A batch that comes again is recognised while its application is one of so many that wrote last:
+#: a new query every five minutes makes as many in a year. Each has 60 bytes in every checkpoint.
+APPLICATIONS_REMEMBERED = 100_000
+
+#: The name that a write gives itself to be stored once (`txnAppId`), in bytes of UTF-8.
+APPLICATION_BYTES_MAX = 1_000
+
 #: A waiting reader looks for itself at least this often (seconds), should a wake-up be lost.
 WAIT_RECHECK = 1.0
 

@@ -185,6 +185,7 @@ class IndexModel(RuleBasedStateMachine):
         if start == end:
             return
         self._look_at_runs(index, start, end, found)
+        self._look_at_bytes(index, start, end, found)
         spread = index.spread(start, end)
         assert spread.bases.tolist() == [row.base_offset for row in found]
         assert spread.ends.tolist() == [row.end_offset for row in found]
@@ -196,6 +197,17 @@ class IndexModel(RuleBasedStateMachine):
         assert index.weight(start, end, _is_sealed) == sum(
             row.weight for row in found if _is_sealed(row)
         )
+
+    def _look_at_bytes(self, index: OffsetIndex, start: int, end: int, found: list[Row]) -> None:
+        total = sum(_weight_in(row, start, end) for row in found)
+        assert index.within(start, end, total) == (end, total)
+        for budget in range(0, total, total // 7 + 1):
+            reached, weight = index.within(start, end, budget)
+            assert start <= reached < end
+            assert weight <= budget
+            # Whoever cuts a row in proportion is off by less than two records of it.
+            more = sum(_weight_in(row, start, min(reached + 2, end)) for row in found)
+            assert more > budget or reached + 2 >= end
 
     @precondition(lambda self: hasattr(self, "state"))
     @rule(key=places, share=st.tuples(st.floats(0, 1), st.floats(0, 1)), time=st.integers(0, 1_000))
@@ -221,6 +233,11 @@ class IndexModel(RuleBasedStateMachine):
                 if start >= self.starts[key]:
                     with pytest.raises(DataLossError):
                         index.check("t", start, end)
+
+
+def _weight_in(row: Row, start: int, end: int) -> int:
+    width = min(row.end_offset, end) - max(row.base_offset, start)
+    return max(row.weight * width // (row.end_offset - row.base_offset), 0)
 
 
 def _is_sealed(rows: Row | Page) -> Any:

@@ -16,7 +16,7 @@ Place = tuple[str, int, int]
 class Shop:
     """Writes numbered records and knows where they went."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         self.url = str(path)
         self.store = kmq.open(path, durability="os")
         self._producer = self.store.producer(linger=0)

@@ -145,6 +145,8 @@ def test_names_of_kmq_spark():
             "KmqWarning",
             "TopicSettings",
             "open",
+            "incremental",
+            "lag",
             "register",
         ]
     )

@@ -113,6 +113,7 @@ def test_every_module_is_imported_somewhere():
         "kmq_spark.aio",
         "kmq_spark.cli",
         "kmq_spark.cli.__main__",
+        "kmq_spark.listener",
         "kmq_spark.maintenance",
     }
     assert {source.module for source in SOURCES} - imported - entrances == set()

@@ -18,6 +18,8 @@ from kmq_storage.errors import FormatVersionError
 from kmq_storage.format.layout_entries import GapEntry, LayoutEntry, SegmentEntry, TrimEntry
 
 _ENTRY = struct.Struct("<HHI")
+_RECORDS, _STAGED_RECORDS = 1, 10
+_SHORT = 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,21 @@ class RecordsEntry:
     #: The id of the staged file, or empty when the batch is inside the frame.
     staged: bytes = b""
 
-    kind = 1
     _layout = struct.Struct("<16sIIQQIIHHIqqQ")
+    #: A write of Spark's names thousands of files: theirs are shorter, and stand in 96 bytes.
+    _staged_layout = struct.Struct("<16s16sIIQIIIIqqHxxxxxx")
+
+    @property
+    def kind(self) -> int:
+        """10 for a staged batch, unless its file is huge; else 1."""
+        short = self.staged and self.position < _SHORT and self.size < _SHORT
+        return _STAGED_RECORDS if short else _RECORDS
 
     @property
     def payload_length(self) -> int:
         """The bytes of the binary form."""
+        if self.kind == _STAGED_RECORDS:
+            return self._staged_layout.size
         return self._layout.size + len(self.staged)
 
     # `dataclasses.replace` takes a multiple of this, and every commit needs it.
@@ -78,6 +89,8 @@ class RecordsEntry:
 
     def payload(self) -> bytes:
         """The binary form."""
+        if self.kind == _STAGED_RECORDS:
+            return self._staged_payload()
         return (
             self._layout.pack(
                 self.topic_id,
@@ -97,9 +110,33 @@ class RecordsEntry:
             + self.staged
         )
 
+    def _staged_payload(self) -> bytes:
+        return self._staged_layout.pack(
+            self.topic_id,
+            self.staged,
+            self.partition,
+            self.rows,
+            self.base_offset,
+            self.position,
+            self.length,
+            self.checksum,
+            self.size,
+            self.min_timestamp,
+            self.max_timestamp,
+            self.columns,
+        )
+
+    @classmethod
+    def parse_staged(cls, payload: bytes) -> RecordsEntry:
+        """The entry of the binary form of a staged batch."""
+        topic_id, staged, *facts = cls._staged_layout.unpack(payload)
+        partition, rows, base, position, length, check, size, low, high, columns = facts
+        place = (partition, rows, base, position, length, check)
+        return cls(topic_id, *place, columns, low, high, size, staged)
+
     @classmethod
     def parse(cls, payload: bytes) -> RecordsEntry:
-        """The entry of a binary form."""
+        """The entry of the long binary form; old logs have staged batches in it, too."""
         (
             topic_id,
             partition,
@@ -291,7 +328,8 @@ Entry = (
 )
 
 _PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
-    RecordsEntry.kind: RecordsEntry.parse,
+    _RECORDS: RecordsEntry.parse,
+    _STAGED_RECORDS: RecordsEntry.parse_staged,
     ProducerEntry.kind: ProducerEntry.parse,
     GroupOffsetsEntry.kind: GroupOffsetsEntry.parse,
     BatchIdEntry.kind: BatchIdEntry.parse,

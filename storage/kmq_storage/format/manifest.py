@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -110,7 +110,7 @@ class Row:
     @property
     def weight(self) -> int:
         """About how many bytes the records take in a segment before compression."""
-        return self.size + _ROW_BYTES * self.rows
+        return weight_of(self.size, self.rows)
 
     @property
     def compacted(self) -> bool:
@@ -121,6 +121,14 @@ class Row:
     def bytes(self) -> int:
         """What has to be read for the row, about."""
         return self.length + (self.position if self.kind == SEGMENT else 0)
+
+
+_Number = TypeVar("_Number", int, "npt.NDArray[np.int64]")
+
+
+def weight_of(size: _Number, rows: _Number) -> _Number:
+    """About how many bytes this many records of this size together take in Arrow's memory."""
+    return size + _ROW_BYTES * rows
 
 
 #: The values of a row in the order of its fields.
@@ -136,11 +144,12 @@ class Page:
     """A leaf page: columns of numbers, and which rows are of which partition."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
+        #: The rows as Arrow, with the columns of ROW_SCHEMA.
+        self.batch = batch
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """A column of numbers of the page."""
-        numbers: npt.NDArray[Any] = self._batch.column(name).to_numpy()
+        numbers: npt.NDArray[Any] = self.batch.column(name).to_numpy()
         return numbers
 
     @property
@@ -151,8 +160,7 @@ class Page:
     @property
     def weight(self) -> npt.NDArray[np.int64]:
         """What each row weighs, as `Row.weight`."""
-        weights: npt.NDArray[np.int64] = self.column("size") + _ROW_BYTES * self.column("rows")
-        return weights
+        return weight_of(self.column("size"), self.column("rows"))
 
     @property
     def compacted(self) -> npt.NDArray[np.bool_]:
@@ -162,8 +170,8 @@ class Page:
 
     def file_words(self) -> npt.NDArray[np.uint64]:
         """The first 8 bytes of the `file` of each row."""
-        words = np.frombuffer(self._batch.column("file").buffers()[1], np.uint64)
-        return words.reshape(-1, 2)[: self._batch.num_rows, 0]
+        words = np.frombuffer(self.batch.column("file").buffers()[1], np.uint64)
+        return words.reshape(-1, 2)[: self.batch.num_rows, 0]
 
     @cached_property
     def bases(self) -> npt.NDArray[np.int64]:
@@ -171,10 +179,22 @@ class Page:
         return self.column("base_offset")
 
     @cached_property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """The offsets behind all rows."""
+        return self.column("end_offset")
+
+    @cached_property
+    def bytes(self) -> npt.NDArray[np.int64]:
+        """What has to be read for each row, as `Row.bytes`."""
+        footers = self.kind == SEGMENT
+        read: npt.NDArray[np.int64] = self.column("length") + self.column("position") * footers
+        return read
+
+    @cached_property
     def spans(self) -> dict[Key, tuple[int, int]]:
         """The rows of each partition: first, and behind the last."""
         partitions = self.column("partition")
-        ids = np.frombuffer(self._batch.column("topic_id").buffers()[1], np.uint64)
+        ids = np.frombuffer(self.batch.column("topic_id").buffers()[1], np.uint64)
         ids = ids.reshape(-1, 2)[: len(partitions)]
         changes = (partitions[1:] != partitions[:-1]) | (ids[1:] != ids[:-1]).any(axis=1)
         starts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(partitions)]
@@ -186,13 +206,13 @@ class Page:
 
     def row(self, index: int) -> Row:
         """The row at this place."""
-        values = [self._batch.column(n)[index].as_py() for n in range(2, len(ROW_SCHEMA))]
+        values = [self.batch.column(n)[index].as_py() for n in range(2, len(ROW_SCHEMA))]
         return Row(*values)
 
     def rows(self, start: int, end: int) -> list[Row]:
         """The rows at these places."""
         columns = [
-            self._batch.column(n).slice(start, end - start).to_pylist()
+            self.batch.column(n).slice(start, end - start).to_pylist()
             for n in range(2, len(ROW_SCHEMA))
         ]
         return [Row(*values) for values in zip(*columns, strict=True)]

@@ -6,7 +6,7 @@ are in the pages of the manifest.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from kmq_storage.errors import CorruptionError, DataLossError
-from kmq_storage.format.manifest import SEGMENT, Key, Page, PageRef, Row, row_values
+from kmq_storage.format.manifest import Key, Page, PageRef, Row, row_values
 from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.row_table import Block as _Block
 from kmq_storage.log.row_table import RowTable
 from kmq_storage.model import LogDamage, Place
 from kmq_storage.objects.files import Files
@@ -29,6 +30,9 @@ Wanted: TypeAlias = Callable[[Row | Page], Any]
 
 #: Rows of a page that are made at a time: a look at one offset wants few.
 _ROWS_AT_ONCE = 64
+
+#: Rows in memory that are made columns at a time.
+_ROWS_IN_BLOCK = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +189,7 @@ class OffsetIndex:
         reached = -1
         for low, high in _outside(self.gaps, start, end):
             for page, first, behind in self._manifest.spans(self._key, low, high, since=since):
-                base, row_end = page.bases[first], page.column("end_offset")[first]
+                base, row_end = page.bases[first], page.ends[first]
                 first += int(base <= reached or row_end <= low)
                 if first < behind:
                     reached = int(page.bases[behind - 1])
@@ -199,9 +203,8 @@ class OffsetIndex:
 
     def excerpt(self, start: int, end: int) -> Excerpt:
         """What another process needs to find the records with offsets in [start, end)."""
-        rows = self.recent_rows()
-        wanted = [row for row in rows if row.base_offset < end and start < row.end_offset]
-        columns = zip(*map(row_values, wanted), strict=True)
+        recent = range(self.recent.first_behind(start), bisect_left(self.recent.bases, end))
+        columns = zip(*(row_values(self.recent.row(index)) for index in recent), strict=True)
         refs = self._manifest.refs_of(self._key, start, end)
         return Excerpt(self._key, tuple(refs), tuple(columns), tuple(self.gaps))
 
@@ -262,14 +265,70 @@ class OffsetIndex:
 
     def spread(self, start: int, end: int) -> Spread:
         """How the bytes of [start, end) are spread, without making a value per row."""
-        parts = [_spread_of(part) for part in self._parts(start, end)]
-        if not parts:
+        blocks = list(self._blocks(start, end))
+        if len(blocks) == 1:
+            bases, ends, _, sizes = blocks[0]
+            return Spread(bases, ends, sizes)
+        if not blocks:
             return Spread(*(np.empty(0, np.int64) for _ in range(3)))
-        return Spread(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        bases, ends, _, sizes = (np.concatenate(column) for column in zip(*blocks, strict=True))
+        return Spread(bases, ends, sizes)
+
+    def within(self, start: int, end: int, budget: int) -> tuple[int, int]:
+        """How far records from `start` weigh at most `budget` bytes, and what they weigh.
+
+        A row is cut in proportion; no row far behind the answer is looked at.
+        """
+        used = 0
+        for bases, ends, weights, _ in self._blocks(start, end):
+            lows, highs = np.maximum(bases, start), np.minimum(ends, end)
+            sums = np.cumsum((weights * ((highs - lows) / (ends - bases))).astype(np.int64))
+            whole = int(np.searchsorted(sums, budget - used, side="right"))
+            behind = used + (int(sums[whole - 1]) if whole else 0)
+            if whole < len(sums):
+                low, span = int(lows[whole]), int(highs[whole] - lows[whole])
+                weight = used + int(sums[whole]) - behind
+                more = (budget - behind) * span // weight
+                return low + more, behind + weight * more // span
+            used = behind
+        return end, used
+
+    def weight_at(self, offset: int) -> int:
+        """About what the record at an offset weighs in bytes; 0 where there is none."""
+        row = next(self.rows(offset, offset + 1), None)
+        return 0 if row is None else row.weight // max(row.rows, 1)
+
+    def _blocks(self, start: int, end: int) -> Iterator[_Block]:
+        """The rows that cover offsets in [start, end) as columns, many at a time, in order."""
+        recent, position = self.recent, start
+        index = recent.first_behind(start)
+        while index < len(recent) and recent.bases[index] < end:
+            yield from map(_block_of, self._spans(position, recent.bases[index]))
+            behind = recent.end_of_run(index, min(index + _ROWS_IN_BLOCK, len(recent)), end)
+            yield recent.block(index, behind)
+            position, index = recent.ends[behind - 1], behind
+        yield from map(_block_of, self._spans(position, end))
 
     def size_from(self, offset: int, end: int) -> int:
         """Bytes of records in [offset, end); a row that is cut counts in proportion."""
-        return sum(row.held_from(offset)[1] for row in self.rows(offset, end))
+        total = 0
+        for part in self._parts(offset, end):
+            if isinstance(part, Row):
+                total += part.held_from(offset)[1]
+            else:
+                page, low, high = part  # only its first row can be cut
+                rest = page.column("size")[low + 1 : high]
+                total += page.row(low).held_from(offset)[1] + int(rest.sum())
+        return total
+
+    def newer_spans(self) -> tuple[tuple[int, int], ...]:
+        """The offsets that rows in memory cover, [base, end), neighbours joined."""
+        bases, ends = np.array(self.recent.bases), np.array(self.recent.ends)
+        if not len(bases):
+            return ()
+        apart = np.flatnonzero(bases[1:] != ends[:-1])
+        first, last = bases[[0, *(apart + 1)]], ends[[*apart, -1]]
+        return tuple(zip(first.tolist(), last.tolist(), strict=True))
 
     def timestamp_of(self, offset: int) -> int | None:
         """The lowest timestamp in the row that covers this offset."""
@@ -287,10 +346,6 @@ def _outside(gaps: Sequence[Gap], start: int, end: int) -> Iterator[tuple[int, i
         yield start, end
 
 
-def _spread_of(part: Row | tuple[Page, int, int]) -> tuple[npt.NDArray[Any], ...]:
-    if isinstance(part, Row):
-        return tuple(np.array([n]) for n in (part.base_offset, part.end_offset, part.bytes))
+def _block_of(part: tuple[Page, int, int]) -> _Block:
     page, span = part[0], slice(*part[1:])
-    segments = page.kind[span] == SEGMENT
-    read = page.column("length")[span] + page.column("position")[span] * segments
-    return page.bases[span], page.column("end_offset")[span], read
+    return page.bases[span], page.ends[span], page.weight[span], page.bytes[span]

@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, TypeAlias
 
-from kmq_storage.format.manifest import Row
+import numpy as np
+
+from kmq_storage.format.manifest import SEGMENT, Row, weight_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _Numbers: TypeAlias = npt.NDArray[np.int64]
+
+#: Of some rows: base offsets, end offsets, weights, and bytes to read.
+Block: TypeAlias = "tuple[_Numbers, _Numbers, _Numbers, _Numbers]"
 
 
 class RowTable:
@@ -71,6 +82,22 @@ class RowTable:
         """The index of the first row that covers this offset or later ones."""
         index = max(bisect_right(self.bases, offset) - 1, 0)
         return index + 1 if index < len(self) and self.ends[index] <= offset else index
+
+    def end_of_run(self, first: int, limit: int, end: int) -> int:
+        """The index, at most `limit`, of the next row behind a hole or an offset."""
+        for index in range(first + 1, limit):
+            if self.bases[index] != self.ends[index - 1] or self.bases[index] >= end:
+                return index
+        return limit
+
+    def block(self, first: int, behind: int) -> Block:
+        """Some rows as columns of numbers, copied: the table grows meanwhile."""
+        columns = (self.bases, self.ends, self._rows, self._sizes, self._lengths)
+        part = slice(first, behind)
+        bases, ends, rows, sizes, lengths = (np.array(c[part], dtype=np.int64) for c in columns)
+        segments = np.array(self._kinds[part]) == SEGMENT
+        read = lengths + np.array(self._positions[part], dtype=np.int64) * segments
+        return bases, ends, weight_of(sizes, rows), read
 
     def spliced(self, start: int, end: int, row: Row | None) -> RowTable:
         """A table with this row, or none, in place of all with a base offset in [start, end)."""

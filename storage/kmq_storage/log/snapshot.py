@@ -25,7 +25,7 @@ def snapshot(state: StoreState) -> dict[str, Any]:
         "topics": [_topic(topic) for topic in state.topics.values()],
         "groups": {name: _group(group) for name, group in state.groups.items()},
         "producers": [[name, p.epoch, p.sequence, p.lsn] for name, p in state.producers.items()],
-        "batches": state.batches,
+        "batches": [[name, version, lsn] for name, (version, lsn) in state.batches.items()],
     }
 
 
@@ -64,8 +64,15 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
         state.add_topic(_restored_topic(topic, manifest))
     state.groups = {name: _restored_group(group) for name, group in members["groups"].items()}
     state.producers = {name: ProducerState(*facts) for name, *facts in members["producers"]}
-    state.batches = {name: (version, lsn) for name, (version, lsn) in members["batches"].items()}
+    state.batches = {name: (version, lsn) for name, version, lsn in _batches(members["batches"])}
     return state
+
+
+def _batches(found: list[Any] | dict[str, Any]) -> list[Any]:
+    """The last batch of each application; the first checkpoints had them by application."""
+    if isinstance(found, list):
+        return found
+    return sorted(([name, *facts] for name, facts in found.items()), key=lambda each: each[2])
 
 
 def _restored_topic(members: dict[str, Any], manifest: Manifest | None) -> Topic:

@@ -76,6 +76,7 @@ class StoreState:
         self.topics: dict[str, Topic] = {}
         self.groups: dict[str, Group] = {}
         self.producers: dict[str, ProducerState] = {}
+        #: The last batch of each application and its LSN; who wrote last comes last.
         self.batches: dict[str, tuple[int, int]] = {}
         #: Commits that could not be read but were passed over, since later ones prove themselves.
         self.damage: list[LogDamage] = []
@@ -258,7 +259,10 @@ class StoreState:
         group.offsets.setdefault(entry.topic_id, {}).update(entry.offsets)
 
     def _apply_batch(self, entry: BatchIdEntry, lsn: int, time: int) -> None:
+        self.batches.pop(entry.application, None)
         self.batches[entry.application] = (entry.version, lsn)
+        if len(self.batches) > limits.APPLICATIONS_REMEMBERED:
+            del self.batches[next(iter(self.batches))]
 
     def _apply_topic(self, entry: TopicEntry, lsn: int, time: int) -> None:
         self.definitions += 1

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from kmq_spark.datasource.options import parse_source_options
 from kmq_spark.datasource.schema import arrow_schema
 from kmq_spark.datasource.stream_reader import KmqStreamReader
+from kmq_storage.environment import SYSTEM, Environment
 from tests.spark.shop import Place, Shop
 
 
@@ -60,8 +61,9 @@ class Query:
         sink: Sink,
         *,
         available_now: bool = False,
+        environment: Environment = SYSTEM,
     ) -> None:
-        self.reader: KmqStreamReader = _sent(KmqStreamReader(parse_source_options(options)))
+        self.reader = KmqStreamReader(parse_source_options(options), environment=environment)
         self._headers = "includeHeaders" in options
         self._checkpoint = checkpoint
         self._sink = sink
@@ -86,6 +88,10 @@ class Query:
         self._checkpoint.ends.append(end)
         self._run(crash)
         return True
+
+    def die(self) -> None:
+        """End the reader's process: the kernel frees its place in the group."""
+        self.reader.stop()
 
     def all_available(self, limit: ReadLimit | None = None) -> None:
         """Trigger until nothing is new."""
@@ -144,11 +150,26 @@ class Stream:
         self.options = {"path": shop.url, "subscribe": "orders", **options}
         self.checkpoint = Checkpoint()
         self.sink = Sink()
+        self.environment = SYSTEM
+        self._running: Query | None = None
 
     def start(self, *, available_now: bool = False, **changed: str) -> Query:
-        """A new run, perhaps with other options."""
+        """A new run, perhaps with other options; the one before is dead by then."""
+        self.stop()
         self.options |= changed
-        return Query(self.options, self.checkpoint, self.sink, available_now=available_now)
+        self._running = Query(
+            self.options,
+            self.checkpoint,
+            self.sink,
+            available_now=available_now,
+            environment=self.environment,
+        )
+        return self._running
+
+    def stop(self) -> None:
+        """End the run that was started last."""
+        if self._running is not None:
+            self._running.die()
 
     @property
     def sizes(self) -> list[int]:

@@ -18,6 +18,7 @@ from kmq_spark.datasource.options import (
     parse_source_options,
     warn_of_stream_options,
 )
+from kmq_spark.datasource.ranges import TaskLimits
 from kmq_spark.datasource.sink_options import parse_sink_options
 from kmq_storage.errors import InvalidRequestError
 
@@ -33,7 +34,8 @@ def test_what_is_not_given_has_kafkas_defaults() -> None:
     assert options.fail_on_data_loss is True
     assert options.include_headers is False
     assert options.starting is options.ending is options.group is None
-    assert options.min_partitions is options.max_offsets_per_trigger is None
+    assert options.max_offsets_per_trigger is options.columns is None
+    assert options.tasks == TaskLimits()
     assert options.max_trigger_delay == 15 * 60
     assert options.latest_when_untimed is False
 
@@ -78,9 +80,7 @@ def test_every_option_is_understood_in_any_letter_case() -> None:
         min_offsets_per_trigger=15,
         max_bytes_per_trigger=64 << 20,
         max_trigger_delay=90,
-        min_partitions=4,
-        max_records_per_partition=20,
-        max_bytes_per_partition=500 << 10,
+        tasks=TaskLimits(min_partitions=4, max_records=20, max_bytes=500 << 10),
         columns=("value", "offset"),
         include_headers=True,
         include_properties=True,

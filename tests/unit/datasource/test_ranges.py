@@ -10,7 +10,7 @@ from kmq_spark.datasource.ranges import (
     TASK_BYTES_MAX,
     TASK_BYTES_MIN,
     OffsetRange,
-    cut,
+    at_most,
     divide,
     task_count,
 )
@@ -146,13 +146,32 @@ def test_tasks_are_few_when_tiny_one_per_partition_and_more_when_large(
     assert task_count(total_bytes, partitions) == tasks
 
 
-@given(st.lists(st.integers(0, 10**6), max_size=50), st.integers(1, 20))
-def test_cuts_cover_every_item_once_and_stay_near_an_equal_share(
-    sizes: list[int], tasks: int
+#: The vectors of the same suite for maxRecordsPerPartition (and minPartitions): ranges by size.
+RECORDS_VECTORS = {
+    "exactly as many": (4, 1, [4], [4]),
+    "fewer": (4, 1, [3], [3]),
+    "more": (4, 1, [5], [2, 3]),
+    "several": (20, 1, [39, 49, 59], [19, 20, 16, 16, 17, 19, 20, 20]),
+    "more than wanted": (20, 1, [40], [20, 20]),
+    "fewer than wanted": (20, 4, [40], [10, 10, 10, 10]),
+}
+
+
+@pytest.mark.parametrize("vector", RECORDS_VECTORS.values(), ids=RECORDS_VECTORS.keys())
+def test_ranges_are_split_by_records_before_they_are_divided(
+    vector: tuple[int, int, list[int], list[int]],
 ) -> None:
-    runs = cut(sizes, tasks)
-    assert [i for begin, end in runs for i in range(begin, end)] == list(range(len(sizes)))
-    assert len(runs) <= tasks
-    assert all(begin < end for begin, end in runs)
-    share = sum(sizes) / tasks
-    assert all(sum(sizes[b:e]) <= share + max(sizes) + 1 for b, e in runs)
+    max_records, min_partitions, sizes, expected = vector
+    whole = _ranges(*((1, 1 + size) for size in sizes))
+    pieces = divide(at_most(whole, max_records), min_partitions)
+    assert [piece.size for piece in pieces] == expected
+
+
+@given(st.lists(bounds, max_size=6), st.integers(10**4, 10**6))
+def test_no_range_has_more_records_than_a_task_may_have(
+    given_bounds: list[tuple[int, int]], max_records: int
+) -> None:
+    whole = _ranges(*given_bounds)
+    pieces = at_most(whole, max_records)
+    assert all(0 < piece.size <= max_records for piece in pieces)
+    assert sum(piece.size for piece in pieces) == sum(each.size for each in whole)

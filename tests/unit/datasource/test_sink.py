@@ -11,29 +11,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-)
 
 import kmq_spark as kmq
 from kmq_spark.datasource import staged_output
 from kmq_spark.datasource.sink import Written, open_sink
-from kmq_spark.datasource.sink_columns import check_sink_columns
 from kmq_spark.datasource.sink_options import SinkOptions
 from kmq_spark.datasource.sink_task import write_task
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
-from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import InvalidRequestError, NotFoundError, QueueFullError
-from kmq_storage.log.store_files import open_identity
-from kmq_storage.objects.local import LocalDisk
 from tests.spark.shop import Shop
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -202,40 +187,6 @@ def test_nothing_is_visible_before_the_commit_and_nothing_after_an_abort(shop: S
     assert (shop.lsn(), shop.values("orders")) == (lsn, [])
 
 
-def test_a_batch_that_comes_again_is_stored_once(shop: Shop) -> None:
-    _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
-    _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
-    _commit_batch(shop, 1, _task(shop, _rows([b"b"]), query="q"))
-    _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
-    _commit_batch(shop, 0, _task(shop, _rows([b"c"]), query="another"))
-    assert sorted(shop.values("orders")) == [b"a", b"b", b"c"]
-
-
-def test_a_batch_whose_commit_was_collected_is_stored_once_as_well(tmp_path: Path) -> None:
-    open_identity(LocalDisk(tmp_path / "shop"), SYSTEM, create=True, log_file_bytes=4096)
-    shop = Shop(tmp_path / "shop")
-    shop.create("orders", 1)
-    _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
-    lsn = shop.lsn()
-    for _ in range(20):
-        shop.send("orders", 0, 5)
-    shop.store.seal()
-    shop.store.checkpoint()
-    shop.store.collect(grace=0)
-    assert next(shop.store.commits()).lsn > lsn
-    before = shop.lsn()
-    _commit_batch(shop, 0, _task(shop, _rows([b"a"]), query="q"))
-    assert (shop.lsn(), len(shop.values("orders"))) == (before, 101)
-
-
-def test_an_abort_after_a_commit_that_succeeded_destroys_nothing(shop: Shop) -> None:
-    written = _task(shop, _rows([b"x" * 1_000] * 1_000), query="q")
-    _commit_batch(shop, 0, written)
-    KmqStreamWriter(open_sink(SinkOptions(url=shop.url, topic=None))).abort([written, None], 0)
-    assert len(shop.values("orders")) == 1_000
-    assert len(list(Path(shop.url).glob("staged/*"))) == 1
-
-
 def test_an_empty_batch_writes_nothing(shop: Shop) -> None:
     lsn = shop.lsn()
     _commit_batch(shop, 0, _task(shop, query="q"), _task(shop, _rows([]).slice(0), query="q"))
@@ -297,47 +248,6 @@ def test_an_unknown_topic_or_store_is_found_before_any_task(shop: Shop, tmp_path
         open_sink(SinkOptions(url=shop.url, topic="nowhere"))
     with pytest.raises(NotFoundError, match=r"Store\[.*\] doesn't exist"):
         open_sink(SinkOptions(url=str(tmp_path / "nowhere"), topic="orders"))
-
-
-TEXT, DATA = StringType(), BinaryType()
-COLUMNS = {
-    "no value": ([("key", TEXT)], "orders", "column 'value' is missing"),
-    "value is a number": ([("value", LongType())], "orders", "'value' is bigint: expected bin"),
-    "key is a number": ([("value", TEXT), ("key", LongType())], "orders", "'key' is bigint"),
-    "no topic at all": ([("value", TEXT)], None, "the topic is missing"),
-    "topic is binary": ([("value", TEXT), ("topic", DATA)], "orders", "'topic' is binary"),
-    "partition is long": ([("value", TEXT), ("partition", LongType())], "orders", "expected int"),
-    "headers are a map": (
-        [("value", TEXT), ("headers", MapType(TEXT, DATA))],
-        "orders",
-        "'headers' is map",
-    ),
-    "headers of text": (
-        [("value", TEXT), ("headers", ArrayType(StructType().add("key", TEXT).add("value", TEXT)))],
-        "orders",
-        "expected array<struct<key:string,value:binary>>",
-    ),
-    "timestamp without zone": (
-        [("value", TEXT), ("timestamp", TimestampNTZType())],
-        "orders",
-        "'timestamp' is timestamp_ntz",
-    ),
-    "value is there twice": ([("value", TEXT), ("value", TEXT)], "orders", "'value' is there tw"),
-}
-
-
-@pytest.mark.parametrize(("columns", "topic", "message"), COLUMNS.values(), ids=COLUMNS.keys())
-def test_columns_that_do_not_fit_are_refused_by_name(
-    columns: list[tuple[str, DataType]], topic: str | None, message: str
-) -> None:
-    schema = StructType([StructField(*column) for column in columns])
-    with pytest.raises(InvalidRequestError, match=message):
-        check_sink_columns(schema, topic=topic)
-
-
-def test_columns_that_kmq_does_not_know_are_ignored() -> None:
-    fields = [StructField("value", TEXT), *[StructField("other", LongType())] * 2]
-    check_sink_columns(StructType(fields), topic="orders")
 
 
 tasks = st.lists(

@@ -1,13 +1,19 @@
-"""Finds groups that run ahead of a stream, fall behind it, go back, or forget where it began."""
+"""Finds groups that run ahead of a stream, fall behind it, go back, or are read by two at once."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from kmq_spark.datasource.announcement import announced
+from kmq_storage.errors import FencedError, IllegalStateError
+from kmq_storage.format.entries import GroupEntry
+from kmq_storage.log.binding import Unit
 from tests.spark.shop import Shop
 from tests.unit.datasource.engine import Crash, Stream
+from tests.unit.datasource.test_stream_limits import Clock
 
 
 @pytest.fixture
@@ -27,6 +33,7 @@ def test_a_group_follows_the_batches_that_are_finished_and_never_goes_back(shop:
     assert shop.committed("billing", "orders") == {0: 4, 1: 0, 2: 0}
     stream.start(available_now=True).all_available()
     assert shop.committed("billing", "orders") == {0: 10, 1: 0, 2: 0}
+    stream.stop()
     old = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="1", group="billing")
     old.checkpoint.ends, old.checkpoint.finished = stream.checkpoint.ends[:1], 1
     old.start().trigger()
@@ -37,6 +44,7 @@ def test_a_group_resumes_a_query_without_its_checkpoint(shop: Shop) -> None:
     shop.send("orders", 0, 10)
     first = Stream(shop, startingOffsets="earliest", group="billing")
     first.start(available_now=True).all_available()
+    first.stop()
     later = [*shop.send("orders", 0, 3), *shop.send("orders", 1, 3)]
     second = Stream(shop, startingOffsets="earliest", group="billing")
     second.start(available_now=True).all_available()
@@ -49,7 +57,9 @@ def test_a_group_keeps_the_first_place_also_when_batch_and_checkpoint_are_lost(
     shop: Shop, crash: Crash
 ) -> None:
     shop.send("orders", 0, 10)
-    Stream(shop, group="billing").start().trigger(crash)
+    first = Stream(shop, group="billing")
+    first.start().trigger(crash)
+    first.stop()
     between = shop.send("orders", 0, 4)
     again = Stream(shop, group="billing")
     again.start().all_available()
@@ -59,7 +69,9 @@ def test_a_group_keeps_the_first_place_also_when_batch_and_checkpoint_are_lost(
 def test_a_group_that_knows_nothing_of_a_topic_begins_where_the_options_say(shop: Shop) -> None:
     shop.create("returns")
     shop.send("orders", 0, 2)
-    Stream(shop, startingOffsets="earliest", group="g").start(available_now=True).all_available()
+    first = Stream(shop, startingOffsets="earliest", group="g")
+    first.start(available_now=True).all_available()
+    first.stop()
     shop.grow("orders", 4)
     sent = [*shop.send("orders", 3, 2)]
     shop.send("returns", 0, 5)
@@ -74,6 +86,117 @@ def test_a_checkpoint_goes_before_the_group(shop: Shop) -> None:
     shop.send("orders", 0, 6)
     stream = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="2", group="g")
     stream.start().trigger()
-    Stream(shop, startingOffsets="earliest", group="g").start().all_available()
+    stream.stop()
+    other = Stream(shop, startingOffsets="earliest", group="g")
+    other.start().all_available()
+    other.stop()
     stream.start().all_available()
     assert stream.sink.places == shop.places("orders")
+
+
+def _patient(shop: Shop, clock: Clock, **options: str) -> Stream:
+    stream = Stream(shop, startingOffsets="earliest", group="billing", **options)
+    stream.environment = clock.environment()
+    return stream
+
+
+def test_a_second_query_is_refused_and_told_who_reads_the_group(shop: Shop) -> None:
+    shop.send("orders", 0, 3)
+    first = _patient(shop, Clock())
+    first.start().all_available()
+    clock = Clock()
+    with pytest.raises(FencedError, match=r"billing is in use since .* UTC by a streaming query, "):
+        _patient(shop, clock).start().trigger()
+    assert clock.seconds >= 1_005, "a query that was just stopped gets a moment to die"
+    first.stop()
+    _patient(shop, clock).start().trigger()
+
+
+def test_a_query_that_was_killed_does_not_block_its_own_restart(shop: Shop) -> None:
+    shop.send("orders", 0, 3)
+    stream = _patient(shop, Clock())
+    stream.start().trigger(Crash.AFTER_SINK)
+    shop.send("orders", 0, 3)
+    stream.start().all_available()
+    assert stream.sink.places == shop.places("orders")
+    assert stream.environment.monotonic() == 1_000.0, "nobody had to wait"
+
+
+def test_two_runs_on_one_checkpoint_are_told_apart_from_two_queries(shop: Shop) -> None:
+    shop.send("orders", 0, 3)
+    stream = _patient(shop, Clock())
+    query = stream.start()
+    query.all_available()
+    copy = _patient(shop, Clock())
+    copy.checkpoint = stream.checkpoint
+    with pytest.raises(FencedError, match="an earlier run of this query, or one on a copy of its"):
+        copy.start().trigger()
+    assert not query.trigger()
+
+
+def test_what_a_query_commits_after_it_lost_its_group_is_refused(shop: Shop) -> None:
+    shop.send("orders", 0, 6)
+    stream = _patient(shop, Clock(), maxOffsetsPerTrigger="2")
+    query = stream.start()
+    query.trigger()
+    generation = shop.store.describe_group("billing").generation
+    other = GroupEntry("billing", generation + 1, "other", "query 'b'", {})
+    shop.store.log.commit([Unit((other,))])
+    with pytest.raises(FencedError, match=r"taken over by query 'b' \(generation 2, this .* 1\)"):
+        query.trigger()
+    assert shop.committed("billing", "orders") == {0: 0, 1: 0, 2: 0}
+
+
+def test_the_first_task_of_a_run_tells_the_group_who_reads_it_and_what(shop: Shop) -> None:
+    shop.send("orders", 1, 3)
+    query = _patient(shop, Clock()).start()
+    start = query.reader.initialOffset()
+    end = query.reader.latestOffset(start, None)
+    (member,) = shop.store.describe_group("billing").members
+    assert member.assignment == {}
+    for task in query.reader.partitions(start, end):
+        announced(task, shop.url)
+    (member,) = shop.store.describe_group("billing").members
+    assert member.client.startswith("a streaming query, ")
+    assert member.assignment == {"orders": [0, 1, 2]}
+    assert json.loads(json.dumps(end))["#kmq"]["query"] == member.name
+    lsn = shop.lsn()
+    for task in query.reader.partitions(start, end):
+        announced(task, shop.url)
+    assert shop.lsn() == lsn, "once in a run is enough"
+
+
+def test_an_announcement_that_comes_too_late_stops_nobody(shop: Shop) -> None:
+    shop.send("orders", 1, 3)
+    stream = _patient(shop, Clock())
+    query = stream.start()
+    start = query.reader.initialOffset()
+    (task,) = query.reader.partitions(start, query.reader.latestOffset(start, None))
+    stream.stop()
+    other = _patient(shop, Clock())
+    other.start().trigger()
+    assert announced(task, shop.url) is not task
+    (member,) = shop.store.describe_group("billing").members
+    assert member.assignment == {"orders": [0, 1, 2]}
+
+
+def test_a_consumer_and_a_query_do_not_share_a_group(shop: Shop) -> None:
+    query = _patient(shop, Clock()).start()
+    query.trigger()
+    with pytest.raises(IllegalStateError, match="group billing has a live member already"):
+        shop.store.consumer("billing", topics=["orders"])
+    query.die()
+    with shop.store.consumer("billing", topics=["orders"]), pytest.raises(FencedError):
+        _patient(shop, Clock()).start().trigger()
+
+
+def test_a_query_keeps_its_name_over_restarts_and_a_new_checkpoint_has_another(shop: Shop) -> None:
+    stream = _patient(shop, Clock())
+    names = []
+    for same in (True, True, False):
+        stream = stream if same else _patient(shop, Clock())
+        shop.send("orders", 0, 1)
+        stream.start().all_available()
+        stream.stop()
+        names.append(json.loads(stream.checkpoint.ends[-1])["#kmq"]["query"])
+    assert names[0] == names[1] != names[2]

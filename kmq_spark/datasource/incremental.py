@@ -1,0 +1,176 @@
+"""`kmq.incremental`: what a group has not read yet, as a batch; no checkpoint is needed.
+
+The job is the group's member while it runs, so a second one is refused, and what a job commits
+that was taken for dead is refused too (docs/design/spark-groups.md).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from kmq_spark.datasource.admission import Limits
+from kmq_spark.datasource.bounds import EARLIEST, Bound
+from kmq_spark.datasource.coverage import cover, first_of_stream
+from kmq_spark.datasource.data_loss import Losses
+from kmq_spark.datasource.group_move import OPTION, move_option
+from kmq_spark.datasource.group_offsets import GroupMember, advance_group, announce
+from kmq_spark.datasource.offsets import Positions, StreamOffset
+from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.options import SourceOptions, parse_source_options
+from kmq_spark.datasource.stream_plan import admitted
+from kmq_spark.datasource.time_bounds import Times, bounds_by_offset
+from kmq_storage.environment import SYSTEM
+from kmq_storage.errors import IllegalStateError, InvalidRequestError, NotFoundError
+from kmq_storage.log.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: What is resolved here, once, before the DataFrame is loaded.
+_RESOLVED = (
+    "subscribe",
+    "subscribepattern",
+    "assign",
+    "partitions",
+    "startingoffsets",
+    "startingtimestamp",
+    "startingoffsetsbytimestamp",
+    "startingoffsetsbytimestampstrategy",
+    "maxoffsetspertrigger",
+    "maxbytespertrigger",
+)
+
+
+def incremental(spark: SparkSession, url: str, group: str, **options: object) -> Incremental:
+    """What a group has not read yet, up to a fixed end; the group moves on a clean exit only.
+
+        with kmq.incremental(spark, "data/shop", "billing", subscribe="orders") as new:
+            new.write(new.df.groupBy("key").count().selectExpr("key", "string(count) value"),
+                      topic="counts")
+
+    Options are those of a batch read; `startingOffsets` counts where the group has no commit
+    (default: earliest), `maxOffsetsPerTrigger` and `maxBytesPerTrigger` make the end nearer.
+    """
+    return Incremental(spark, url, group, {name: _text(n) for name, n in options.items()})
+
+
+class Incremental:
+    """A batch of what a group has not read yet: a context manager around `df`."""
+
+    def __init__(self, spark: SparkSession, url: str, group: str, options: dict[str, str]) -> None:
+        self._spark = spark
+        self._given = options
+        self._group = group
+        self._options = _parsed(options, url, group)
+        self._member: GroupMember | None = None
+        self._end = StreamOffset()
+        self._df: DataFrame | None = None
+        self._written = False
+
+    def __enter__(self) -> Self:
+        log = self._log()
+        self._member = GroupMember(log, self._group, SYSTEM.new_uuid(), SYSTEM)
+        try:
+            starts, self._end = _bounds(log, self._options)
+            place = self._member.place
+            announce(log, place, "a batch job (kmq.incremental)", self._end.positions)
+            self._df = self._load(starts)
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def _load(self, starts: Positions) -> DataFrame:
+        passed = {n: text for n, text in self._given.items() if n.lower() not in _RESOLVED}
+        ends = self._end.positions
+        reader = self._spark.read.format("kmq").options(**passed)
+        reader = reader.option("assign", json.dumps({name: [*ends[name]] for name in ends}))
+        reader = reader.option("startingOffsets", json.dumps(starts))
+        return reader.option("endingOffsets", json.dumps(ends)).load(self._options.url)
+
+    @property
+    def df(self) -> DataFrame:
+        """The records, each in one such batch only."""
+        if self._df is None:
+            raise IllegalStateError("use kmq.incremental as a context manager: `with ... as new:`")
+        return self._df
+
+    def write(self, frame: DataFrame, **options: object) -> None:
+        """Append to topics of the same store, and move the group in the same commit.
+
+        Once in a batch: either is everything stored and the group at its end, or nothing.
+        """
+        if self._member is None or self._written:
+            raise IllegalStateError(
+                "one write moves the group: put what belongs together into one DataFrame with a "
+                "'topic' column"
+            )
+        move = move_option(self._log().refresh(), self._member.place, self._end)
+        texts = {name: _text(value) for name, value in options.items()}
+        writer = frame.write.format("kmq").mode("append").options(**texts).option(OPTION, move)
+        writer.save(self._options.url)
+        self._written = True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._member is not None, "nothing is left that was not entered"
+        try:
+            if kind is None:
+                log = self._log()
+                log.refresh()
+                advance_group(log, self._member.place, self._end, durable=True)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._member is not None:
+            self._member.leave()
+            self._member = None
+
+    def _log(self) -> CommitLog:
+        return open_log(self._options.url, read_only=False)
+
+
+def _parsed(options: dict[str, str], url: str, group: str) -> SourceOptions:
+    given = {name.lower(): value for name, value in options.items()}
+    for name in ("path", "store", "group"):
+        if name in given:
+            raise InvalidRequestError(f"{name!r} is an argument of its own here", option=name)
+    parsed = parse_source_options({**options, "path": url, "group": group})
+    if parsed.ending is not None or parsed.table is not None:
+        option = parsed.ending.option if parsed.ending else "table"
+        raise InvalidRequestError(
+            f"option {option!r}: a group is read from where it is up to the end of the log",
+            option=option,
+        )
+    starting = parsed.starting or Bound(option="startingOffsets", word=EARLIEST)
+    return replace(parsed, starting=starting)
+
+
+def _bounds(log: CommitLog, options: SourceOptions) -> tuple[Positions, StreamOffset]:
+    assert options.group is not None, "an incremental read has a group"
+    state = log.refresh()
+    times = Times.of(log.disk, SYSTEM.now_us(), begun=state.group_offsets(options.group))
+    options = bounds_by_offset(options, state, times)
+    coverage = cover(state, options)
+    if not coverage.topics:
+        raise NotFoundError("no topic matches: there is nothing to read, not even columns")
+    starts, ends = admitted(
+        coverage,
+        (first_of_stream(state, options, coverage), coverage.ends()),
+        limits=Limits(records=options.max_offsets_per_trigger, bytes=options.max_bytes_per_trigger),
+        losses=Losses(fail=options.fail_on_data_loss),
+    )
+    return starts, StreamOffset(positions=ends, ids=coverage.ids)
+
+
+def _text(value: object) -> str:
+    """An option as Spark makes text of it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,71 @@
+"""Option `table`: the store's own state as batch DataFrames, each as of one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kmq_spark.datasource.commit_rows import CommitsTask, plan_commits
+from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.segment_rows import SegmentsTask, plan_segments
+from kmq_spark.datasource.state_rows import ROWS
+from kmq_spark.datasource.table_columns import (
+    table_arrow_schema,
+    table_batch,
+    table_spark_schema,
+)
+from kmq_storage.errors import InvalidRequestError
+
+#: Rows of a small table that go to one task.
+_TASK_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class RowsTask(InputPartition):
+    """Rows that are there already."""
+
+    table: str
+    message: pa.Buffer
+
+    def batches(self, url: str) -> Iterator[pa.RecordBatch]:
+        """The rows of this task."""
+        yield pa.ipc.read_record_batch(self.message, table_arrow_schema(self.table))
+
+
+TableTask = RowsTask | SegmentsTask | CommitsTask
+
+
+class KmqTableReader(DataSourceReader):
+    """Reads one table of the state that is there when the query is planned."""
+
+    def __init__(self, url: str, table: str, wanted: StructType) -> None:
+        if wanted.simpleString() != table_spark_schema(table).simpleString():
+            raise InvalidRequestError(
+                f"the columns of table {table!r} are fixed and can't be set: remove schema(...)"
+            )
+        self._url = url
+        self._table = table
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks of this read; Spark calls it once per load()."""
+        log = open_log(self._url, read_only=True)
+        state = log.refresh()
+        if self._table == "segments":
+            return [*plan_segments(state)]
+        if self._table == "commits":
+            return [*plan_commits(log, state)]
+        batch = table_batch(self._table, ROWS[self._table](log, state))
+        return [
+            RowsTask(self._table, batch.slice(start, _TASK_ROWS).serialize())
+            for start in range(0, batch.num_rows, _TASK_ROWS)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; Spark makes a task of nothing out of an empty list."""
+        if not isinstance(partition, TableTask):
+            return iter(())
+        return partition.batches(self._url)

@@ -1,0 +1,171 @@
+"""Finds lags that are wrong or hidden, and listeners that harm a query or miss its last batch."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.listener import KmqListener, QueryReport
+from kmq_storage.environment import SYSTEM, Environment
+from tests.spark.shop import Shop
+from tests.unit.datasource.engine import Query, Stream
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    made = Shop(tmp_path / "shop")
+    made.create("orders", 2)
+    return made
+
+
+@dataclass
+class Progress:
+    """The progress of one batch, with the fields of Spark's."""
+
+    sources: list[Any]
+    id: str = "9dd4"
+    name: str | None = "billing-query"
+    batchId: int = 0  # noqa: N815
+    numInputRows: int = 5  # noqa: N815
+    processedRowsPerSecond: float = 50.0  # noqa: N815
+
+
+@dataclass
+class Watched:
+    """A query that a listener is told of, batch by batch."""
+
+    query: Query
+    stream: Stream
+    listener: KmqListener = field(default_factory=KmqListener)
+
+    def run(self) -> Progress:
+        """One batch, and what Spark would say of it."""
+        assert self.query.trigger()
+        latest = json.dumps(self.query.reader.reportLatestOffset())
+        return Progress([_source(self.stream.checkpoint.ends[-1], latest)])
+
+    def tell(self, progress: Progress) -> None:
+        """Tell the listener."""
+        self.listener.onQueryProgress(SimpleNamespace(progress=progress))  # type: ignore[arg-type]
+
+
+def _source(end: str, latest: str) -> SimpleNamespace:
+    return SimpleNamespace(endOffset=end, latestOffset=latest)
+
+
+def _watched(shop: Shop, listener: KmqListener | None = None, **options: str) -> Watched:
+    stream = Stream(shop, startingOffsets="earliest", **options)
+    return Watched(stream.start(), stream, listener or KmqListener())
+
+
+def test_the_lag_of_a_query_is_counted_to_the_end_of_the_log_as_it_is_now(shop: Shop) -> None:
+    shop.send("orders", 0, 5)
+    watched = _watched(shop, maxOffsetsPerTrigger="3")
+    assert kmq.lag(SimpleNamespace(lastProgress=None)) == {}
+    progress = watched.run()
+    assert kmq.lag(SimpleNamespace(lastProgress=progress)) == {"orders": {0: 2, 1: 0}}
+    shop.send("orders", 1, 4)
+    assert kmq.lag(SimpleNamespace(lastProgress=progress)) == {"orders": {0: 2, 1: 4}}
+
+
+def test_the_lag_is_that_of_the_progress_where_the_store_is_out_of_reach(shop: Shop) -> None:
+    shop.send("orders", 0, 5)
+    progress = _watched(shop, maxOffsetsPerTrigger="3").run()
+    source = progress.sources[0]
+    source.latestOffset = source.latestOffset.replace(shop.url, "/nowhere/at/all")
+    assert kmq.lag(SimpleNamespace(lastProgress=progress)) == {"orders": {0: 2, 1: 0}}
+
+
+def test_other_sources_and_replayed_batches_have_no_lag(shop: Shop) -> None:
+    shop.send("orders", 0, 5)
+    progress = _watched(shop).run()
+    for end, latest in (('{"a": 1}', '{"a": 2}'), ("null", "None"), ("17", "18")):
+        assert kmq.lag(SimpleNamespace(lastProgress=Progress([_source(end, latest)]))) == {}
+    progress.sources[0].latestOffset = "null"
+    assert kmq.lag(SimpleNamespace(lastProgress=progress)) == {}
+
+
+def test_the_progress_says_how_much_is_behind_and_where(shop: Shop) -> None:
+    shop.send("orders", 0, 5)
+    watched = _watched(shop, maxOffsetsPerTrigger="3", group="g")
+    watched.run()
+    report = watched.query.reader.reportLatestOffset()
+    own = report.pop("#kmq")
+    assert report == {"orders": {"0": 5, "1": 0}}
+    assert own["behind"] == 2
+    assert own["lost"] == 0
+    assert (own["store"], own["group"], own["generation"]) == (shop.url, "g", 1)
+
+
+def test_a_listener_moves_the_group_after_the_last_batch_too(shop: Shop) -> None:
+    shop.send("orders", 0, 5)
+    watched = _watched(shop, group="g")
+    progress = watched.run()
+    assert shop.committed("g", "orders") == {0: 0, 1: 0}
+    watched.stream.stop()
+    watched.tell(progress)
+    assert shop.committed("g", "orders") == {0: 5, 1: 0}
+    lsn = shop.lsn()
+    watched.tell(progress)
+    assert shop.lsn() == lsn
+
+
+def test_a_listener_does_not_move_a_group_that_another_query_reads_by_now(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.send("orders", 0, 5)
+    watched = _watched(shop, group="g", maxOffsetsPerTrigger="3")
+    progress = watched.run()
+    watched.stream.stop()
+    other = Stream(shop, startingOffsets="earliest", group="g")
+    other.start()
+    other.start().trigger()
+    watched.tell(progress)
+    assert shop.committed("g", "orders") == {0: 0, 1: 0}
+    assert "group g was not moved: group g was taken over by a streaming query" in caplog.text
+
+
+def test_a_listener_reports_throughput_records_bytes_and_seconds(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.send("orders", 0, 5)
+    reports: list[QueryReport] = []
+    later = Environment(now_ns=lambda: SYSTEM.now_ns() + 60 * 10**9)
+    watched = _watched(shop, KmqListener(reports.append, later), maxOffsetsPerTrigger="3")
+    caplog.set_level(logging.INFO, "kmq_spark.listener")
+    watched.tell(watched.run())
+    (report,) = reports
+    assert report.behind is not None
+    assert report.behind.records == 2
+    assert report.behind.bytes == 8
+    assert 60 <= report.behind.seconds < 90
+    assert (report.records, report.records_per_second) == (5, 50.0)
+    assert watched.listener.latest == {"9dd4": report}
+    assert "query billing-query, batch 0: 5 records, 50 per second; behind: 2 reco" in caplog.text
+    ended = SimpleNamespace(id="9dd4")
+    watched.listener.onQueryTerminated(ended)  # type: ignore[arg-type]
+    assert watched.listener.latest == {}
+
+
+def test_a_listener_says_loudly_what_was_lost(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    shop.send("orders", 0, 5)
+    watched = _watched(shop, maxOffsetsPerTrigger="1", failOnDataLoss="false")
+    watched.run()
+    shop.store.trim("orders", {0: 4})
+    watched.tell(watched.run())
+    assert [r.levelname for r in caplog.records if "LOST" in r.message] == ["WARNING"]
+    assert "3 records LOST" in caplog.text
+
+
+def test_a_listener_leaves_other_queries_alone() -> None:
+    listener = KmqListener()
+    event = SimpleNamespace(progress=Progress([_source('{"a":1}', "null")]))
+    listener.onQueryProgress(event)  # type: ignore[arg-type]
+    assert listener.latest == {}

@@ -1,0 +1,107 @@
+"""Finds columns of a write that are taken though they don't fit, or refused without their name."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
+
+from kmq_spark.datasource.sink import Sink
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.entries import TopicEntry
+
+ORDERS = {"orders": TopicEntry(bytes(16), "orders", 3, {})}
+
+TEXT, DATA = StringType(), BinaryType()
+COLUMNS = {
+    "no value": ([("key", TEXT)], "orders", "Required attribute 'value' not found"),
+    "value is a number": (
+        [("value", LongType())],
+        "orders",
+        r"value attribute unsupported type bigint. value must be a\(n\) binary or string",
+    ),
+    "key is a number": (
+        [("value", TEXT), ("key", LongType())],
+        "orders",
+        "key attribute unsupported type bigint",
+    ),
+    "no topic at all": (
+        [("value", TEXT)],
+        None,
+        "topic option required when no 'topic' attribute is present",
+    ),
+    "topic is binary": (
+        [("value", TEXT), ("topic", DATA)],
+        "orders",
+        "topic attribute unsupported type binary",
+    ),
+    "partition is long": (
+        [("value", TEXT), ("partition", LongType())],
+        "orders",
+        "partition must be a\\(n\\) int",
+    ),
+    "headers are a map": (
+        [("value", TEXT), ("headers", MapType(TEXT, DATA))],
+        "orders",
+        "headers attribute unsupported type map",
+    ),
+    "headers of text": (
+        [("value", TEXT), ("headers", ArrayType(StructType().add("key", TEXT).add("value", TEXT)))],
+        "orders",
+        r"must be a\(n\) array<struct<key:string,value:binary>>",
+    ),
+    "timestamp without zone": (
+        [("value", TEXT), ("timestamp", TimestampNTZType())],
+        "orders",
+        "timestamp attribute unsupported type timestamp_ntz",
+    ),
+    "properties are numbers": (
+        [("value", TEXT), ("properties", MapType(TEXT, LongType()))],
+        "orders",
+        "properties attribute unsupported type map<string,bigint>",
+    ),
+    "typed topic is a number": ([("_topic", LongType())], None, "_topic attribute unsupported"),
+    "value is there twice": ([("value", TEXT), ("value", TEXT)], "orders", "'value' is there tw"),
+}
+
+
+@pytest.mark.parametrize(("columns", "topic", "message"), COLUMNS.values(), ids=COLUMNS.keys())
+def test_columns_that_do_not_fit_are_refused_by_name(
+    columns: list[tuple[str, DataType]], topic: str | None, message: str
+) -> None:
+    schema = StructType([StructField(*column) for column in columns])
+    with pytest.raises(InvalidRequestError, match=message):
+        Sink("", topic, ORDERS).check_columns(schema)
+
+
+def test_columns_that_kmq_does_not_know_are_ignored() -> None:
+    fields = [StructField("value", TEXT), *[StructField("other", LongType())] * 2]
+    Sink("", "orders", ORDERS).check_columns(StructType(fields))
+
+
+def test_properties_are_text_or_typed_as_a_read_gives_them() -> None:
+    value = "struct<int:bigint,float:double,text:string,bytes:binary,bool:boolean>"
+    typed = StructType()
+    for name, kind in (
+        ("int", LongType()),
+        ("float", DoubleType()),
+        ("text", TEXT),
+        ("bytes", DATA),
+        ("bool", BooleanType()),
+    ):
+        typed = typed.add(name, kind)
+    assert typed.simpleString() == value
+    for kind in (MapType(TEXT, TEXT), MapType(TEXT, TEXT, False), MapType(TEXT, typed)):
+        schema = StructType().add("value", DATA).add("properties", kind)
+        Sink("", "orders", ORDERS).check_columns(schema)

@@ -1,0 +1,227 @@
+"""Finds batches that are stored twice or not at all: replays, dead drivers, aborts, twin tasks."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructType
+
+from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.sink import Written, open_sink
+from kmq_spark.datasource.sink_commit import commit_written
+from kmq_spark.datasource.sink_options import SinkOptions, parse_sink_options
+from kmq_spark.datasource.sink_task import write_task
+from kmq_spark.datasource.source import KmqDataSource
+from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
+from kmq_storage.environment import SYSTEM
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, directory_length
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects.local import LocalDisk
+from tests.spark.shop import Shop
+
+#: More than a task sends to the driver instead of staging it.
+LARGE = [b"%d" % n * 200 for n in range(1_000)]
+
+
+@pytest.fixture(params=["local", "s3"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    s3 = request.param == "s3"
+    made = Shop(request.getfixturevalue("s3_url") if s3 else tmp_path / "shop")
+    made.create("orders", 1)
+    yield made
+    made.close()
+
+
+def _task(shop: Shop, *values: bytes, query: str | None = None, task: int = 0) -> Written:
+    sink = open_sink(SinkOptions(url=shop.url, topic="orders"))
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(values)})
+    return pickle.loads(pickle.dumps(write_task(sink, [batch], task=task, query=query)))
+
+
+def _commit_batch(shop: Shop, number: int, *messages: Written | None) -> None:
+    writer = KmqStreamWriter(open_sink(SinkOptions(url=shop.url, topic="orders")))
+    writer.commit(list(messages), number)
+
+
+def _save(shop: Shop, values: Iterable[bytes], **options: str) -> bool:
+    """Write a batch as Spark does; whether its rows were looked at."""
+    looked = False
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal looked
+        looked = True
+        yield pa.RecordBatch.from_pydict({"value": pa.array(list(values), pa.binary())})
+
+    source = KmqDataSource({"path": shop.url, "topic": "orders", **options})
+    writer = source.writer(StructType().add("value", BinaryType()), overwrite=False)
+    assert isinstance(writer, KmqBatchWriter)
+    message = write_task(writer._sink, rows(), task=0)
+    pickle.loads(pickle.dumps(writer)).commit([message, None])
+    return looked
+
+
+def test_a_batch_that_comes_again_is_stored_once(shop: Shop) -> None:
+    for number, values in [(0, [b"a"]), (0, [b"a"]), (1, LARGE), (1, LARGE), (0, [b"a"])]:
+        _commit_batch(shop, number, _task(shop, *values, query="q"))
+    _commit_batch(shop, 0, _task(shop, b"c", query="another"))
+    assert shop.values("orders") == [b"a", *LARGE, b"c"]
+
+
+def test_a_version_that_is_not_above_the_last_one_is_ignored(shop: Shop) -> None:
+    def save(version: int, *values: bytes, application: str = "job") -> bool:
+        return _save(shop, values, txnAppId=application, TXNVERSION=str(version))
+
+    assert save(5, b"a")
+    assert not save(5, b"a")
+    assert not save(0, b"b")
+    assert save(6)  # nothing to write, and yet a version
+    assert not save(6, b"c")
+    assert save(0, b"d", application="another")
+    assert save(7, *LARGE)
+    assert shop.values("orders") == [b"a", b"d", *LARGE]
+
+
+def test_two_jobs_that_write_one_version_at_once_store_it_once(shop: Shop) -> None:
+    options = parse_sink_options({"path": shop.url, "txnAppId": "job", "txnVersion": "1"})
+    writers = [KmqBatchWriter(open_sink(options)) for _ in range(2)]
+    messages = [_task(shop, b"a"), _task(shop, b"a")]
+    for writer, message in zip(writers, messages, strict=True):
+        writer.commit([message])
+    assert shop.values("orders") == [b"a"]
+
+
+def test_other_entries_of_the_commit_are_stored_once_with_the_records(shop: Shop) -> None:
+    topic = open_log(shop.url, read_only=False).refresh().topic("orders")
+    for _ in range(2):
+        log = open_log(shop.url, read_only=False)
+        moved = GroupOffsetsEntry("g", -1, topic.id, ((0, 1),))
+        commit_written(log, [_task(shop, b"a")], BatchIdEntry("job", 1), also=[moved])
+    assert (shop.values("orders"), shop.committed("g", "orders")) == ([b"a"], {0: 1})
+
+
+def test_an_attempt_whose_message_is_not_committed_leaves_nothing_to_see(shop: Shop) -> None:
+    failed, twin = _task(shop, *LARGE, query="q"), _task(shop, *LARGE, query="q")
+    assert failed.staged != twin.staged
+    _commit_batch(shop, 0, None, twin)
+    assert shop.values("orders") == LARGE
+
+
+def test_an_abort_after_a_commit_that_succeeded_destroys_nothing(shop: Shop) -> None:
+    written = _task(shop, *LARGE, query="q")
+    _commit_batch(shop, 0, written)
+    writer = KmqStreamWriter(open_sink(SinkOptions(url=shop.url, topic="orders")))
+    writer.abort([written, None], 0)
+    assert shop.values("orders") == LARGE
+
+
+def test_records_stand_in_the_order_of_the_tasks(shop: Shop) -> None:
+    tasks = [[b"a"], LARGE, [b"b"], [b"c"], LARGE[:300], [b"d"]]
+    messages = [_task(shop, *values, task=number) for number, values in enumerate(tasks)]
+    assert [len(each.staged) for each in messages] == [0, 1, 0, 0, 1, 0]
+    KmqBatchWriter(open_sink(SinkOptions(url=shop.url, topic="orders"))).commit([*messages])
+    assert shop.values("orders") == [value for values in tasks for value in values]
+
+
+@pytest.mark.parametrize("shop", ["local"], indirect=True)
+def test_a_commit_names_a_file_in_at_most_100_bytes(shop: Shop) -> None:
+    staged = [entry for n in range(10) for entry in _task(shop, *LARGE, task=n).staged]
+    assert len({entry.staged for entry in staged}) == len(staged) == 10
+    assert directory_length(staged) <= 100 * len(staged)
+
+
+#: The calls of a commit that change what other processes find: files, the hint page, locks.
+_CHANGES = {"try_acquire", "allocate", "write_at", "write_all", "store", "sync", "wake", "release"}
+
+
+def _killed_at(step: int, action: Callable[[], None]) -> bool:
+    """Run this in a child that is killed when it comes to its n-th change."""
+    child = os.fork()
+    if child == 0:
+        left = step
+
+        def look(frame: FrameType, event: str, _: Any) -> None:
+            nonlocal left
+            code = frame.f_code
+            if event != "call" or "/kmq_storage/objects/" not in code.co_filename:
+                return
+            if code.co_name in _CHANGES:
+                left -= 1
+                if left < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            sys.setprofile(look)
+            action()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the commit failed"
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("shop", ["local"], indirect=True)
+def test_a_driver_that_is_killed_in_any_step_of_the_commit_stores_the_batch_once(
+    shop: Shop,
+) -> None:
+    batches = 0
+    for step in range(1_000):
+        messages = [_task(shop, *LARGE[:3], query="q"), _task(shop, *LARGE, query="q")]
+        killed = _killed_at(step, lambda: _commit_batch(shop, batches, *messages))  # noqa: B023
+        again = [_task(shop, *LARGE[:3], query="q"), _task(shop, *LARGE, query="q")]
+        _commit_batch(shop, batches, *again)
+        batches += 1
+        assert shop.store.offsets("orders")[0][1] == batches * 1_003, f"killed at {step}"
+        if not killed:
+            break
+    assert 10 < batches < 1_000
+    assert shop.values("orders") == [*LARGE[:3], *LARGE] * batches
+
+
+def test_a_batch_whose_commit_was_collected_is_stored_once_as_well(tmp_path: Path) -> None:
+    open_identity(LocalDisk(tmp_path / "shop"), SYSTEM, create=True, log_file_bytes=4096)
+    shop = Shop(tmp_path / "shop")
+    shop.create("orders", 1)
+    _commit_batch(shop, 0, _task(shop, b"a", query="q"))
+    lsn = shop.lsn()
+    for _ in range(20):
+        shop.send("orders", 0, 5)
+    shop.store.seal()
+    shop.store.checkpoint()
+    shop.store.collect(grace=0)
+    assert next(shop.store.commits()).lsn > lsn
+    before = shop.lsn()
+    _commit_batch(shop, 0, _task(shop, b"a", query="q"))
+    assert (shop.lsn(), len(shop.values("orders"))) == (before, 101)
+
+
+PAIRS = {
+    "version alone": ({"txnVersion": "1"}, "'txnVersion' needs option 'txnAppId' beside it"),
+    "name alone": ({"txnAppId": "job"}, "'txnAppId' needs option 'txnVersion' beside it"),
+    "negative": ({"txnAppId": "job", "txnVersion": "-1"}, "'txnVersion' is '-1': expected a whole"),
+    "no name": ({"txnAppId": "", "txnVersion": "1"}, "'txnAppId' is '': expected 1 to 1000 bytes"),
+    "queue": ({"queue": "jobs"}, "'queue': this version of kmq has no queues"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), PAIRS.values(), ids=PAIRS.keys())
+def test_options_that_can_not_hold_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        parse_sink_options({"path": "x", "topic": "orders", **options})
+
+
+@pytest.mark.parametrize("shop", ["local"], indirect=True)
+def test_a_stream_takes_no_version_of_its_own(shop: Shop) -> None:
+    options = {"path": shop.url, "topic": "orders", "txnAppId": "job", "txnVersion": "1"}
+    with pytest.raises(InvalidRequestError, match="are for batch writes"):
+        KmqDataSource(options).streamWriter(StructType().add("value", BinaryType()), False)

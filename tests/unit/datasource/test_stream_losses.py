@@ -1,0 +1,145 @@
+"""Finds losses that are not told, told without numbers, or counted twice."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from kmq_storage.errors import DataLossError
+from tests.spark.shop import Shop
+from tests.unit.datasource.engine import Crash, Query, Stream
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    made = Shop(tmp_path / "shop")
+    made.create("orders", 3)
+    return made
+
+
+def _lost(query: Query) -> int:
+    number: int = query.reader.reportLatestOffset()["#kmq"]["lost"]
+    return number
+
+
+def _careless(shop: Shop, **options: str) -> Stream:
+    return Stream(shop, startingOffsets="earliest", failOnDataLoss="false", **options)
+
+
+def test_what_was_trimmed_before_it_was_read_is_counted_once(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.send("orders", 0, 10)
+    stream = _careless(shop, maxOffsetsPerTrigger="2")
+    query = stream.start()
+    query.trigger()
+    shop.store.trim("orders", {0: 7})
+    query.all_available()
+    assert stream.sink.places == [("orders", 0, n) for n in (0, 1, 7, 8, 9)]
+    assert _lost(query) == 5
+    assert caplog.text.count("the log holds 7 to 10: 5 records are lost") == 1
+
+
+def test_a_trimmed_range_stops_a_stream_that_must_not_lose_and_says_what_is_left(
+    shop: Shop,
+) -> None:
+    shop.send("orders", 0, 10)
+    stream = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="2")
+    query = stream.start()
+    query.trigger()
+    shop.store.trim("orders", {0: 7})
+    with pytest.raises(DataLossError, match=r"orders-0: offsets 2 to 10 .* holds 7 to 10"):
+        query.trigger()
+
+
+def test_a_replayed_batch_counts_its_loss_with_what_follows_it(shop: Shop) -> None:
+    shop.send("orders", 0, 10)
+    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    stream.start().trigger(Crash.AFTER_WAL)
+    shop.store.trim("orders", {0: 6})
+    query = stream.start()
+    query.all_available()
+    assert stream.sink.places == [("orders", 0, n) for n in range(6, 10)]
+    assert _lost(query) == 6
+
+
+def test_a_topic_made_again_counts_what_went_unread_and_is_read_from_its_start(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.send("orders", 0, 10)
+    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    query = stream.start()
+    query.trigger()
+    shop.delete("orders")
+    shop.create("orders", 1)
+    again = shop.send("orders", 0, 20)
+    query.all_available()
+    assert [place for n, batch in stream.sink.batches.items() if n for place in batch] == again
+    assert _lost(query) == 6
+    assert "made again: 6 of its records went unread (orders-0 from 4)" in caplog.text
+
+
+def test_a_new_partition_whose_first_records_are_gone_is_a_loss(shop: Shop) -> None:
+    stream = Stream(shop, startingOffsets="earliest")
+    shop.send("orders", 0, 1)
+    query = stream.start()
+    query.all_available()
+    shop.grow("orders", 4)
+    shop.send("orders", 3, 5)
+    shop.store.trim("orders", {3: 2})
+    with pytest.raises(DataLossError, match="orders-3: offsets 0 to 5"):
+        query.trigger()
+
+
+def test_topics_come_and_go_under_a_pattern(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    stream = _careless(shop)
+    stream.options.pop("subscribe")
+    stream.options["subscribePattern"] = "^t"
+    query = stream.start()
+    expected = []
+    for number in range(4):
+        shop.create(f"t{number}")
+        expected += shop.send(f"t{number}", 0, 3)
+        query.all_available()
+        shop.delete(f"t{number}")
+        assert not query.trigger()
+    query = stream.start()
+    assert not query.trigger()
+    assert sorted(stream.sink.places) == expected
+    assert "0 of its records went unread" in caplog.text
+    assert all(end != "{}" for end in stream.checkpoint.ends)
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_an_available_now_run_whose_partitions_are_lost_fails_and_names_them(
+    shop: Shop, fail: str
+) -> None:
+    shop.send("orders", 0, 10)
+    shop.send("orders", 2, 5)
+    stream = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="6", failOnDataLoss=fail)
+    query = stream.start(available_now=True)
+    query.trigger()
+    shop.delete("orders")
+    shop.create("orders", 1)
+    with pytest.raises(DataLossError, match=r"9 of its .*\(orders-0 from 4, orders-2 from 2\);"):
+        query.trigger()
+    if fail == "false":
+        sent = shop.send("orders", 0, 2)
+        stream.start(available_now=True).all_available()
+        assert stream.sink.places[-2:] == sent
+
+
+def test_a_topic_deleted_between_planning_and_reading_is_counted_for_its_batch(
+    shop: Shop,
+) -> None:
+    shop.send("orders", 0, 4)
+    stream = _careless(shop)
+    stream.start().trigger(Crash.AFTER_WAL)
+    shop.delete("orders")
+    query = stream.start()
+    assert query.trigger()
+    assert stream.sizes == [0]
+    assert _lost(query) == 4
