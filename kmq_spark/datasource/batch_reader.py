@@ -38,8 +38,7 @@ class KmqBatchReader(DataSourceReader):
         coverage = cover(state, options)
         self._view.check(list(coverage.topics.values()))
         starts, ends = bounds_of_batch(state, options, coverage)
-        if options.ending is None:
-            check_whole(state, coverage)
+        check_whole(state, coverage.up_to_latest(options.ending))
         losses = Losses(fail=options.fail_on_data_loss)
         ranges = [
             part for each in coverage.ranges(starts, ends) for part in readable_parts(each, losses)

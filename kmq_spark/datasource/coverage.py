@@ -85,6 +85,19 @@ class Coverage:
                 offsets[name][p] = edges[point][name][p] if point in edges else point
         return offsets
 
+    def up_to_latest(self, bound: Bound | None) -> Coverage:
+        """Only the partitions that an end reads to the end of the log."""
+        if bound is None or bound.word == LATEST:
+            return self
+        points = self.points(bound)
+        return Coverage(
+            self.topics,
+            {
+                name: [p for p in points[name] if points[name][p] == OFFSET_LATEST]
+                for name in points
+            },
+        )
+
     def _check_all_named(self, bound: Bound) -> None:
         assigned = {name: sorted(self.partitions[name]) for name in sorted(self.topics)}
         specified = {

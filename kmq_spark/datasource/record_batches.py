@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.properties import properties_as_text
 from kmq_spark.datasource.schema import CREATE_TIME
 from kmq_spark.datasource.tasks import Slice, Task
 from kmq_spark.datasource.view import View
@@ -102,6 +103,9 @@ def _spark_batch(part: StoredSlice, view: View) -> pa.RecordBatch:
         f"{added}offset": lambda: pa.array(part.offsets()),
         f"{added}timestampType": lambda: _numbers(CREATE_TIME, rows),
     }
+    if f"{added}properties" in batch.schema.names:
+        properties = batch.column(f"{added}properties")
+        made[f"{added}properties"] = lambda: properties_as_text(properties)
     stored = batch.schema.names
     arrays = [
         made[field.name]()

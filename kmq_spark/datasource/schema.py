@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -22,7 +23,11 @@ from pyspark.sql.types import (
 #: What Kafka calls CreateTime: the producer's clock, not the log's.
 CREATE_TIME = 0
 
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+#: Every value as text, bytes in Base64.
+PROPERTIES = MapType(StringType(), StringType())
 
 _COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
     ("key", BinaryType(), pa.binary()),
@@ -36,7 +41,7 @@ _COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
 
 _HEADERS = (
     "headers",
-    ArrayType(_HEADER),
+    HEADERS,
     pa.list_(
         pa.field(
             "element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -45,15 +50,20 @@ _HEADERS = (
 )
 
 
-def spark_schema(*, include_headers: bool) -> StructType:
+_PROPERTIES = ("properties", PROPERTIES, pa.map_(pa.string(), pa.string()))
+
+
+def spark_schema(*, include_headers: bool, include_properties: bool = False) -> StructType:
     """The columns of a read, as Spark declares them."""
-    return StructType([StructField(name, kind) for name, kind, _ in _columns(include_headers)])
+    columns = _columns(headers=include_headers, properties=include_properties)
+    return StructType([StructField(name, kind) for name, kind, _ in columns])
 
 
-def arrow_schema(*, include_headers: bool) -> pa.Schema:
+def arrow_schema(*, include_headers: bool, include_properties: bool = False) -> pa.Schema:
     """The same columns as the Arrow schema that every record batch must have exactly."""
-    return pa.schema([pa.field(name, kind) for name, _, kind in _columns(include_headers)])
+    columns = _columns(headers=include_headers, properties=include_properties)
+    return pa.schema([pa.field(name, kind) for name, _, kind in columns])
 
 
-def _columns(include_headers: bool) -> tuple[tuple[str, DataType, pa.DataType], ...]:
-    return (*_COLUMNS, _HEADERS) if include_headers else _COLUMNS
+def _columns(*, headers: bool, properties: bool) -> tuple[tuple[str, DataType, pa.DataType], ...]:
+    return (*_COLUMNS, *((_HEADERS,) * headers), *((_PROPERTIES,) * properties))

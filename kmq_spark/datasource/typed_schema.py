@@ -13,6 +13,7 @@ from pyarrow import types
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
+    BinaryType,
     DataType,
     IntegerType,
     LongType,
@@ -23,6 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kmq_spark.datasource.schema import HEADERS, PROPERTIES
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.typed import stored_type
 from kmq_storage.log.topic_state import Topic
@@ -32,6 +34,12 @@ _METADATA = (
     StructField("_partition", IntegerType()),
     StructField("_offset", LongType()),
     StructField("_timestamp", TimestampType()),
+)
+#: What only option `columns` asks for.
+_EXTRAS = (
+    StructField("_key", BinaryType()),
+    StructField("_headers", HEADERS),
+    StructField("_properties", PROPERTIES),
 )
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -64,6 +72,11 @@ def typed_spark_schema(schema: pa.Schema, *, include_metadata: bool) -> StructTy
     """The columns of a read of a typed topic, as Spark declares them."""
     fields = [StructField(field.name, _spark_type(field)) for field in schema]
     return StructType([*fields, *(_METADATA if include_metadata else ())])
+
+
+def all_typed_columns(schema: pa.Schema) -> StructType:
+    """Every column that a read of a typed topic can have."""
+    return StructType([*typed_spark_schema(schema, include_metadata=True).fields, *_EXTRAS])
 
 
 def _spark_type(field: pa.Field) -> DataType:

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.schema import arrow_schema, spark_schema
 from kmq_spark.datasource.typed_schema import (
+    all_typed_columns,
     check_view,
     one_schema,
     spark_arrow_schema,
@@ -18,6 +19,7 @@ from kmq_spark.datasource.typed_schema import (
 )
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.names import nearest
 
 
 @dataclass(frozen=True)
@@ -45,26 +47,59 @@ class View:
                 )
         schema = one_schema(topics)
         if self.columns is not None and schema is not None:
-            check_view(self.columns, typed_spark_schema(schema, include_metadata=True))
+            check_view(self.columns, all_typed_columns(schema))
 
 
 def plain_view(options: SourceOptions) -> View:
     """The view of untyped topics."""
-    return View(arrow_schema(include_headers=options.include_headers))
+    if options.columns is None:
+        return View(
+            arrow_schema(
+                include_headers=options.include_headers,
+                include_properties=options.include_properties,
+            )
+        )
+    everything = arrow_schema(include_headers=True, include_properties=True)
+    return View(pa.schema([everything.field(name) for name in options.columns]))
 
 
 def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructType:
     """The columns of these topics; InvalidRequestError when they have not the same."""
     schema = one_schema(topics)
-    if schema is None:
-        return spark_schema(include_headers=options.include_headers)
-    if options.include_headers:
-        raise InvalidRequestError(
-            "option 'includeHeaders' is for untyped topics; a typed topic has its own columns, "
-            "and with 'includeMetadata' also _topic, _partition, _offset and _timestamp",
-            option="includeHeaders",
+    if options.columns is not None:
+        everything = (
+            spark_schema(include_headers=True, include_properties=True)
+            if schema is None
+            else all_typed_columns(schema)
         )
+        return _chosen(options.columns, everything)
+    if schema is None:
+        return spark_schema(
+            include_headers=options.include_headers, include_properties=options.include_properties
+        )
+    untyped = {
+        "includeHeaders": options.include_headers,
+        "includeProperties": options.include_properties,
+    }
+    for option, given in untyped.items():
+        if given:
+            raise InvalidRequestError(
+                f"option {option!r} is for untyped topics; a typed topic has its own columns, with "
+                "'includeMetadata' also _topic, _partition, _offset and _timestamp, and option "
+                "'columns' may name _key, _headers and _properties, too",
+                option=option,
+            )
     return typed_spark_schema(schema, include_metadata=options.include_metadata)
+
+
+def _chosen(names: Sequence[str], everything: StructType) -> StructType:
+    for name in names:
+        if name not in everything.names:
+            hint = nearest(name, everything.names) or f"; there are {', '.join(everything.names)}"
+            raise InvalidRequestError(
+                f"option 'columns' names {name!r}, which no record has{hint}", option="columns"
+            )
+    return StructType([everything[name] for name in names])
 
 
 def view_of(wanted: StructType, topics: Sequence[Topic], options: SourceOptions) -> View:

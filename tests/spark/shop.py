@@ -80,6 +80,16 @@ class Shop:
         gap = GapEntry(*place, end - start, 0, state.lsn, "damaged")
         self.store.log.commit([Unit((gap,))])
 
+    def damage_commit(self, lsn: int) -> None:
+        """Change a byte in the header of a commit, for whoever opens the store from now on."""
+        self.store.log.sync(self.lsn())
+        (frame,) = self.store.log._history.frames(lsn, lsn)
+        self.close()
+        (file,) = Path(self.url).glob("log/*.log")
+        contents = bytearray(file.read_bytes())
+        contents[frame.position + 10] ^= 1
+        file.write_bytes(contents)
+
     def close(self) -> None:
         """Close the store."""
         self.store.close()

@@ -8,16 +8,18 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from kmq_spark.datasource.schema import arrow_schema, spark_schema
 
 
-@pytest.mark.parametrize("include_headers", [False, True])
-def test_the_arrow_schema_is_exactly_the_one_spark_derives(include_headers: bool) -> None:
-    derived = to_arrow_schema(spark_schema(include_headers=include_headers), timezone="UTC")
-    assert derived.equals(arrow_schema(include_headers=include_headers), check_metadata=True)
+@pytest.mark.parametrize("extra", [False, True])
+def test_the_arrow_schema_is_exactly_the_one_spark_derives(extra: bool) -> None:
+    included = {"include_headers": extra, "include_properties": extra}
+    derived = to_arrow_schema(spark_schema(**included), timezone="UTC")
+    assert derived.equals(arrow_schema(**included), check_metadata=True)
 
 
 def test_the_columns_are_those_of_sparks_kafka_source() -> None:
-    assert spark_schema(include_headers=True).simpleString() == (
+    assert spark_schema(include_headers=True, include_properties=True).simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
-        "timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>>"
+        "timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>,"
+        "properties:map<string,string>>"
     )
     assert spark_schema(include_headers=False).names[-1] == "timestampType"
     assert all(field.nullable for field in spark_schema(include_headers=True))

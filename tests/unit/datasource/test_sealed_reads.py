@@ -76,12 +76,21 @@ def test_a_large_segment_is_divided_among_tasks_of_like_size(
     assert _read(store, tasks) == _expected(store, 0, 0, ROWS)
 
 
-@pytest.mark.parametrize("minimum", [None, 1, 3, 7])
+LIMITS = [
+    TaskLimits(),
+    *(TaskLimits(min_partitions=minimum) for minimum in (1, 3, 7)),
+    TaskLimits(max_records=7),
+    TaskLimits(max_bytes=2_000),
+    TaskLimits(min_partitions=3, max_records=25, max_bytes=2_000),
+]
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
 @pytest.mark.parametrize("span", [(0, 60), (3, 57), (12, 13), (24, 26), (40, 60), (59, 60)])
 def test_any_range_and_any_number_of_tasks_read_exactly_the_records_between(
-    store: kmq.Store, span: tuple[int, int], minimum: int | None
+    store: kmq.Store, span: tuple[int, int], limits: TaskLimits
 ):
-    tasks = plan_tasks(_ranges(store, (1, *span)), minimum)
+    tasks = plan_tasks(_ranges(store, (1, *span)), limits)
     assert _read(store, tasks) == _expected(store, 1, *span)
 
 
