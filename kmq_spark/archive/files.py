@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -21,6 +22,9 @@ from kmq_storage.errors import InvalidRequestError
 
 #: What a Delta table may ask of its readers that leaves its files to be read as they are.
 _HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+
+#: Delta cuts the times in its statistics to milliseconds, downwards.
+_TRUNCATED = timedelta(milliseconds=1)
 
 #: Spark's mark of a folder that was written to its end.
 _COMPLETE = "_SUCCESS"
@@ -45,6 +49,10 @@ class ArchivedFile:
         return (own is None or own[0] <= partition <= own[1]) and (
             held is None or (held[0] < end and start <= held[1])
         )
+
+    def may_reach(self, when: datetime) -> bool:
+        """Whether a record of this time, or of a later one, may be here."""
+        return self.times is None or self.times[1] + _TRUNCATED >= when
 
 
 def archived_files(path: str, record: ArchiveRecord) -> list[ArchivedFile]:

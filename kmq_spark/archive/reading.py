@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,20 +40,15 @@ class ArchivedRange:
         """About how much there is to read: the share of each file that its offsets promise."""
         return sum(_share(each, self.start, self.end) for each in self.files)
 
-    def split(self, parts: int) -> list[ArchivedRange]:
-        """The same records as so many ranges of about equal numbers of offsets."""
-        count = min(parts, self.end - self.start)
-        cuts = [self.start + (self.end - self.start) * n // count for n in range(count + 1)]
-        return [self._between(*ends) for ends in itertools.pairwise(cuts)]
-
-    def _between(self, start: int, end: int) -> ArchivedRange:
+    def between(self, start: int, end: int) -> ArchivedRange:
+        """Some of these records."""
         files = tuple(each for each in self.files if each.may_hold(self.partition, start, end))
         return replace(self, start=start, end=end, files=files)
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The records in offset order, in the columns of this schema that are in the files.
 
-        A range is held in memory as a whole: `split` bounds it.
+        A range is held in memory as a whole: `between` makes it smaller.
         """
         if not self.files:
             return
@@ -70,11 +65,15 @@ class ArchivedRange:
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive as it is now: its record, and its files by offset."""
+    """An archive: its record, and its files by offset, as they are when they are first needed."""
 
     path: str
     record: ArchiveRecord
-    files: tuple[ArchivedFile, ...]
+
+    @cached_property
+    def files(self) -> tuple[ArchivedFile, ...]:
+        """All files of the archive."""
+        return tuple(archived_files(self.path, self.record))
 
     def range(
         self, topic: str, topic_id: uuid.UUID, partition: int, start: int, end: int
@@ -93,7 +92,7 @@ class Archive:
         """The first archived offset with timestamp >= when, of the partitions that have one."""
         found: dict[int, int] = {}
         for each in self.files:
-            if each.topic != topic or (each.times is not None and each.times[1] < when):
+            if each.topic != topic or not each.may_reach(when):
                 continue
             if each.offsets is not None and _all_before(found, partitions, each.offsets[0]):
                 break  # files come by offset: this one and the rest hold later ones only
@@ -116,7 +115,7 @@ def open_archive(path: str, store_id: uuid.UUID) -> Archive:
             f"({store_id})",
             option="archive",
         )
-    return Archive(path, record, tuple(archived_files(path, record)))
+    return Archive(path, record)
 
 
 def _share(file: ArchivedFile, start: int, end: int) -> int:
