@@ -63,9 +63,9 @@ class _SliceReader:
     def batches(self, disk: Files, reader: ChunkReader) -> Iterator[pa.RecordBatch]:
         """The records in Spark's columns; those in files that moved are looked up again."""
         part, position = self._part, self._part.start
-        places = part.index.places(disk, part.start, part.end)
         where = (part.topic, part.partition, (part.start, part.end))
         try:
+            places = part.index.places(disk, part.start, part.end)
             for piece in scan_places(
                 reader, places, *where, batch_rows=BATCH_ROWS, layout=self._layout
             ):
