@@ -19,9 +19,7 @@ from kmq_spark.archive.record import DELTA, FOLDER, PARQUET, ArchiveRecord
 from kmq_spark.archive.trimming import Offsets, trim_archived
 from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
-from kmq_spark.client.store import Store
-from kmq_spark.datasource.group_offsets import advance_group
-from kmq_spark.datasource.offsets import parse_stream_offset
+from kmq_spark.datasource.listener import follow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,8 +62,8 @@ def run(
         spark, url, path, topics=topics, file_format=file_format, trigger={"availableNow": True}
     )
     query.awaitTermination()
+    follow(query)  # after the last batch, Spark tells the source nothing
     with open_store(url, create=False) as store:
-        _finish(store, query)
         group = query.name
         trimmed = {} if keep is None else trim_archived(store, group, keep)
         return ArchiveReport(store.describe_group(group).committed, trimmed)
@@ -105,13 +103,6 @@ def start(
             .trigger(**trigger or {"processingTime": "10 seconds"})
             .start()
         )
-
-
-def _finish(store: Store, query: StreamingQuery) -> None:
-    # The group follows a batch when the next one begins; after the last one, nobody tells it.
-    progress = query.lastProgress
-    if progress is not None and (end := progress["sources"][0]["endOffset"]):
-        advance_group(store.log, query.name, parse_stream_offset(end))
 
 
 def _writer(path: str, record: ArchiveRecord) -> Callable[[DataFrame, int], None]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
@@ -111,6 +112,12 @@ class KmqListener(StreamingQueryListener):
         if state is None:
             return None
         return behind(state, source.finished, self._environment.now_us())
+
+
+def follow(query: StreamingQuery) -> None:
+    """Move the groups of a query to the end of its last finished batch."""
+    for source in sources_of(query.lastProgress):
+        _follow(source)
 
 
 def _follow(source: SourceProgress) -> None:
