@@ -204,12 +204,34 @@ SPARK_STREAM = Group(
 )
 
 SPARK_SINK = Group(
-    _named("spark_sink", "kmq", "kafka", "delta", "rows_only"),
+    _named(
+        "spark_sink",
+        "kmq",
+        "kafka",
+        "delta",
+        "rows_only",
+        "kmq_stream",
+        "kafka_stream",
+        "driver_commit",
+    ),
     (
         Figure("batch sink, exactly once / Kafka, at least once", "kmq.rate", "kafka.rate"),
         Figure("batch sink, exactly once / Kafka tuned", "kmq.rate", "kafka.tuned_rate", 1.2, 1.8),
-        Figure("batch sink / Delta", "kmq.rate", "delta.rate"),
+        Figure("batch sink / Delta", "kmq.rate", "delta.rate", later=1.3),
         Figure("batch sink / making the rows only", "kmq.rate", "rows_only.rate"),
+        Figure(
+            "stream from kmq to kmq, exactly once / Kafka to Kafka, at least once",
+            "kmq_stream.rate",
+            "kafka_stream.rate",
+            later=3.0,
+        ),
+        Figure(
+            "stream from kmq to kmq / Kafka to Kafka tuned",
+            "kmq_stream.rate",
+            "kafka_stream.tuned_rate",
+        ),
+        Figure("the driver's commit of 1,000 files", "driver_commit.commit_ms", 50.0, target=1.0),
+        Figure("bytes of it for each", "driver_commit.bytes_a_file_times", 100.0, target=1.0),
     ),
     spark=True,
 )

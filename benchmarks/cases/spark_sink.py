@@ -1,10 +1,14 @@
-"""Spark batch writes of two million rows, made by Spark as it writes them."""
+"""Spark writes of two million rows: made by Spark in a batch, or streamed from topic to topic.
+
+And what the driver does for a thousand files that tasks have staged.
+"""
 
 from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,6 +18,7 @@ from benchmarks.job import KEY_BYTES, PARTITIONS, VALUE_BYTES, Job, Measure, Sam
 
 TUNED = {"kafka.linger.ms": "20", "kafka.batch.size": str(256 << 10)}
 NOISE_ROWS = 1_000
+STAGED_FILES = 1_000
 
 
 def _rows(session: SparkSession, count: int) -> DataFrame:
@@ -88,3 +93,80 @@ def rows_only(job: Job) -> Measure:
     """The noop sink: what making the rows costs everybody."""
     writer = _rows(spark_session.start(job), job.sizes.spark_rows).write.format("noop")
     return lambda: {"rate": _rate(job, writer.mode("overwrite").save)}
+
+
+def _stream(
+    job: Job, session: SparkSession, name: str, source: Mapping[str, str], sink: Mapping[str, str]
+) -> float:
+    """Stream keys and values from one topic into another in four batches, until it has ended."""
+    quarter = str(job.sizes.spark_rows // 4)
+    read = session.readStream.format(name).option("startingOffsets", "earliest")
+    rows = read.option("maxOffsetsPerTrigger", quarter).options(**source).load()
+    writer = rows.select("key", "value").writeStream.format(name).options(**sink)
+    writer = writer.option("checkpointLocation", str(job.path("checkpoints", uuid.uuid4().hex)))
+    return _rate(job, lambda: writer.trigger(availableNow=True).start().awaitTermination())
+
+
+def kmq_stream(job: Job) -> Measure:
+    """From one kmq store into another, exactly once."""
+    from benchmarks import stores
+
+    backlog = str(stores.filled_by_arrow(job, job.sizes.spark_rows))
+    session = spark_session.start(job)
+
+    def measure() -> Sample:
+        with stores.fresh(job, "fsync") as (store, path):
+            source = {"path": backlog, "subscribe": stores.TOPIC}
+            rate = _stream(job, session, "kmq", source, {"path": path, "topic": stores.TOPIC})
+            stores.check(store, job.sizes.spark_rows)
+        return {"rate": rate}
+
+    return measure
+
+
+def kafka_stream(job: Job) -> Measure:
+    """From one Kafka topic into another, at least once."""
+    from benchmarks.peers import topics
+
+    backlog = topics.fill(job.broker, job.sizes.spark_rows)
+    session = spark_session.start(job)
+    where = {"kafka.bootstrap.servers": job.broker}
+
+    def once(settings: dict[str, str]) -> float:
+        topic = topics.create(job.broker)
+        sink = where | settings | {"topic": topic}
+        rate = _stream(job, session, "kafka", where | {"subscribe": backlog}, sink)
+        topics.check(job.broker, topic, job.sizes.spark_rows)
+        topics.delete(job.broker, topic)
+        return rate
+
+    return lambda: {"rate": once({}), "tuned_rate": once(TUNED)}
+
+
+def driver_commit(job: Job) -> Measure:
+    """The driver's commit for a thousand staged files, from messages to disk."""
+    import pickle
+
+    from benchmarks import stores
+    from kmq_spark.datasource.sink import Written, open_sink
+    from kmq_spark.datasource.sink_commit import commit_written
+    from kmq_spark.datasource.sink_options import SinkOptions
+    from kmq_spark.datasource.sink_task import write_task
+    from kmq_storage.format.entries import BatchIdEntry, directory_length
+
+    def measure() -> Sample:
+        with stores.fresh(job, "fsync") as (store, path):
+            sink = open_sink(SinkOptions(url=path, topic=stores.TOPIC))
+            keyless = [rows.select(["value"]) for rows in dataset.arrow_batches(10_000, 10_000)]
+            (entry,) = write_task(sink, keyless, task=0).staged
+            staged = [replace(entry, staged=uuid.uuid4().bytes) for _ in range(STAGED_FILES)]
+            raw = [pickle.dumps(Written((each,), (), "query")) for each in staged]
+            with stopwatch() as watch:
+                written = [pickle.loads(message) for message in raw]
+                commit_written(store.log, written, BatchIdEntry("query", 0))
+        return {
+            "commit_ms": watch.seconds * 1e3,
+            "bytes_a_file_times": directory_length(staged) / STAGED_FILES,
+        }
+
+    return measure

@@ -22,7 +22,7 @@ from kmq_spark.datasource.options import (
 )
 from kmq_spark.datasource.sink import Sink, open_sink
 from kmq_spark.datasource.sink_options import parse_sink_options
-from kmq_spark.datasource.stream_reader import KmqStreamReader
+from kmq_spark.datasource.spark_versions import check_streaming_read
 from kmq_spark.datasource.table_columns import table_spark_schema
 from kmq_spark.datasource.table_reader import KmqTableReader
 from kmq_spark.datasource.view import columns_of_read, view_of
@@ -45,8 +45,11 @@ class KmqDataSource(DataSource):
     timestampType, and headers if they are included; of a typed topic its own, then _topic,
     _partition, _offset and _timestamp with `includeMetadata`.
 
-    Options of a write: `topic`, which goes before a column of that name. Columns: value, and
-    where wanted key, topic, partition, headers, timestamp; of a typed topic its own, and _key,
+    `table` alone reads the store's own state instead (docs/spark-tables.md).
+
+    Options of a write: `topic`, which goes before a column of that name; `txnAppId` and
+    `txnVersion`, under which a batch is stored once. Columns: value, and where wanted key, topic,
+    partition, headers, timestamp, properties; of a typed topic its own, and _topic, _key,
     _partition, _timestamp, _headers, _properties. Others are ignored.
 
         spark.readStream.format("kmq").option("subscribe", "orders").load("data/shop")
@@ -74,7 +77,11 @@ class KmqDataSource(DataSource):
         return KmqBatchReader(options, view_of(schema, _topics(options), options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader of a streaming query."""
+        """The reader of a streaming query; IllegalStateError before Spark 4.2."""
+        check_streaming_read()
+        # What it is built on came with 4.2.
+        from kmq_spark.datasource.stream_reader import KmqStreamReader
+
         options = parse_source_options(self.options)
         check_stream(options)
         return KmqStreamReader(options, view_of(schema, _topics(options), options))

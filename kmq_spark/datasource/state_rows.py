@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from kmq_storage.groups import describe_in
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
@@ -25,7 +27,7 @@ def topic_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
 def _settings(settings: TopicSettings) -> Row:
     schema = settings.schema
     return (
-        None if schema is None else ", ".join(map(str, schema)),
+        None if schema is None else ", ".join(map(_declared, schema)),
         settings.cleanup,
         settings.retention,
         settings.retention_bytes,
@@ -34,6 +36,10 @@ def _settings(settings: TopicSettings) -> Row:
         settings.uniq_window,
         settings.compression,
     )
+
+
+def _declared(field: pa.Field) -> str:
+    return f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
 
 
 def partition_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from kmq_spark.datasource.schema import HEADERS, PROPERTIES
+from kmq_spark.datasource.spark_versions import IN_UTC
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.typed import stored_type
 from kmq_storage.log.topic_state import Topic
@@ -106,7 +107,7 @@ def _known_to_spark(kind: pa.DataType) -> pa.DataType:
 
 def spark_arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that every record batch must have exactly."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema, **IN_UTC)
 
 
 def check_view(wanted: StructType, current: StructType) -> None:

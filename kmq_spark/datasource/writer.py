@@ -12,16 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.sink import Sink, Written
 from kmq_spark.datasource.sink_commit import commit_written
 from kmq_spark.datasource.sink_task import write_task
+from kmq_spark.datasource.spark_versions import ArrowStreamWriter
 from kmq_storage.errors import IllegalStateError
 from kmq_storage.format.entries import BatchIdEntry
 
@@ -51,7 +48,7 @@ class KmqBatchWriter(DataSourceArrowWriter):
         """Nothing: staged files that no commit names are invisible."""
 
 
-class KmqStreamWriter(DataSourceStreamArrowWriter):
+class KmqStreamWriter(ArrowStreamWriter):
     """Appends the batches of a stream, each exactly once."""
 
     def __init__(self, sink: Sink) -> None:

@@ -33,6 +33,10 @@ stream = spark.readStream.format("kmq").option("subscribe", "orders").option(
 stream.select("key", "value").writeStream.format("kmq").option("topic", "totals").option(
     "checkpointLocation", checkpoint).trigger(availableNow=True).start(url).awaitTermination()
 
+spark.sql(f"CREATE TEMPORARY VIEW recent USING kmq OPTIONS (path '{url}', subscribe 'orders', "
+    "startingTimestamp '-1h', columns 'offset', partitions '0')")
+assert spark.sql("SELECT max(offset) FROM recent").first()[0] == 9
+
 kmq.register(spark)
 assert spark.read.format("kmq").option("subscribe", "totals").load(url).count() == 15
 try:

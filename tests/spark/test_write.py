@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.lost_answer import LostAnswer
-from tests.spark.running import forget_last_commit, load
+from tests.spark.running import forget_last_commit, load, run
 from tests.spark.shop import Shop
 
 pytestmark = pytest.mark.spark
@@ -58,17 +58,19 @@ def test_every_column_of_a_record_can_be_written(spark: SparkSession, shop: Shop
         "timestamp'2020-01-02 03:04:05' timestamp",
         "'x' other",
         "array(named_struct('key', 'h', 'value', cast('1' as binary))) headers",
+        "map('p', 'text') properties",
     )
     frame.write.format("kmq").mode("append").save(shop.url)
     (row,) = shop.store.read("totals").read_all().to_pylist()
     assert (row["key"], row["value"], row["partition"]) == (b"k", b"v", 1)
     assert row["headers"] == [{"key": "h", "value": b"1"}]
+    assert [(name, value["text"]) for name, value in row["properties"]] == [("p", "text")]
     assert row["timestamp"].isoformat() == "2020-01-02T03:04:05+00:00"
 
 
 REFUSED = {
-    "no value": ("id", {}, "column 'value' is missing"),
-    "wrong type": ("id value", {}, "column 'value' is bigint: expected binary or string"),
+    "no value": ("id", {}, "Required attribute 'value' not found"),
+    "wrong type": ("id value", {}, "value attribute unsupported type bigint"),
     "unknown topic": ("'x' value", {"topic": "nowhere"}, r"Topic\[nowhere\] doesn't exist"),
     "unknown option": ("'x' value", {"topics": "totals"}, "did you mean 'topic'"),
     "option of a read": ("'x' value", {"subscribe": "totals"}, "'subscribe' belongs to a read"),
@@ -165,6 +167,30 @@ def test_a_stream_that_is_replayed_writes_every_record_once(
         forget_last_commit(tmp_path / "checkpoint")
     _copy(spark, shop, tmp_path / "checkpoint")
     assert sorted(shop.values("totals")) == sorted(shop.values("orders"))
+
+
+def test_a_batch_function_that_names_its_writes_is_replayed_without_a_double(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    def copy(frame: DataFrame, number: int) -> None:
+        _save(frame.select("key", "value"), shop, txnAppId="copy", txnVersion=str(number))
+
+    for _ in range(2):
+        shop.send("orders", 0, 6)
+        run(load(spark, shop, maxOffsetsPerTrigger=4), copy, tmp_path / "checkpoint")
+        forget_last_commit(tmp_path / "checkpoint")
+    run(load(spark, shop, maxOffsetsPerTrigger=4), copy, tmp_path / "checkpoint")
+    assert sorted(shop.values("totals")) == sorted(shop.values("orders"))
+
+
+def test_the_order_of_sorted_tasks_is_the_order_of_the_log(spark: SparkSession, shop: Shop) -> None:
+    numbers = spark.range(0, 60_000, 1, 3).selectExpr("id", "lpad(string(id), 9, '0') value")
+    backwards = numbers.withColumn("partition", f.lit(1)).sortWithinPartitions(f.desc("id"))
+    _save(backwards, shop)
+    third = 20_000
+    assert [int(value) for value in shop.values("totals")] == [
+        n for end in (third, 2 * third, 3 * third) for n in reversed(range(end - third, end))
+    ]
 
 
 def test_an_abort_after_a_commit_that_succeeded_destroys_nothing(

@@ -59,9 +59,8 @@ def covers(state: StoreState) -> dict[Key, Cover]:
 
 def live_spans(page: Page, known: Mapping[Key, Cover]) -> Iterator[tuple[Key, Cover, Numbers]]:
     """The rows of a page that count, as their places in it, by partition."""
-    ends = page.column("end_offset")
     for key, (low, high) in page.spans.items():
         cover = known.get(key)
         if cover is not None:
-            kept = cover.keeps(page.bases[low:high], ends[low:high])
+            kept = cover.keeps(page.bases[low:high], page.ends[low:high])
             yield key, cover, low + np.flatnonzero(kept)

@@ -31,8 +31,9 @@ Wanted: TypeAlias = Callable[[Row | Page], Any]
 #: Rows of a page that are made at a time: a look at one offset wants few.
 _ROWS_AT_ONCE = 64
 
-#: Rows in memory that are made columns at a time.
+#: Rows in memory that are made columns at a time, and so few that they need not be.
 _ROWS_IN_BLOCK = 4_096
+_FEW_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +280,9 @@ class OffsetIndex:
 
         A row is cut in proportion; no row far behind the answer is looked at.
         """
+        few = self._within_few(start, end, budget)
+        if few is not None:
+            return few
         used = 0
         for bases, ends, weights, _ in self._blocks(start, end):
             lows, highs = np.maximum(bases, start), np.minimum(ends, end)
@@ -292,6 +296,15 @@ class OffsetIndex:
                 return low + more, behind + weight * more // span
             used = behind
         return end, used
+
+    def _within_few(self, start: int, end: int, budget: int) -> tuple[int, int] | None:
+        """The same where few rows in memory have all of it: arrays cost ten times as much."""
+        recent = self.recent
+        first = recent.first_behind(start)
+        limit = min(first + _FEW_ROWS, len(recent))
+        if first == limit or start >= end:
+            return None
+        return recent.within(first, recent.end_of_run(first, limit, end), (start, end), budget)
 
     def weight_at(self, offset: int) -> int:
         """About what the record at an offset weighs in bytes; 0 where there is none."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     _Numbers: TypeAlias = npt.NDArray[np.int64]
 
+#: How far some bytes reach: an offset, and the bytes up to there.
+Reach: TypeAlias = tuple[int, int]
+
 #: Of some rows: base offsets, end offsets, weights, and bytes to read.
 Block: TypeAlias = "tuple[_Numbers, _Numbers, _Numbers, _Numbers]"
 
@@ -98,6 +101,23 @@ class RowTable:
         segments = np.array(self._kinds[part]) == SEGMENT
         read = lengths + np.array(self._positions[part], dtype=np.int64) * segments
         return bases, ends, weight_of(sizes, rows), read
+
+    def within(self, first: int, behind: int, span: tuple[int, int], budget: int) -> Reach | None:
+        """`OffsetIndex.within` over a few rows that follow each other; None if they are too few."""
+        start, end = span
+        if self.bases[first] > start or self.ends[behind - 1] < end:
+            return None
+        used = 0
+        for index in range(first, behind):
+            base, row_end = self.bases[index], self.ends[index]
+            low, high = max(base, start), min(row_end, end)
+            weight = weight_of(self._sizes[index], self._rows[index])
+            weight = weight * (high - low) // (row_end - base)
+            if used + weight > budget:
+                more = (budget - used) * (high - low) // weight
+                return low + more, used + weight * more // (high - low)
+            used += weight
+        return end, used
 
     def spliced(self, start: int, end: int, row: Row | None) -> RowTable:
         """A table with this row, or none, in place of all with a base offset in [start, end)."""

@@ -19,8 +19,11 @@ from kmq_spark.datasource.sink_options import SinkOptions
 from kmq_spark.datasource.sink_task import write_task
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
 from kmq_storage.errors import InvalidRequestError, NotFoundError, QueueFullError
+from kmq_storage.format.records import PROPERTY_TYPE
 from tests.spark.shop import Shop
 
+#: What a record is, wherever it stands.
+_KEPT = ("key", "value", "timestamp", "headers", "properties")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -114,6 +117,70 @@ def test_a_topic_column_writes_many_topics_in_one_commit(shop: Shop) -> None:
     assert shop.lsn() == lsn + 1
     assert sorted(shop.values("orders")) == [b"a", b"c"]
     assert shop.values("returns") == [b"b"]
+
+
+def test_one_commit_writes_typed_topics_of_different_schemas(shop: Shop) -> None:
+    shop.create("sales", 2, schema=pa.schema([("id", pa.int64()), ("price", pa.float64())]))
+    shop.create("visits", 1, schema=pa.schema([("id", pa.int64()), ("topic", pa.string())]))
+    lsn = shop.lsn()
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "_topic": ["sales", "visits", "sales"],
+            "id": [1, 2, 3],
+            "price": [0.5, None, None],
+            "topic": [None, "of the visit", "ignored"],
+            "_partition": pa.array([1, None, 1], pa.int32()),
+        }
+    )
+    _commit(shop, [_task(shop, rows, topic=None)])
+    assert shop.lsn() == lsn + 1
+    sales, visits = _read(shop, "sales"), _read(shop, "visits")
+    assert [(row["id"], row["price"], row["_partition"]) for row in sales] == [
+        (1, 0.5, 1),
+        (3, None, 1),
+    ]
+    assert [(row["id"], row["topic"]) for row in visits] == [(2, "of the visit")]
+
+
+def test_properties_are_kept_as_text_or_with_their_types(shop: Shop) -> None:
+    text = pa.map_(pa.string(), pa.string())
+    typed = pa.map_(pa.string(), PROPERTY_TYPE)
+    values = [dict.fromkeys(PROPERTY_TYPE.names) | each for each in ({"int": 7}, {"bool": False})]
+    rows = [
+        pa.array([None, [("a", "1"), ("b", "")], []], text),
+        pa.array([[("skipped", "x")], [("a", "1")]], text).slice(1),
+        pa.array([[("n", values[0]), ("f", values[1])]], typed),
+        pa.array([[("a", "large")]], pa.map_(pa.large_string(), pa.large_string())),
+    ]
+    zero = [pa.array([0] * len(each), pa.int32()) for each in rows]
+    batches = [
+        _rows([b"%d" % n] * len(each), partition=p, properties=each)
+        for n, (each, p) in enumerate(zip(rows, zero, strict=True))
+    ]
+    _commit(shop, [_task(shop, *batches)])
+    with shop.store.consumer(topics=["orders"]) as consumer:
+        found = [record.properties for record in consumer.consume(10, timeout=5.0)]
+    assert found == [
+        {},
+        {"a": "1", "b": ""},
+        {},
+        {"a": "1"},
+        {"n": 7, "f": False},
+        {"a": "large"},
+    ]
+
+
+def test_what_a_producer_sent_is_the_same_after_a_write_of_what_was_read(shop: Shop) -> None:
+    shop.create("copies", 1)
+    with shop.store.producer() as producer:
+        when = datetime(2020, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+        more = {"n": 2**62, "f": 0.1, "t": "ü", "b": b"\0", "y": True}
+        producer.send("orders", b"v", b"k", headers=[("h", b"1")] * 2, properties=more)
+        producer.send("orders", None, b"k", timestamp=when).result(30)
+    read = shop.store.read("orders", columns=[*_KEPT]).read_all().to_batches()
+    _commit(shop, [_task(shop, *read, topic="copies")])
+    copied = shop.store.read("copies", columns=[*_KEPT]).read_all()
+    assert copied.to_pylist() == pa.Table.from_batches(read).to_pylist()
 
 
 def test_the_large_types_that_spark_can_be_set_to_send_are_taken(shop: Shop) -> None:
@@ -212,10 +279,25 @@ REFUSED_ROWS = {
         InvalidRequestError,
         "header without a name",
     ),
+    "property without a name": (
+        _rows([b"a"], properties=pa.array([[("", "1")]], pa.map_(pa.string(), pa.string()))),
+        InvalidRequestError,
+        "a property without a name",
+    ),
+    "property without a value": (
+        _rows([b"a"], properties=pa.array([[("a", None)]], pa.map_(pa.string(), pa.string()))),
+        InvalidRequestError,
+        "a property that is not exactly one of",
+    ),
     "no topic": (
         _rows([b"a", b"b"], topic=["orders", None]),
         InvalidRequestError,
-        "'topic' is null in a row",
+        "null topic present in the data: column 'topic' is null in a row",
+    ),
+    "untyped topic as typed": (
+        pa.RecordBatch.from_pydict({"_topic": ["orders"], "topic": ["x"], "id": [1]}),
+        InvalidRequestError,
+        "orders is untyped: .* in a column 'topic', not '_topic'",
     ),
     "unknown topic": (_rows([b"a"], topic=["nowhere"]), NotFoundError, r"Topic\[nowhere\]"),
 }

@@ -57,6 +57,8 @@ def _everything(store: Store) -> None:
         ProducerEntry("b", 1, 5),
         ProducerEntry("a", 1, 5),
         ProducerEntry("b", 2, 0),
+        BatchIdEntry("query", 8),
+        BatchIdEntry("another", 3),
         BatchIdEntry("query", 9),
         TopicEntry(b"g" * 16, "gone", 0, {}),
     ):
@@ -80,11 +82,28 @@ def test_a_restored_state_is_the_replayed_one(store: Store, disk: MemoryDisk):
         assert state.lsn == replayed.lsn
         assert state.groups == replayed.groups
         assert list(state.producers.items()) == list(replayed.producers.items())
-        assert state.batches == replayed.batches
+        assert list(state.batches.items()) == list(replayed.batches.items())
         assert [topic.info() for topic in state.topics.values()] == [
             topic.info() for topic in replayed.topics.values()
         ]
     assert snapshot(found.state(disk, indexed=True)) == snapshot(replayed)
+
+
+def test_the_applications_that_wrote_last_are_remembered_across_checkpoints(
+    store: Store, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "APPLICATIONS_REMEMBERED", 3)
+    for version, application in enumerate(("z", "b", "c", "z", "a", "d")):
+        store.log.commit([Unit((BatchIdEntry(application, version),))])
+        store.checkpoint()
+    for log in (store.log, open_engine(disk).log):
+        assert {name: log.refresh().batch_version(name) for name in "abcdz"} == {
+            "a": 4,
+            "b": None,
+            "c": None,
+            "d": 5,
+            "z": 3,
+        }
 
 
 def test_what_binding_knows_survives_a_checkpoint(store: Store, disk: MemoryDisk):

@@ -1,0 +1,94 @@
+"""What must work on every Spark, as a program: `python -m tests.spark.small_matrix FOLDER`.
+
+Batch reads and all writes everywhere; a streaming read from 4.2 on, refused with the reason before.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import kmq_spark as kmq
+from tests.spark.running import forget_last_commit
+from tests.support.spark import start_session
+
+
+def run(folder: Path) -> None:
+    """Everything, on the Spark that is installed; an AssertionError says what went wrong."""
+    url = str(folder / "shop")
+    with kmq.open(url) as store:
+        store.create_topic("orders", partitions=2)
+        store.create_topic("typed", schema=pa.schema([("id", pa.int64()), ("name", pa.string())]))
+        spark = start_session(folder / "warehouse")
+        _writes_and_reads_a_batch(spark, url)
+        _writes_a_stream_exactly_once(spark, store, url, folder)
+        _reads_a_stream_or_says_why_not(spark, url, folder)
+        spark.stop()
+
+
+def _load(spark: SparkSession, url: str, topic: str, **options: object) -> DataFrame:
+    return spark.read.format("kmq").options(subscribe=topic, **options).load(url)
+
+
+def _writes_and_reads_a_batch(spark: SparkSession, url: str) -> None:
+    rows = spark.range(100).selectExpr(
+        "cast(id % 7 as string) key",
+        "cast(id as string) value",
+        "timestamp'2024-05-06 07:08:09.123456' timestamp",
+        "array(struct('h' key, cast('x' as binary) value)) headers",
+    )
+    rows.write.format("kmq").mode("append").option("topic", "orders").save(url)
+    read = _load(spark, url, "orders", includeHeaders=True, includeProperties=True)
+    assert read.count() == 100
+    row = read.filter("cast(value as string) = '42'").first()
+    assert (row.key, row.headers[0].value, row.properties) == (b"0", b"x", None), row
+    assert str(row.timestamp) == "2024-05-06 07:08:09.123456", row.timestamp
+    named = spark.range(5).selectExpr("id", "concat('n', id) name")
+    named.write.format("kmq").mode("append").option("topic", "typed").save(url)
+    found = _load(spark, url, "typed", columns="name,_offset").orderBy("_offset").collect()
+    assert [tuple(each) for each in found] == [(f"n{n}", n) for n in range(5)], found
+
+
+def _writes_a_stream_exactly_once(
+    spark: SparkSession, store: kmq.Store, url: str, folder: Path
+) -> None:
+    store.create_topic("streamed")
+    spark.range(30).selectExpr("cast(id as string) value").write.parquet(str(folder / "input"))
+    stream = spark.readStream.schema("value string").parquet(str(folder / "input"))
+    writer = stream.writeStream.format("kmq").option("topic", "streamed").trigger(availableNow=True)
+    checkpoint = folder / "sink"
+    for _ in range(2):
+        writer.option("checkpointLocation", str(checkpoint)).start(url).awaitTermination()
+        assert _load(spark, url, "streamed").count() == 30
+        forget_last_commit(checkpoint)  # the second run writes the same batch again
+
+
+def _reads_a_stream_or_says_why_not(spark: SparkSession, url: str, folder: Path) -> None:
+    stream = spark.readStream.format("kmq").option("subscribe", "orders")
+    frame = stream.option("startingOffsets", "earliest").load(url)
+    writer = frame.writeStream.option("checkpointLocation", str(folder / "source"))
+    query = writer.format("noop").trigger(availableNow=True).start()
+    refused = _failure(query)
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):
+        assert "can't read a stream from kmq" in refused, refused
+    else:
+        assert refused == "", refused
+        assert sum(batch["numInputRows"] for batch in query.recentProgress) == 100
+
+
+def _failure(query: StreamingQuery) -> str:
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))
+    sys.stdout.write(f"everything holds on Spark {pyspark.__version__}\n")

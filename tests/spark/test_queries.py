@@ -1,0 +1,80 @@
+"""Finds what only whole queries show: SQL, several queries on one source, joins, watermarks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from tests.spark.running import Collector, load, run, start
+from tests.spark.shop import Shop
+
+pytestmark = pytest.mark.spark
+
+NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
+
+
+def _send_every_minute(shop: Shop, count: int) -> None:
+    times = [NOON + timedelta(minutes=n) for n in range(count)]
+    with shop.store.producer() as producer:
+        producer.send_batch(
+            "orders",
+            [b"v%d" % n for n in range(count)],
+            [b"k%d" % (n % 3) for n in range(count)],
+            partition=0,
+            timestamps=times,
+            properties=[{"n": n} for n in range(count)],
+        ).result(timeout=30)
+
+
+def test_a_view_in_sql_takes_every_kind_of_option(spark: SparkSession, shop: Shop) -> None:
+    _send_every_minute(shop, 12)
+    shop.store.seal()
+    spark.sql(
+        f"""CREATE OR REPLACE TEMPORARY VIEW minutes USING kmq OPTIONS (
+            path '{shop.url}', subscribe 'orders', partitions '0',
+            startingTimestamp '2024-05-06T12:02:00Z', endingOffsets '{{"orders":{{"*":9}}}}',
+            columns 'properties,offset', maxRecordsPerPartition 3)"""
+    )
+    rows = spark.sql("SELECT *, spark_partition_id() task FROM minutes ORDER BY offset").collect()
+    assert [(row.properties, row.offset) for row in rows] == [
+        ({"n": str(n)}, n) for n in range(2, 9)
+    ]
+    assert len({row.task for row in rows}) == 3
+    joined = spark.sql("SELECT count(*) FROM minutes a JOIN minutes b ON a.offset = b.offset + 1")
+    assert joined.first()[0] == 6
+
+
+def test_two_queries_share_a_source_and_it_joins_itself(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    _send_every_minute(shop, 6)
+    frame, sink, pairs = load(spark, shop), Collector(), Collector()
+    other = frame.select(f.col("offset").alias("o"), f.col("key").alias("k"))
+    joined = frame.join(other, (f.col("key") == f.col("k")) & (f.col("offset") < f.col("o")))
+    queries = [
+        start(frame, sink, tmp_path / "plain"),
+        start(joined, pairs, tmp_path / "joined"),
+    ]
+    assert all(query.awaitTermination(200) for query in queries)
+    assert sink.places == shop.places("orders")
+    assert pairs.places == [("orders", 0, n) for n in range(3)]  # 0 with 3, 1 with 4, 2 with 5
+
+
+def test_a_watermark_on_the_timestamp_closes_windows(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    _send_every_minute(shop, 12)
+    closed: list[tuple[datetime, int]] = []
+
+    def collect(windows: DataFrame, number: int) -> None:
+        rows = windows.select("window.start", "count").collect()
+        closed.extend((row.start.astimezone(UTC), row["count"]) for row in rows)
+
+    windows = load(spark, shop).withWatermark("timestamp", "1 minute")
+    windows = windows.groupBy(f.window("timestamp", "5 minutes")).count()
+    run(windows, collect, tmp_path / "checkpoint")
+    assert sorted(closed) == [(NOON, 5), (NOON + timedelta(minutes=5), 5)]

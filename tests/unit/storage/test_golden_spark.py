@@ -1,0 +1,63 @@
+"""The golden store of Spark's writes stays readable: staged batches, applications, checkpoints."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.format.entries import decode_entries, encode_entries
+from kmq_storage.format.frame import decode_header, is_blank, read_directory
+from kmq_storage.format.identity import decode_identity
+from kmq_storage.log.checkpoint import newest_checkpoint
+from kmq_storage.objects.local import LocalDisk
+from tests.data.make_golden import rows
+from tests.data.make_golden_spark import APPLICATIONS, KEY, make
+
+GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-spark"
+
+
+@pytest.fixture(params=["golden", "made now", "without the checkpoint"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    folder = tmp_path / "store"
+    if request.param == "made now":
+        make(folder)
+    else:
+        shutil.copytree(GOLDEN, folder)
+    if request.param.startswith("without"):
+        shutil.rmtree(folder / "checkpoints")
+    return folder
+
+
+def test_the_golden_store_says_what_was_written(folder: Path) -> None:
+    with kmq.open(folder) as store:
+        state = store.log.refresh()
+        assert list(state.batches.items()) == [("query", (1, 4)), ("job", (8, 5))]
+        assert dict(state.batches) == APPLICATIONS
+        assert store.describe_group("group").committed == {"totals": {0: 40}}
+        found = store.read("totals").read_all()
+        written = pa.table(rows(0, 40, KEY).batch)
+        for name in written.column_names:
+            assert found[name].to_pylist() == written[name].to_pylist()
+        assert store.verify(deep=True).ok
+
+
+def test_its_checkpoint_has_the_applications_in_order() -> None:
+    found = newest_checkpoint(LocalDisk(GOLDEN))
+    assert found is not None
+    assert found.members["batches"] == [["job", 7, 3], ["query", 1, 4]]
+
+
+def test_its_entries_encode_to_the_same_bytes() -> None:
+    identity = decode_identity((GOLDEN / "kmq.json").read_bytes(), "golden")
+    (file,) = (GOLDEN / "log").iterdir()
+    log, position, frames = pa.py_buffer(file.read_bytes()), 0, 0
+    while not is_blank(log, position):
+        header = decode_header(log, position, identity.seed)
+        directory = read_directory(log, position, header)
+        assert encode_entries(decode_entries(directory)) == directory
+        position, frames = position + header.length, frames + 1
+    assert frames == 5
