@@ -5,7 +5,7 @@ from __future__ import annotations
 from kmq_spark.cli import (
     archive,
     consume,
-    copy,
+    copying,
     demo,
     doctor,
     group,
@@ -25,7 +25,7 @@ COMMANDS: tuple[Command, ...] = (
     *consume.COMMANDS,
     *group.COMMANDS,
     *log.COMMANDS,
-    *copy.COMMANDS,
+    *copying.COMMANDS,
     *archive.COMMANDS,
     *maintenance.COMMANDS,
     *integrity.COMMANDS,

@@ -81,6 +81,8 @@ class Coverage:
 
     def resolve(self, bound: Bound) -> dict[str, dict[int, int]]:
         """The offsets a bound means now; those by time are offsets already (`time_bounds`)."""
+        if bound.word is not None:
+            return self.ends() if bound.word == LATEST else self.starts()
         edges = {OFFSET_EARLIEST: self.starts(), OFFSET_LATEST: self.ends()}
         offsets: dict[str, dict[int, int]] = {}
         for name, points in self.points(bound).items():
@@ -197,7 +199,7 @@ def _bound(side: str, word: str) -> Bound:
 
 
 def _refuse_latest(starting: Bound, coverage: Coverage) -> None:
-    if starting.option != "startingOffsets":
+    if starting.option != "startingOffsets" or starting.word in (EARLIEST, GROUP):
         return  # a start by time may be the end, where that was asked for
     at_latest = [
         f"{topic}-{partition}"

@@ -107,6 +107,8 @@ def readable_parts(wanted: TopicRange, losses: Losses) -> list[TopicRange]:
     offsets = inside.offsets
     position, parts = offsets.start, []
     gaps = inside.topic.index(offsets.partition).gaps_between(offsets.start, offsets.end)
+    if not gaps:
+        return [inside]
     for gap in gaps:
         losses.report(
             f"{offsets.topic}-{offsets.partition}: offsets {gap.start} to {gap.end - 1} were lost "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -18,10 +19,11 @@ from kmq_spark.datasource.tasks import Slice, Task, TopicRange
 from kmq_spark.datasource.view import View
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.layout import layout_of
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.open import open_place
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import moved, scan, scan_places
 from kmq_storage.objects.files import Files
-from kmq_storage.objects.open import open_disk
 
 
 def read_partition(
@@ -36,17 +38,24 @@ def read_partition(
 
 
 def _read_log(options: SourceOptions, task: Task, view: View) -> Iterator[pa.RecordBatch]:
-    disk = open_disk(options.url, read_only=True)
+    disk, _ = open_place(options.url, read_only=True)
     try:
-        reader = ChunkReader(disk)
-        yield from gathered(
-            batch
-            for part in task.slices
-            for batch in _SliceReader(options, part, view).batches(disk, reader)
-            if batch.num_rows
-        )
+        pieces = _of_log(options, disk, task, view)
+        yield from gathered(batch for batch in pieces if batch.num_rows)
     finally:
         disk.close()
+
+
+def _of_log(
+    options: SourceOptions, disk: Files, task: Task, view: View
+) -> Iterator[pa.RecordBatch]:
+    reader = ChunkReader(disk)
+    # What the partitions of a topic have in common is one object, here as on the driver.
+    for _, parts in groupby(task.slices, lambda part: id(part.index)):
+        pages = None
+        for part in parts:
+            pages = pages or part.index.pages(disk)
+            yield from _SliceReader(options, part, view).batches(pages, reader)
 
 
 class _SliceReader:
@@ -57,15 +66,15 @@ class _SliceReader:
         self._part = part
         self._view = view
         self._layout = layout_of(part.schemas, frozenset(view.arrow.names))
-        self._topic_id = part.index.key[0]
-        self._origin = Origin(part.topic, uuid.UUID(bytes=self._topic_id), part.partition)
+        self._origin = Origin(part.topic, uuid.UUID(bytes=part.index.topic_id), part.partition)
 
-    def batches(self, disk: Files, reader: ChunkReader) -> Iterator[pa.RecordBatch]:
+    def batches(self, pages: Manifest, reader: ChunkReader) -> Iterator[pa.RecordBatch]:
         """The records in Spark's columns; those in files that moved are looked up again."""
         part, position = self._part, self._part.start
-        where = (part.topic, part.partition, (part.start, part.end))
+        span = (part.start, part.end)
         try:
-            places = part.index.places(disk, part.start, part.end)
+            places = part.index.places(pages, part.partition, *span)
+            where = (part.topic, part.partition, span)
             for piece in scan_places(
                 reader, places, *where, batch_rows=BATCH_ROWS, layout=self._layout
             ):
@@ -78,7 +87,7 @@ class _SliceReader:
         self, reader: ChunkReader, position: int, error: CorruptionError
     ) -> Iterator[pa.RecordBatch]:
         part, log = self._part, open_log(self._options.url, read_only=True)
-        topic = moved(log, self._topic_id, error)
+        topic = moved(log, part.index.topic_id, error)
         wanted = TopicRange(topic, OffsetRange(part.topic, part.partition, position, part.end))
         history = history_of(log, log.state, self._options.archive)
         archived, rest = ([], [wanted]) if history is None else history.split([wanted])

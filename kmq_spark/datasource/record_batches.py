@@ -10,11 +10,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
-import numpy as np
 import pyarrow as pa
 
+from kmq_spark.client.constant_columns import constant
 from kmq_spark.datasource.properties import properties_as_text
 from kmq_spark.datasource.schema import CREATE_TIME
 from kmq_spark.datasource.view import View
@@ -78,10 +77,10 @@ def _spark_batch(
 ) -> pa.RecordBatch:
     schema, rows, prefix = view.arrow, batch.num_rows, view.prefix
     made: dict[str, Callable[[], pa.Array]] = {
-        f"{prefix}topic": lambda: _texts(origin.topic, rows),
-        f"{prefix}topicId": lambda: _texts(origin.topic_id.hex, rows),
-        f"{prefix}partition": lambda: _numbers(origin.partition, rows),
-        f"{prefix}timestampType": lambda: _numbers(CREATE_TIME, rows),
+        f"{prefix}topic": lambda: constant(origin.topic, pa.string(), rows),
+        f"{prefix}topicId": lambda: constant(origin.topic_id.hex, pa.string(), rows),
+        f"{prefix}partition": lambda: constant(origin.partition, pa.int32(), rows),
+        f"{prefix}timestampType": lambda: constant(CREATE_TIME, pa.int32(), rows),
         **more,
     }
     stored = batch.schema.names
@@ -107,29 +106,3 @@ def _as_type(column: pa.Array, field: pa.Field) -> pa.Array:
             f"column {field.name!r} holds a value that Spark's {field.type} can't: {error}",
             column=field.name,
         ) from error
-
-
-def _texts(text: str, rows: int) -> pa.Array:
-    return _repeated_text(text, _rounded(rows)).slice(0, rows)
-
-
-def _numbers(number: int, rows: int) -> pa.Array:
-    return _repeated_number(number, _rounded(rows)).slice(0, rows)
-
-
-def _rounded(rows: int) -> int:
-    """A power of two, so that batches of all sizes share few cached columns."""
-    return 1 << max(rows - 1, 0).bit_length()
-
-
-@lru_cache(maxsize=32)
-def _repeated_text(text: str, rows: int) -> pa.Array:
-    data = text.encode()
-    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data * rows)]
-    return pa.Array.from_buffers(pa.string(), rows, buffers)
-
-
-@lru_cache(maxsize=32)
-def _repeated_number(number: int, rows: int) -> pa.Array:
-    return pa.array(np.full(rows, number, dtype=np.int32))

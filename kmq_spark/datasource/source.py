@@ -37,15 +37,9 @@ class KmqDataSource(DataSource):
     Where: `load(path)`, `save(path)`, `start(path)`, or option `path` or `store`.
 
     Options of a read, as Spark's Kafka source has them: exactly one of `subscribe`,
-    `subscribePattern`, `assign`; `startingOffsets` (earliest for a batch, latest for a stream),
-    `endingOffsets` (batch), `maxOffsetsPerTrigger` (stream), `minPartitions`, `includeHeaders`,
-    `failOnDataLoss`. `group` names the consumer group: a stream without a checkpoint begins at
-    its offsets and commits every finished batch to it; a batch begins there with
-    `startingOffsets=group`. Columns: key, value, topic, partition, offset, timestamp,
-    timestampType, and headers if they are included; of a typed topic its own, then _topic,
-    _partition, _offset and _timestamp with `includeMetadata`.
-
-    `table` alone reads the store's own state instead (docs/spark-tables.md).
+    `subscribePattern`, `assign`; where it begins and ends by offset or time; limits of tasks and,
+    for a stream, of batches; `group`, the consumer group; which columns (docs/spark-reading.md).
+    Or `table`, the store's own state.
 
     Options of a write: `topic`, which goes before a column of that name; `txnAppId` and
     `txnVersion`, under which a batch is stored once. Columns: value, and where wanted key, topic,

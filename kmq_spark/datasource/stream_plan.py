@@ -20,7 +20,7 @@ from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.tasks import TopicRange
 from kmq_storage.errors import DataLossError
-from kmq_storage.format.manifest import weight_of
+from kmq_storage.format.manifest import weight_in_memory
 from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition, Topic
@@ -121,7 +121,7 @@ class _Backlog:
 
     @property
     def about(self) -> int:
-        weight = weight_of(self.held.size, self.held.rows)
+        weight = weight_in_memory(self.held.size, self.held.rows)
         return weight * self.records // max(self.held.end - self.held.start, 1)
 
     def first(self) -> int:
@@ -183,7 +183,7 @@ def _archived(
     if history is None or begin >= part.start or begin < history.low(topic, number):
         return None
     end = min(end, history.border(topic, number))
-    weight = weight_of(part.size, part.rows) // part.rows if part.rows else _ARCHIVED_WEIGHT
+    weight = weight_in_memory(part.size, part.rows) // part.rows if part.rows else _ARCHIVED_WEIGHT
     return _Archived(end - begin, weight) if end > begin else None
 
 

@@ -7,8 +7,9 @@ files by itself and never replays the log.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from pyspark.sql.datasource import InputPartition
 
@@ -20,7 +21,7 @@ from kmq_spark.datasource.ranges import (
     divide,
     task_count,
 )
-from kmq_storage.log.offset_index import Excerpt
+from kmq_storage.log.offset_index import Excerpt, excerpt_of
 from kmq_storage.log.topic_state import Topic, check_inside
 
 
@@ -71,7 +72,7 @@ def _balanced(ranges: Sequence[TopicRange], max_bytes: int | None) -> list[Task]
     largest = None if max_bytes is None else share_of(max_bytes)
     tasks = task_count(pieces.total, os.cpu_count() or 1, largest)
     return [
-        Task(tuple(_slice(ranges[n].topic, ranges[n].offsets.between(*at)) for n, *at in run))
+        _task(TopicRange(ranges[n].topic, ranges[n].offsets.between(*at)) for n, *at in run)
         for run in pieces.balanced(tasks)
     ]
 
@@ -83,7 +84,7 @@ def _divided(ranges: Sequence[TopicRange], limits: TaskLimits) -> list[Task]:
         pieces = _pieces([TopicRange(topics[part.topic], part) for part in parts])
         parts = [parts[n].between(*at) for n, *at in pieces.of_bytes(limits.max_bytes)]
     return [
-        Task((_slice(topics[part.topic], part),))
+        _task([TopicRange(topics[part.topic], part)])
         for part in divide(parts, limits.min_partitions or 1)
     ]
 
@@ -98,8 +99,14 @@ def _pieces(ranges: Sequence[TopicRange]) -> Pieces:
     )
 
 
-def _slice(topic: Topic, offsets: OffsetRange) -> Slice:
-    start, end = offsets.start, offsets.end
-    excerpt = topic.index(offsets.partition).excerpt(start, end)
-    place = (topic.name, offsets.partition, start, end)
-    return Slice(*place, excerpt, topic.settings.schemas)
+def _task(parts: Iterable[TopicRange]) -> Task:
+    """A task that reads these ranges; those of one topic are found with one excerpt."""
+    slices: list[Slice] = []
+    for topic, run in groupby(parts, lambda part: part.topic):
+        places = [part.offsets for part in run]
+        excerpt = excerpt_of([(topic.index(at.partition), at.start, at.end) for at in places])
+        slices += (
+            Slice(topic.name, at.partition, at.start, at.end, excerpt, topic.settings.schemas)
+            for at in places
+        )
+    return Task(tuple(slices))

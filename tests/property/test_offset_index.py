@@ -25,7 +25,7 @@ from kmq_storage.format.manifest import SEGMENT, Page, Row
 from kmq_storage.log import paging
 from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
 from kmq_storage.log.journal import Cursor
-from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.log.offset_index import OffsetIndex, excerpt_of
 from kmq_storage.log.snapshot import snapshot
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.memory import MemoryDisk
@@ -180,8 +180,9 @@ class IndexModel(RuleBasedStateMachine):
         found = list(index.rows(start, end)) if start < end else []
         assert [_stored(row) for row in found] == (expected if start < end else [])
         assert len(index.between(start, end, limit)) == min(limit, len(found))
-        excerpt = index.excerpt(start, end)
-        assert excerpt.places(self.disk, start, end) == index.between(start, end)
+        excerpt = excerpt_of([(index, start, end)])
+        found_there = excerpt.places(excerpt.pages(self.disk), key[1], start, end)
+        assert found_there == index.between(start, end)
         if start == end:
             return
         self._look_at_runs(index, start, end, found)

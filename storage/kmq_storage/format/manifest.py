@@ -110,7 +110,7 @@ class Row:
     @property
     def weight(self) -> int:
         """About how many bytes the records take in a segment before compression."""
-        return weight_of(self.size, self.rows)
+        return weight_in_memory(self.size, self.rows)
 
     @property
     def compacted(self) -> bool:
@@ -126,10 +126,12 @@ class Row:
 _Number = TypeVar("_Number", int, "npt.NDArray[np.int64]")
 
 
-def weight_of(size: _Number, rows: _Number) -> _Number:
+def weight_in_memory(size: _Number, rows: _Number) -> _Number:
     """About how many bytes this many records of this size together take in Arrow's memory."""
     return size + _ROW_BYTES * rows
 
+
+weight_of = attrgetter("weight")
 
 #: The values of a row in the order of its fields.
 row_values = attrgetter(*Row.__slots__)
@@ -157,10 +159,10 @@ class Page:
         """What each row refers to, as `Row.kind`."""
         return self.column("kind")
 
-    @property
+    @cached_property
     def weight(self) -> npt.NDArray[np.int64]:
         """What each row weighs, as `Row.weight`."""
-        return weight_of(self.column("size"), self.column("rows"))
+        return weight_in_memory(self.column("size"), self.column("rows"))
 
     @property
     def compacted(self) -> npt.NDArray[np.bool_]:

@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from kmq_storage import paths
@@ -63,16 +62,28 @@ class Manifest:
             page = self.page(ref)
             low, high = page.spans.get(key, (0, 0))
             bases = page.bases[low:high]
-            from_row = max(int(np.searchsorted(bases, offset, "right")) - 1, 0)
-            to_row = int(np.searchsorted(bases, end))
+            from_row = max(int(bases.searchsorted(offset, "right")) - 1, 0)
+            to_row = int(bases.searchsorted(end))
             if from_row < to_row:
                 yield page, low + from_row, low + to_row
 
+    def whole(self, key: Key) -> tuple[Page, slice] | None:
+        """The page and its rows of a partition, if it has no other page to look into."""
+        at = bisect_right(self._firsts, (key, -1)) - 1
+        if at < 0 or not self.refs[at].first[0] < key < self.refs[at].last[0]:
+            return None
+        page = self.page(self.refs[at])
+        span = page.spans.get(key)
+        return None if span is None else (page, slice(*span))
+
     def refs_of(self, key: Key, offset: int, end: int) -> Iterator[PageRef]:
         """The pages that may have rows of a partition with offsets in [offset, end)."""
-        first = max(bisect_right(self._firsts, (key, offset)) - 1, 0)
-        for ref in self.refs[first:]:
-            if ref.first >= (key, end):
-                return
-            if ref.last[0] >= key:
-                yield ref
+        return self.refs_between((key, offset), (key, end))
+
+    def refs_between(self, first: tuple[Key, int], behind: tuple[Key, int]) -> Iterator[PageRef]:
+        """The pages that may have rows from one offset of a partition to another, maybe later."""
+        at = max(bisect_right(self._firsts, first) - 1, 0)
+        while at < len(self.refs) and self._firsts[at] < behind:
+            if self.refs[at].last[0] >= first[0]:
+                yield self.refs[at]
+            at += 1

@@ -7,7 +7,7 @@ are in the pages of the manifest.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -65,19 +65,23 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """What finds the records of some offsets of a partition in another process."""
+    """What finds some records of a topic in another process: its partitions share pages."""
 
-    key: Key
+    topic_id: bytes
     refs: tuple[PageRef, ...]
-    #: The rows that are in no page, column by column: there may be very many small ones.
-    recent: tuple[tuple[Any, ...], ...]
-    gaps: tuple[Gap, ...] = ()
+    #: By partition, the rows that are in no page, column by column: there may be very many.
+    recent: Mapping[int, tuple[tuple[Any, ...], ...]]
+    gaps: Mapping[int, tuple[Gap, ...]]
 
-    def places(self, disk: Files, start: int, end: int) -> list[Place]:
-        """Where the records with offsets in [start, end) stand."""
-        index = OffsetIndex(self.key, Manifest(disk, self.refs))
-        index.gaps = list(self.gaps)
-        for values in zip(*self.recent, strict=True):
+    def pages(self, disk: Files) -> Manifest:
+        """The pages that it refers to, on a disk."""
+        return Manifest(disk, self.refs)
+
+    def places(self, pages: Manifest, partition: int, start: int, end: int) -> list[Place]:
+        """Where the records of a partition with offsets in [start, end) stand."""
+        index = OffsetIndex((self.topic_id, partition), pages)
+        index.gaps = list(self.gaps.get(partition, ()))
+        for values in zip(*self.recent.get(partition, ()), strict=True):
             index.append(Row(*values))
         return index.between(start, end)
 
@@ -123,6 +127,11 @@ class OffsetIndex:
     def recent_rows(self) -> list[Row]:
         """The rows that are in no checkpoint yet."""
         return [self.recent.row(index) for index in range(len(self.recent))]
+
+    def _recent_columns(self, start: int, end: int) -> tuple[tuple[Any, ...], ...]:
+        recent = range(self.recent.first_behind(start), bisect_left(self.recent.bases, end))
+        values = (row_values(self.recent.row(index)) for index in recent)
+        return tuple(zip(*values, strict=True))
 
     def rows(self, start: int, end: int) -> Iterator[Row]:
         """The rows that cover offsets in [start, end), in order."""
@@ -202,13 +211,6 @@ class OffsetIndex:
             return []
         return [row.place(self._key) for row in islice(self.rows(start, end), limit)]
 
-    def excerpt(self, start: int, end: int) -> Excerpt:
-        """What another process needs to find the records with offsets in [start, end)."""
-        recent = range(self.recent.first_behind(start), bisect_left(self.recent.bases, end))
-        columns = zip(*(row_values(self.recent.row(index)) for index in recent), strict=True)
-        refs = self._manifest.refs_of(self._key, start, end)
-        return Excerpt(self._key, tuple(refs), tuple(columns), tuple(self.gaps))
-
     def check(self, topic: str, start: int, end: int) -> None:
         """CorruptionError where records in [start, end) are damaged, DataLossError where cut."""
         where = {"topic": topic, "partition": self._key[1]}
@@ -266,10 +268,13 @@ class OffsetIndex:
 
     def spread(self, start: int, end: int) -> Spread:
         """How the bytes of [start, end) are spread, without making a value per row."""
+        whole = self._manifest.whole(self._key) if not (self.recent.bases or self.gaps) else None
+        if whole is not None:  # as of most of very many partitions
+            page, span = whole
+            bases, ends = page.bases[span], page.ends[span]
+            if start <= bases[0] and ends[-1] <= end:
+                return Spread(bases, ends, page.bytes[span])
         blocks = list(self._blocks(start, end))
-        if len(blocks) == 1:
-            bases, ends, _, sizes = blocks[0]
-            return Spread(bases, ends, sizes)
         if not blocks:
             return Spread(*(np.empty(0, np.int64) for _ in range(3)))
         bases, ends, _, sizes = (np.concatenate(column) for column in zip(*blocks, strict=True))
@@ -347,6 +352,19 @@ class OffsetIndex:
         """The lowest timestamp in the row that covers this offset."""
         row = next(self.rows(offset, offset + 1), None)
         return None if row is None else row.min_timestamp
+
+
+def excerpt_of(parts: Sequence[tuple[OffsetIndex, int, int]]) -> Excerpt:
+    """What another process needs to find records of a topic: partitions ascending, [start, end)."""
+    (first, start, _), (last, _, end) = parts[0], parts[-1]
+    refs = first._manifest.refs_between((first._key, start), (last._key, end))
+    spans: dict[OffsetIndex, tuple[int, int]] = {}
+    for index, low, high in parts:
+        if index.recent.bases or index.gaps:
+            spans[index] = (min(spans.get(index, (low,))[0], low), high)
+    recent = {index._key[1]: index._recent_columns(*span) for index, span in spans.items()}
+    gaps = {index._key[1]: tuple(index.gaps) for index in spans if index.gaps}
+    return Excerpt(first._key[0], tuple(refs), recent, gaps)
 
 
 def _outside(gaps: Sequence[Gap], start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from kmq_storage.format.manifest import SEGMENT, Row, weight_of
+from kmq_storage.format.manifest import SEGMENT, Row, weight_in_memory
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -100,7 +100,7 @@ class RowTable:
         bases, ends, rows, sizes, lengths = (np.array(c[part], dtype=np.int64) for c in columns)
         segments = np.array(self._kinds[part]) == SEGMENT
         read = lengths + np.array(self._positions[part], dtype=np.int64) * segments
-        return bases, ends, weight_of(sizes, rows), read
+        return bases, ends, weight_in_memory(sizes, rows), read
 
     def within(self, first: int, behind: int, span: tuple[int, int], budget: int) -> Reach | None:
         """`OffsetIndex.within` over a few rows that follow each other; None if they are too few."""
@@ -111,7 +111,7 @@ class RowTable:
         for index in range(first, behind):
             base, row_end = self.bases[index], self.ends[index]
             low, high = max(base, start), min(row_end, end)
-            weight = weight_of(self._sizes[index], self._rows[index])
+            weight = weight_in_memory(self._sizes[index], self._rows[index])
             weight = weight * (high - low) // (row_end - base)
             if used + weight > budget:
                 more = (budget - used) * (high - low) // weight

@@ -170,6 +170,26 @@ def test_one_partition_is_read_by_several_tasks_when_it_is_large(
     assert [place for task in tasks for place in task] == sent
 
 
+@pytest.mark.parametrize("limits", [{}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "4"}])
+def test_what_was_planned_is_read_again_and_again_whatever_comes_and_moves(
+    shop: Shop, limits: dict[str, str]
+) -> None:
+    sent = [place for p in range(3) for _ in range(3) for place in shop.send("orders", p, 5)]
+    shop.store.seal()
+    shop.store.checkpoint()
+    sent = sorted(sent + shop.send("orders", 1, 5))
+    options = {"path": shop.url, "subscribe": "orders", **limits}
+    reader = KmqBatchReader(parse_source_options(options))
+    tasks = reader.partitions()
+    for _ in range(2):
+        for partition in range(3):
+            shop.send("orders", partition, 5)
+        shop.store.seal()
+        shop.store.checkpoint()
+        shop.store.collect(grace=0)
+        assert sorted(place for task in tasks for place in _places(reader, task)) == sent
+
+
 def test_a_store_that_was_replaced_by_another_is_not_served_from_memory(
     shop: Shop, tmp_path: Path
 ) -> None:
