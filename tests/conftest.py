@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kmq_spark.demo import delta_jars
 from kmq_storage.objects import memory
 from tests.support import s3 as s3_support
 from tests.support import spark as spark_support
@@ -118,9 +119,12 @@ def versitygw(
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     """The Spark session of this run; without a JVM the test is skipped, or fails where required."""
     spark_support.require_jvm()
-    session = spark_support.start_session(tmp_path_factory.mktemp("warehouse"))
+    jars = delta_jars.fetch(pytestconfig.cache.mkdir("delta-jars"))
+    session = spark_support.start_session(tmp_path_factory.mktemp("warehouse"), jars)
     yield session
     session.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kmq_spark.cli import (
+    archive,
     consume,
     copying,
     demo,
@@ -25,6 +26,7 @@ COMMANDS: tuple[Command, ...] = (
     *group.COMMANDS,
     *log.COMMANDS,
     *copying.COMMANDS,
+    *archive.COMMANDS,
     *maintenance.COMMANDS,
     *integrity.COMMANDS,
 )

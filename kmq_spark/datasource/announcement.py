@@ -16,7 +16,6 @@ from pyspark.sql.datasource import InputPartition
 from kmq_spark.datasource.group_offsets import Place, announce
 from kmq_spark.datasource.offsets import Positions
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.tasks import Task
 from kmq_storage.errors import KmqError
 
 _log = logging.getLogger(__name__)
@@ -26,12 +25,12 @@ _log = logging.getLogger(__name__)
 class AnnouncingTask(InputPartition):
     """A task that tells the group first who reads it."""
 
-    task: Task
+    task: InputPartition
     place: Place
     topics: Mapping[str, tuple[int, ...]]
 
 
-def announcing(task: Task, place: Place, positions: Positions) -> AnnouncingTask:
+def announcing(task: InputPartition, place: Place, positions: Positions) -> AnnouncingTask:
     """The task, with an announcement that its query reads these partitions."""
     topics = {topic: tuple(offsets) for topic, offsets in positions.items()}
     return AnnouncingTask(task, place, topics)

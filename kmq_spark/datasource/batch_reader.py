@@ -8,11 +8,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kmq_spark.datasource.coverage import bounds_of_batch, check_whole, cover
-from kmq_spark.datasource.data_loss import Losses, readable_parts
+from kmq_spark.datasource.data_loss import Losses
+from kmq_spark.datasource.history import history_of
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions
-from kmq_spark.datasource.record_batches import read_task
-from kmq_spark.datasource.tasks import Task, plan_tasks
+from kmq_spark.datasource.planning import plan
+from kmq_spark.datasource.reading import read_partition
 from kmq_spark.datasource.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.view import View, plain_view
 from kmq_storage.environment import SYSTEM
@@ -31,22 +32,22 @@ class KmqBatchReader(DataSourceReader):
         """The tasks of this read; Spark calls it once per load()."""
         log = open_log(self._options.url, read_only=True)
         now = SYSTEM.now_us()  # the same for both bounds, and when files moved
-        return looking_again(log, lambda state: [*self._tasks(state, Times.of(log.disk, now))])
 
-    def _tasks(self, state: StoreState, times: Times) -> list[Task]:
+        def planned(state: StoreState) -> list[InputPartition]:
+            history = history_of(log, state, self._options.archive)
+            return self._tasks(state, Times.of(log.disk, now, history))
+
+        return looking_again(log, planned)
+
+    def _tasks(self, state: StoreState, times: Times) -> list[InputPartition]:
         options = bounds_by_offset(self._options, state, times)
-        coverage = cover(state, options)
+        coverage = cover(state, options, times.history)
         self._view.check(list(coverage.topics.values()))
         starts, ends = bounds_of_batch(state, options, coverage)
         check_whole(state, coverage.up_to_latest(options.ending))
         losses = Losses(fail=options.fail_on_data_loss)
-        ranges = [
-            part for each in coverage.ranges(starts, ends) for part in readable_parts(each, losses)
-        ]
-        return plan_tasks(ranges, options.tasks)
+        return plan(coverage.ranges(starts, ends), losses, options.tasks, times.history)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task; Spark makes a task of nothing out of an empty list."""
-        if not isinstance(partition, Task):
-            return iter(())
-        return read_task(self._options.url, partition, self._view)
+        return read_partition(self._options, partition, self._view)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kmq_spark.datasource.bounds import (
@@ -16,6 +16,7 @@ from kmq_spark.datasource.bounds import (
     Point,
 )
 from kmq_spark.datasource.data_loss import warn_once
+from kmq_spark.datasource.history import History
 from kmq_spark.datasource.offsets import Positions
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
@@ -34,6 +35,8 @@ class Coverage:
 
     topics: Mapping[str, Topic]
     partitions: Mapping[str, Sequence[int]]
+    #: Holds what is older than the log.
+    history: History | None = None
 
     @property
     def ids(self) -> dict[str, uuid.UUID]:
@@ -42,18 +45,20 @@ class Coverage:
 
     def starts(self) -> dict[str, dict[int, int]]:
         """The first offset that each partition still has."""
-        return self._edges(0)
+        history = self.history
+        if history is None:
+            return self._edges(lambda topic, p: topic.partition(p).start)
+        return self._edges(history.low)
 
     def ends(self) -> dict[str, dict[int, int]]:
         """The next offset that each partition will get."""
-        return self._edges(1)
+        return self._edges(lambda topic, p: topic.partition(p).end)
 
-    def _edges(self, which: int) -> dict[str, dict[int, int]]:
-        edges = {}
-        for name, topic in self.topics.items():
-            offsets = topic.offsets()
-            edges[name] = {p: offsets[p][which] for p in self.partitions[name]}
-        return edges
+    def _edges(self, edge: Callable[[Topic, int], int]) -> dict[str, dict[int, int]]:
+        return {
+            name: {p: edge(topic, p) for p in self.partitions[name]}
+            for name, topic in self.topics.items()
+        }
 
     def ranges(self, starts: Positions, ends: Positions) -> list[TopicRange]:
         """What lies between two positions, partition by partition."""
@@ -115,7 +120,7 @@ class Coverage:
             )
 
 
-def cover(state: StoreState, options: SourceOptions) -> Coverage:
+def cover(state: StoreState, options: SourceOptions, history: History | None = None) -> Coverage:
     """What the options cover now; NotFoundError for a topic that was named and is not there."""
     subscription = options.subscription
     for name in subscription.topics:
@@ -127,7 +132,7 @@ def cover(state: StoreState, options: SourceOptions) -> Coverage:
     partitions = {
         name: subscription.partitions_of(name, topic.partitions) for name, topic in topics.items()
     }
-    return Coverage(topics, partitions)
+    return Coverage(topics, partitions, history)
 
 
 def committed_by_group(

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+from pyspark.sql.streaming.query import StreamingQuery
 
 from kmq_spark.datasource.group_offsets import advance_group
 from kmq_spark.datasource.lag import Behind, behind, sources_of, state_of
@@ -111,6 +112,12 @@ class KmqListener(StreamingQueryListener):
         if state is None:
             return None
         return behind(state, source.finished, self._environment.now_us())
+
+
+def follow(query: StreamingQuery) -> None:
+    """Move the groups of a query to the end of its last finished batch."""
+    for source in sources_of(query.lastProgress):
+        _follow(source)
 
 
 def _follow(source: SourceProgress) -> None:

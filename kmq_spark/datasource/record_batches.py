@@ -1,4 +1,4 @@
-"""On the executor: from a task's chunks to record batches of exactly the schema Spark expects.
+"""From stored records to record batches of exactly the schema that Spark expects.
 
 Columns of stored batches are handed on without copying. What is the same in every row (topic,
 partition) or follows from the row's number (offset) is made here, and small chunks are put
@@ -7,89 +7,33 @@ together: Spark's price per batch is high, a copy of a few rows is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from kmq_spark.client.constant_columns import constant
-from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.properties import properties_as_text
 from kmq_spark.datasource.schema import CREATE_TIME
-from kmq_spark.datasource.tasks import Slice, Task
 from kmq_spark.datasource.view import View
-from kmq_spark.errors import CorruptionError, InvalidRequestError
-from kmq_storage.format.layout import layout_of
-from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.open import open_place
-from kmq_storage.log.reader import ChunkReader
+from kmq_spark.errors import InvalidRequestError
 from kmq_storage.log.scan import Slice as StoredSlice
-from kmq_storage.log.scan import moved, scan, scan_places
-from kmq_storage.objects.files import Files
 
 #: Small batches are put together up to this; Spark is fastest with tens of thousands of rows.
-_BATCH_ROWS = 65_536
+BATCH_ROWS = 65_536
 
 #: Unless their bytes are many already.
 _BATCH_BYTES = 8 << 20
 
 
-def read_task(url: str, task: Task, view: View) -> Iterator[pa.RecordBatch]:
-    """The records of a task in order, in Spark's columns."""
-    disk, _ = open_place(url, read_only=True)
-    try:
-        pieces = (
-            _spark_batch(piece, view)
-            for piece in _records_of(url, disk, task, columns=view.arrow.names)
-            if piece.batch.num_rows
-        )
-        for run in _gathered(pieces):
-            yield run[0] if len(run) == 1 else pa.concat_batches(run)
-    finally:
-        disk.close()
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same records in batches of good size."""
+    for run in _runs(batches):
+        yield run[0] if len(run) == 1 else pa.concat_batches(run)
 
 
-def _records_of(
-    url: str, disk: Files, task: Task, *, columns: Sequence[str]
-) -> Iterator[StoredSlice]:
-    reader = ChunkReader(disk)
-    # What the partitions of a topic have in common is one object, here as on the driver.
-    for _, parts in groupby(task.slices, lambda part: id(part.index)):
-        pages = None
-        for part in parts:
-            pages = pages or part.index.pages(disk)
-            yield from _records(url, reader, pages, part, columns=columns)
-
-
-def _records(
-    url: str, reader: ChunkReader, pages: Manifest, part: Slice, *, columns: Sequence[str]
-) -> Iterator[StoredSlice]:
-    """The stored records of a slice, small batches joined; files that moved are looked up again."""
-    position = part.start
-    layout = layout_of(part.schemas, frozenset(columns))
-    try:
-        span = (part.start, part.end)
-        for piece in scan_places(
-            reader,
-            part.index.places(pages, part.partition, *span),
-            part.topic,
-            part.partition,
-            span,
-            batch_rows=_BATCH_ROWS,
-            layout=layout,
-        ):
-            yield piece
-            position = piece.end
-    except CorruptionError as error:
-        log = open_log(url, read_only=True)
-        topic = moved(log, part.index.topic_id, error)
-        span = (position, part.end)
-        yield from scan(
-            log, reader, topic, part.partition, span, batch_rows=_BATCH_ROWS, layout=layout
-        )
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Consecutive batches that make one of good size together."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -97,25 +41,48 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= _BATCH_ROWS // 2 or size >= _BATCH_BYTES:
+        if rows >= BATCH_ROWS // 2 or size >= _BATCH_BYTES:
             yield waiting
             waiting, rows, size = [], 0, 0
     if waiting:
         yield waiting
 
 
-def _spark_batch(part: StoredSlice, view: View) -> pa.RecordBatch:
-    schema, batch, rows = view.arrow, part.batch, part.batch.num_rows
-    added = "_" if view.typed else ""  # in a typed topic, other names are its own
+@dataclass(frozen=True)
+class Origin:
+    """The partition that records are of: what is the same in each of their rows."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partition: int
+
+
+def of_log(part: StoredSlice, origin: Origin, view: View) -> pa.RecordBatch:
+    """Records of the log in Spark's columns."""
+    prefix, batch = view.prefix, part.batch
+    made = {f"{prefix}offset": lambda: pa.array(part.offsets())}
+    if f"{prefix}properties" in batch.schema.names:
+        properties = batch.column(f"{prefix}properties")
+        made[f"{prefix}properties"] = lambda: properties_as_text(properties)
+    return _spark_batch(batch, made, origin, view)
+
+
+def of_archive(batch: pa.RecordBatch, origin: Origin, view: View) -> pa.RecordBatch:
+    """Records of an archive, which has offsets and properties as they are, in Spark's columns."""
+    return _spark_batch(batch, {}, origin, view)
+
+
+def _spark_batch(
+    batch: pa.RecordBatch, more: Mapping[str, Callable[[], pa.Array]], origin: Origin, view: View
+) -> pa.RecordBatch:
+    schema, rows, prefix = view.arrow, batch.num_rows, view.prefix
     made: dict[str, Callable[[], pa.Array]] = {
-        f"{added}topic": lambda: constant(part.topic, pa.string(), rows),
-        f"{added}partition": lambda: constant(part.partition, pa.int32(), rows),
-        f"{added}offset": lambda: pa.array(part.offsets()),
-        f"{added}timestampType": lambda: constant(CREATE_TIME, pa.int32(), rows),
+        f"{prefix}topic": lambda: constant(origin.topic, pa.string(), rows),
+        f"{prefix}topicId": lambda: constant(origin.topic_id.hex, pa.string(), rows),
+        f"{prefix}partition": lambda: constant(origin.partition, pa.int32(), rows),
+        f"{prefix}timestampType": lambda: constant(CREATE_TIME, pa.int32(), rows),
+        **more,
     }
-    if f"{added}properties" in batch.schema.names:
-        properties = batch.column(f"{added}properties")
-        made[f"{added}properties"] = lambda: properties_as_text(properties)
     stored = batch.schema.names
     arrays = [
         made[field.name]()

@@ -6,6 +6,8 @@ order, types, zone and nullability. A test holds these two side by side with Spa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
@@ -52,6 +54,9 @@ _HEADERS = (
 
 _PROPERTIES = ("properties", PROPERTIES, pa.map_(pa.string(), pa.string()))
 
+#: Tells a topic from an earlier one of its name; only option `columns` asks for it.
+_TOPIC_ID = ("topicId", StringType(), pa.string())
+
 
 def spark_schema(*, include_headers: bool, include_properties: bool = False) -> StructType:
     """The columns of a read, as Spark declares them."""
@@ -63,6 +68,19 @@ def arrow_schema(*, include_headers: bool, include_properties: bool = False) -> 
     """The same columns as the Arrow schema that every record batch must have exactly."""
     columns = _columns(headers=include_headers, properties=include_properties)
     return pa.schema([pa.field(name, kind) for name, _, kind in columns])
+
+
+def all_columns() -> StructType:
+    """Every column that a read of untyped topics can have."""
+    columns = (*_columns(headers=True, properties=True), _TOPIC_ID)
+    return StructType([StructField(name, kind) for name, kind, _ in columns])
+
+
+def arrow_columns(names: Iterable[str]) -> pa.Schema:
+    """The chosen ones of all columns, in this order."""
+    columns = (*_columns(headers=True, properties=True), _TOPIC_ID)
+    kinds = {name: kind for name, _, kind in columns}
+    return pa.schema([(name, kinds[name]) for name in names])
 
 
 def _columns(*, headers: bool, properties: bool) -> tuple[tuple[str, DataType, pa.DataType], ...]:

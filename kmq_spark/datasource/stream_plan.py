@@ -10,10 +10,11 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kmq_spark.datasource.admission import Limits, take
+from kmq_spark.datasource.admission import Limits, Waiting, take
 from kmq_spark.datasource.bounds import EARLIEST, GROUP
 from kmq_spark.datasource.coverage import Coverage, check_whole, cover, first_of_stream
-from kmq_spark.datasource.data_loss import Losses, deletion, readable, readable_parts, unread
+from kmq_spark.datasource.data_loss import Losses, deletion, readable, unread
+from kmq_spark.datasource.history import History
 from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
@@ -22,7 +23,10 @@ from kmq_storage.errors import DataLossError
 from kmq_storage.format.manifest import weight_in_memory
 from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Partition
+from kmq_storage.log.topic_state import Partition, Topic
+
+#: What an archived record is taken to weigh where the log has none to compare with.
+_ARCHIVED_WEIGHT = 1024
 
 
 def log_end(state: StoreState, options: SourceOptions) -> StreamOffset:
@@ -39,6 +43,7 @@ def next_end(
     limits: Limits,
     losses: Losses,
     final: StreamOffset | None = None,
+    history: History | None = None,
 ) -> StreamOffset:
     """Where the micro-batch that begins at `start` ends: `start` itself when there is none yet.
 
@@ -47,7 +52,7 @@ def next_end(
     if final is not None:
         _check_promise(state, start, final)
     _report_deleted(state, start, losses)
-    coverage = cover(state, options)
+    coverage = cover(state, options, history)
     losses.see(coverage.topics.values())
     begins = _begins(state, options, coverage, start)
     first, positions = admitted(
@@ -81,8 +86,8 @@ def admitted(
 def ranges_between(
     state: StoreState, start: StreamOffset, end: StreamOffset, losses: Losses
 ) -> list[TopicRange]:
-    """What a batch between two offsets reads; topics that are gone by now are reported."""
-    ranges = []
+    """What a batch between two offsets wants; topics that are gone by now are reported."""
+    ranges: list[TopicRange] = []
     for name, topic_id in (end.ids or {}).items():
         ends = end.positions.get(name, {})
         begins = (
@@ -95,13 +100,8 @@ def ranges_between(
             losses.report_deleted(state, name, topic_id, begins, ends)
             continue
         changed = [p for p in ends if begins.get(p) != ends[p]]
-        wanted = [OffsetRange(name, p, begins.get(p, 0), ends[p]) for p in changed]
-        ranges += [
-            part
-            for each in wanted
-            if each.size
-            for part in readable_parts(TopicRange(topic, each), losses)
-        ]
+        wanted = (OffsetRange(name, p, begins.get(p, 0), ends[p]) for p in changed)
+        ranges += [TopicRange(topic, each) for each in wanted if each.size]
     return ranges
 
 
@@ -132,17 +132,40 @@ class _Backlog:
         return reached - self.start, weight
 
 
+@dataclass(frozen=True, slots=True)
+class _Archived:
+    """The records of a partition that wait in the archive: about as heavy as those in the log."""
+
+    records: int
+    weight: int
+
+    @property
+    def about(self) -> int:
+        return self.weight * self.records
+
+    def first(self) -> int:
+        return self.weight
+
+    def within(self, budget: int) -> tuple[int, int]:
+        records = min(budget // self.weight, self.records)
+        return records, records * self.weight
+
+
 def _backlogs(
     coverage: Coverage, begins: Positions, ends: Positions, losses: Losses
-) -> tuple[dict[str, dict[int, int]], dict[tuple[str, int], _Backlog]]:
+) -> tuple[dict[str, dict[int, int]], dict[tuple[str, int], Waiting]]:
     """Where each partition goes on, and what waits there; what is lost in between is reported."""
     first: dict[str, dict[int, int]] = {}
-    waiting: dict[tuple[str, int], _Backlog] = {}
+    waiting: dict[tuple[str, int], Waiting] = {}
     for name, topic in coverage.topics.items():
         first[name] = own = dict(begins[name])
         own_ends = ends[name]
         for p, begin in begins[name].items():
             part, end = topic.parts[p], own_ends[p]
+            older = _archived(coverage.history, topic, p, (begin, end))
+            if older is not None:
+                waiting[name, p] = older
+                continue
             if not part.start <= begin <= end <= part.end:
                 wanted = TopicRange(topic, OffsetRange(name, p, begin, end))
                 inside = readable(wanted, losses).offsets
@@ -150,6 +173,18 @@ def _backlogs(
             if end > own[p]:
                 waiting[name, p] = _Backlog(topic.index(p), own[p], end, part)
     return first, waiting
+
+
+def _archived(
+    history: History | None, topic: Topic, number: int, span: tuple[int, int]
+) -> _Archived | None:
+    """What waits in the archive: a batch doesn't go on in the log behind it."""
+    part, (begin, end) = topic.parts[number], span
+    if history is None or begin >= part.start or begin < history.low(topic, number):
+        return None
+    end = min(end, history.border(topic, number))
+    weight = weight_in_memory(part.size, part.rows) // part.rows if part.rows else _ARCHIVED_WEIGHT
+    return _Archived(end - begin, weight) if end > begin else None
 
 
 def _is_resolved_the_same_later(options: SourceOptions) -> bool:

@@ -27,13 +27,14 @@ from kmq_spark.datasource.admission import BYTES_DEFAULT, Limits
 from kmq_spark.datasource.announcement import announced, announcing
 from kmq_spark.datasource.data_loss import Losses
 from kmq_spark.datasource.group_offsets import GroupMember
+from kmq_spark.datasource.history import History, history_of
 from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions
+from kmq_spark.datasource.planning import plan
 from kmq_spark.datasource.progress import latest_of_progress
-from kmq_spark.datasource.record_batches import read_task
+from kmq_spark.datasource.reading import read_partition
 from kmq_spark.datasource.stream_plan import log_end, next_end, ranges_between
-from kmq_spark.datasource.tasks import Task, plan_tasks
 from kmq_spark.datasource.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.view import View, plain_view
 from kmq_storage.environment import SYSTEM, Environment
@@ -100,12 +101,21 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member = self._join(log, finished)
         if member is not None:
             member.advance(finished)
-        options = self._options if not finished.is_start else self._by_offset(log, state)
+        history = history_of(log, state, self._options.archive)
+        options = self._options
+        if finished.is_start:
+            options = self._by_offset(log, state, history)
         if self._available_now and self._final is None:
             self._final = log_end(state, options)
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._limits()
         end = next_end(
-            state, options, finished, limits=limits, losses=self._losses, final=self._final
+            state,
+            options,
+            finished,
+            limits=limits,
+            losses=self._losses,
+            final=self._final,
+            history=history,
         )
         self._end = end
         if end is finished:
@@ -134,10 +144,12 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waited = self._environment.monotonic() - self._fired
         return 0 if waited >= options.max_trigger_delay else options.min_offsets_per_trigger
 
-    def _by_offset(self, log: CommitLog, state: StoreState) -> SourceOptions:
+    def _by_offset(
+        self, log: CommitLog, state: StoreState, history: History | None
+    ) -> SourceOptions:
         group = self._options.group
         begun = state.group_offsets(group) if group is not None else ()
-        times = Times.of(log.disk, self._environment.now_us(), begun=begun)
+        times = Times.of(log.disk, self._environment.now_us(), history, begun=begun)
         return bounds_by_offset(self._options, state, times)
 
     def _join(self, log: CommitLog, known: StreamOffset) -> GroupMember | None:
@@ -158,19 +170,20 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch, also of one that an earlier run had planned."""
         log, begins, ends = self._log(), parse_stream_offset(start), parse_stream_offset(end)
         member = self._join(log, ends)
-        ranges = ranges_between(log.refresh(), begins, ends, self._losses)
+        state = log.refresh()
+        ranges = ranges_between(state, begins, ends, self._losses)
         self._view.check([each.topic for each in ranges])
-        tasks = plan_tasks(ranges, self._options.tasks)
+        history = history_of(log, state, self._options.archive)
+        tasks = plan(ranges, self._losses, self._options.tasks, history)
         if member is None or self._announced or not tasks:
-            return [*tasks]
+            return tasks
         self._announced = True
         return [announcing(tasks[0], member.place, ends.positions), *tasks[1:]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
         task = announced(partition, self._options.url)
-        assert isinstance(task, Task), "a stream's tasks are made by partitions()"
-        return read_task(self._options.url, task, self._view)
+        return read_partition(self._options, task, self._view)
 
     def commit(self, end: Offset) -> None:
         """Nothing: by then `latestOffset` has moved the group already."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from kmq_spark.datasource.bounds import OFFSET_EARLIEST, OFFSET_LATEST, Bound, Point
 from kmq_spark.datasource.coverage import Coverage, cover
+from kmq_spark.datasource.history import History
 from kmq_spark.datasource.instants import told
 from kmq_spark.datasource.options import SourceOptions
 from kmq_storage.errors import InvalidRequestError
@@ -28,13 +29,21 @@ class Times:
     reader: ChunkReader
     #: What relative instants count from, in UTC microseconds.
     now: int
+    #: Looked into where the log begins later.
+    history: History | None = None
     #: The ids of topics that are not looked into: their group knows where a new stream begins.
     begun: Container[bytes] = ()
 
     @classmethod
-    def of(cls, disk: Files, now: int, begun: Container[bytes] = ()) -> Times:
+    def of(
+        cls,
+        disk: Files,
+        now: int,
+        history: History | None = None,
+        begun: Container[bytes] = (),
+    ) -> Times:
         """A look at the records of a store at one moment."""
-        return cls(ChunkReader(disk), now, begun)
+        return cls(ChunkReader(disk), now, history, begun)
 
     def bound(self, bound: Bound | None, coverage: Coverage, *, late: bool) -> Bound | None:
         """The same bound by offset; `late`: an instant may be after the last record."""
@@ -55,7 +64,7 @@ class Times:
         if topic.id in self.begun:
             return OFFSET_EARLIEST
         microseconds = point.at(self.now)
-        found = first_offset_since(topic, number, microseconds, self.reader)
+        found = self._found(topic, number, microseconds)
         if found is None and not late:
             raise InvalidRequestError(
                 f"option {option!r}: no offset matched, {topic.name}-{number} has no record at or "
@@ -65,6 +74,13 @@ class Times:
             )
         return OFFSET_LATEST if found is None else found
 
+    def _found(self, topic: Topic, number: int, microseconds: int) -> int | None:
+        if self.history is not None:
+            archived = self.history.first_since(topic, number, microseconds)
+            if archived is not None:
+                return archived
+        return first_offset_since(topic, number, microseconds, self.reader)
+
 
 def bounds_by_offset(options: SourceOptions, state: StoreState, times: Times) -> SourceOptions:
     """The options of a read with both bounds by offset.
@@ -72,7 +88,7 @@ def bounds_by_offset(options: SourceOptions, state: StoreState, times: Times) ->
     InvalidRequestError for a start after the last record of a partition, unless the options
     allow it; an end after it is the end of the log.
     """
-    coverage = cover(state, options)
+    coverage = cover(state, options, times.history)
     starting = times.bound(options.starting, coverage, late=options.latest_when_untimed)
     ending = times.bound(options.ending, coverage, late=True)
     return replace(options, starting=starting, ending=ending)

@@ -38,6 +38,7 @@ _METADATA = (
 )
 #: What only option `columns` asks for.
 _EXTRAS = (
+    StructField("_topicId", StringType()),
     StructField("_key", BinaryType()),
     StructField("_headers", HEADERS),
     StructField("_properties", PROPERTIES),

@@ -9,7 +9,12 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from kmq_spark.datasource.options import SourceOptions
-from kmq_spark.datasource.schema import arrow_schema, spark_schema
+from kmq_spark.datasource.schema import (
+    all_columns,
+    arrow_columns,
+    arrow_schema,
+    spark_schema,
+)
 from kmq_spark.datasource.typed_schema import (
     all_typed_columns,
     check_view,
@@ -35,6 +40,11 @@ class View:
         """Whether the topics are typed."""
         return self.columns is not None
 
+    @property
+    def prefix(self) -> str:
+        """How the names of metadata columns begin: in a typed topic, other names are its own."""
+        return "_" if self.typed else ""
+
     def check(self, topics: Sequence[Topic]) -> None:
         """InvalidRequestError when a topic, perhaps a later one, has other columns than these."""
         for topic in topics:
@@ -59,19 +69,14 @@ def plain_view(options: SourceOptions) -> View:
                 include_properties=options.include_properties,
             )
         )
-    everything = arrow_schema(include_headers=True, include_properties=True)
-    return View(pa.schema([everything.field(name) for name in options.columns]))
+    return View(arrow_columns(options.columns))
 
 
 def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructType:
     """The columns of these topics; InvalidRequestError when they have not the same."""
     schema = one_schema(topics)
     if options.columns is not None:
-        everything = (
-            spark_schema(include_headers=True, include_properties=True)
-            if schema is None
-            else all_typed_columns(schema)
-        )
+        everything = all_columns() if schema is None else all_typed_columns(schema)
         return _chosen(options.columns, everything)
     if schema is None:
         return spark_schema(

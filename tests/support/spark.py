@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,13 @@ def require_jvm() -> None:
     pytest.skip(reason)
 
 
-def start_session(warehouse: Path) -> SparkSession:
-    """A session on two local cores, quiet, in UTC, with nothing but defaults that tests need."""
+def start_session(warehouse: Path, delta_jars: Sequence[Path] = ()) -> SparkSession:
+    """A session on two local cores, quiet, in UTC, with Delta where its jars are given."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("kmq-tests")
     for key, value in {
+        **(_with_delta(delta_jars) if delta_jars else {}),
         "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -42,3 +44,23 @@ def start_session(warehouse: Path) -> SparkSession:
     }.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _with_delta(jars: Sequence[Path]) -> dict[str, str]:
+    return {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Delta reads its log with 50 tasks otherwise; there are only small logs here.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
+
+def require_delta(spark: SparkSession) -> None:
+    """Skip the test where the session has no Delta; fail it where KMQ_REQUIRE names spark."""
+    if "io.delta" in (spark.conf.get("spark.sql.extensions", "") or ""):
+        return
+    reason = "Delta's jars could not be fetched from Maven Central"
+    if "spark" in os.environ.get("KMQ_REQUIRE", "").split(","):
+        pytest.fail(f"KMQ_REQUIRE asks for spark, but {reason}")
+    pytest.skip(reason)

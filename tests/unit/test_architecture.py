@@ -27,6 +27,8 @@ FORBIDDEN = {
     "kmq_spark.datasource": ("kmq_spark.cli", "kmq_spark.demo"),
 }
 MAY_IMPORT_PYSPARK = (
+    "kmq_spark.archive",
+    "kmq_spark.cli.archive",
     "kmq_spark.datasource",
     "kmq_spark.delta",
     "kmq_spark.demo",

@@ -10,9 +10,11 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.datasource import ranges
+from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange, TaskLimits
-from kmq_spark.datasource.record_batches import read_task
+from kmq_spark.datasource.reading import read_partition
 from kmq_spark.datasource.schema import arrow_schema
+from kmq_spark.datasource.subscription import Subscription
 from kmq_spark.datasource.tasks import Task, TopicRange, plan_tasks
 from kmq_spark.datasource.view import View
 from kmq_spark.errors import OffsetOutOfRangeError
@@ -49,10 +51,11 @@ def _ranges(store: kmq.Store, *spans: tuple[int, int, int]) -> list[TopicRange]:
 
 
 def _read(store: kmq.Store, tasks: list[Task]) -> list[tuple[int, int]]:
+    options = SourceOptions(url=store.url, subscription=Subscription(topics=("t",)))
     places: list[tuple[int, int]] = []
     for task in tasks:
         task = pickle.loads(pickle.dumps(task))
-        for batch in read_task(store.url, task, VIEW):
+        for batch in read_partition(options, task, VIEW):
             columns = (batch.column("partition").to_pylist(), batch.column("offset").to_pylist())
             places += zip(*columns, strict=True)
     return places

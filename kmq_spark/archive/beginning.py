@@ -1,0 +1,89 @@
+"""What a job of an archive begins with: a record that is new, or that fits what was asked for."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kmq_spark.archive.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
+from kmq_spark.client.arguments import check_choice
+from kmq_spark.client.store import Store
+from kmq_storage.errors import IllegalStateError, InvalidRequestError
+from kmq_storage.log.topic_state import Topic
+
+
+def begin(
+    store: Store, path: str, topics: Sequence[str], file_format: str | None, *, else_format: str
+) -> ArchiveRecord:
+    """The record that the job goes on from, published before the job writes anything."""
+    if file_format is not None:
+        check_choice("file_format", file_format, (DELTA, PARQUET))
+    records = ArchiveRecords(path)
+    known = records.newest()
+    record = known or _new(store, topics, file_format or else_format)
+    _check(path, record, store, file_format)
+    if known is not None and not records.has_checkpoint(known) and _has_archived(store, known):
+        raise IllegalStateError(
+            f"archive {path} has lost the checkpoint of its job ({known.checkpoint}): what was "
+            "written last can't be told from what wasn't; archive into a new place"
+        )
+    grown = _grown(store, record, topics)
+    if grown != known:
+        records.add(grown)
+    return grown
+
+
+def _new(store: Store, topics: Sequence[str], file_format: str) -> ArchiveRecord:
+    if not topics:
+        raise InvalidRequestError("a new archive needs the names of its topics", option="topics")
+    new_id = store.log.environment.new_uuid().hex
+    return ArchiveRecord(
+        store_id=str(store.log.identity.store_id),
+        format=file_format,
+        group=f"archive-{new_id[:12]}",
+        checkpoint=new_id,
+        topics=tuple(sorted(topics)),
+        typed=_topic(store, topics[0]).settings.schema is not None,
+    )
+
+
+def _check(path: str, record: ArchiveRecord, store: Store, file_format: str | None) -> None:
+    if record.store_id != str(store.log.identity.store_id):
+        raise InvalidRequestError(
+            f"archive {path} is of another store, with id {record.store_id}; choose another place"
+        )
+    if file_format not in (None, record.format):
+        raise InvalidRequestError(
+            f"archive {path} is in {record.format}; leave file_format out, or choose another place",
+            option="file_format",
+        )
+
+
+def _grown(store: Store, record: ArchiveRecord, topics: Sequence[str]) -> ArchiveRecord:
+    """The record with these topics instead, and with where the new ones of them begin."""
+    names = tuple(sorted(topics)) or record.topics
+    found = [_topic(store, name) for name in names]
+    starts = dict(record.starts)
+    for topic in found:
+        if (topic.settings.schema is not None) != record.typed:
+            raise InvalidRequestError(
+                f"topic {topic.name} is {'untyped' if record.typed else 'typed'}, the others of "
+                "the archive are not: archive it into a place of its own",
+                topic=topic.name,
+            )
+        begins = {p: start for p, (start, _) in topic.offsets().items() if start}
+        starts.setdefault(topic.topic_id.hex, begins)
+    return replace(record, topics=names, starts=starts)
+
+
+def _topic(store: Store, name: str) -> Topic:
+    return store.log.refresh().topic(name)
+
+
+def _has_archived(store: Store, record: ArchiveRecord) -> bool:
+    return any(
+        offset > record.start(uuid.UUID(bytes=topic_id), partition)
+        for topic_id, offsets in store.log.refresh().group_offsets(record.group).items()
+        for partition, offset in offsets.items()
+    )

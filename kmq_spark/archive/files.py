@@ -1,0 +1,136 @@
+"""The files of an archive and what they can hold: from Delta's log, or from Parquet's footers.
+
+Statistics decide whether a read has to open a file. They may be missing or wide, never wrong:
+rows are chosen by their own columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from kmq_spark.archive.places import file_system
+from kmq_spark.archive.record import DELTA, ArchiveRecord
+from kmq_storage.errors import InvalidRequestError
+
+#: What a Delta table may ask of its readers that leaves its files to be read as they are.
+_HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+
+#: Delta cuts the times in its statistics to milliseconds, downwards.
+_TRUNCATED = timedelta(milliseconds=1)
+
+#: Spark's mark of a folder that was written to its end.
+_COMPLETE = "_SUCCESS"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """A Parquet file with records of one topic, and between which values they lie."""
+
+    path: str
+    topic: str
+    bytes: int
+    rows: int
+    #: Least and greatest partition, offset and timestamp (UTC); None where the file doesn't tell.
+    partitions: tuple[Any, Any] | None
+    offsets: tuple[Any, Any] | None
+    times: tuple[Any, Any] | None
+
+    def may_hold(self, partition: int, start: int, end: int) -> bool:
+        """Whether a record of this partition from start up to, not including, end may be here."""
+        own, held = self.partitions, self.offsets
+        return (own is None or own[0] <= partition <= own[1]) and (
+            held is None or (held[0] < end and start <= held[1])
+        )
+
+    def may_reach(self, when: datetime) -> bool:
+        """Whether a record of this time, or of a later one, may be here."""
+        return self.times is None or self.times[1] + _TRUNCATED >= when
+
+
+def archived_files(path: str, record: ArchiveRecord) -> list[ArchivedFile]:
+    """All files of the archive as it is now, by offset."""
+    found = _delta_files(path, record) if record.format == DELTA else _parquet_files(path, record)
+    return sorted(found, key=lambda each: (each.offsets or (0, 0), each.path))
+
+
+def _delta_files(path: str, record: ArchiveRecord) -> Iterator[ArchivedFile]:
+    try:
+        from deltalake import DeltaTable
+    except ImportError as error:
+        raise InvalidRequestError(
+            "an archive in Delta is read with delta-rs: pip install 'kmq-spark[delta]'"
+        ) from error
+    if not DeltaTable.is_deltatable(path):
+        return  # nothing was archived yet
+    table = DeltaTable(path)
+    _refuse_unreadable(path, set(table.protocol().reader_features or ()))
+    for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        yield _of_action(path, action, record)
+
+
+def _refuse_unreadable(path: str, features: set[str]) -> None:
+    if wrong := sorted(features - _HARMLESS):
+        raise InvalidRequestError(
+            f"archive {path} is a Delta table with {', '.join(wrong)}: its files alone don't say "
+            "any more which rows and columns count; read it as format('delta')"
+        )
+
+
+def _of_action(path: str, action: dict[str, Any], record: ArchiveRecord) -> ArchivedFile:
+    def bounds(name: str) -> tuple[Any, Any] | None:
+        column = record.column(name)
+        ends = action.get(f"min.{column}"), action.get(f"max.{column}")
+        return None if None in ends else ends
+
+    return ArchivedFile(
+        path=f"{path}/{unquote(action['path'])}",
+        topic=action[f"partition.{record.column('topic')}"],
+        bytes=action["size_bytes"],
+        rows=action["num_records"] or 0,
+        partitions=bounds("partition"),
+        offsets=bounds("offset"),
+        times=bounds("timestamp"),
+    )
+
+
+def _parquet_files(path: str, record: ArchiveRecord) -> Iterator[ArchivedFile]:
+    system, root = file_system(path)
+    for mark in system.glob(f"{root}/batch=*/{_COMPLETE}"):
+        folder = mark.removesuffix(_COMPLETE)
+        for name in system.find(folder):
+            if name.endswith(".parquet"):
+                yield _of_footer(path, name.removeprefix(f"{root}/"), record.prefix)
+
+
+@lru_cache(maxsize=65_536)  # a file's name is never used again
+def _of_footer(path: str, name: str, prefix: str) -> ArchivedFile:
+    system, root = file_system(path)
+    with system.open(f"{root}/{name}", "rb") as file:
+        footer = pyarrow.parquet.ParquetFile(file).metadata
+    topic = next(part for part in name.split("/") if part.startswith(f"{prefix}topic="))
+    return ArchivedFile(
+        path=f"{path}/{name}",
+        topic=unquote(topic.partition("=")[2]),
+        bytes=footer.serialized_size
+        + sum(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)),
+        rows=footer.num_rows,
+        partitions=_bounds(footer, f"{prefix}partition"),
+        offsets=_bounds(footer, f"{prefix}offset"),
+        times=_bounds(footer, f"{prefix}timestamp"),
+    )
+
+
+def _bounds(footer: pyarrow.parquet.FileMetaData, column: str) -> tuple[Any, Any] | None:
+    index = footer.schema.names.index(column)
+    groups = [footer.row_group(n).column(index).statistics for n in range(footer.num_row_groups)]
+    if not groups or not all(group is not None and group.has_min_max for group in groups):
+        return None
+    return min(group.min for group in groups), max(group.max for group in groups)

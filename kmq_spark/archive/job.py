@@ -1,0 +1,163 @@
+"""The job that archives topics: a streaming query whose batches go to Delta or to Parquet.
+
+A batch is written under its number, so one that runs again changes nothing. The archive's group
+follows the batches that are durable: what is below its offsets may be trimmed from the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kmq_spark.archive.beginning import begin
+from kmq_spark.archive.columns import columns_of
+from kmq_spark.archive.places import fixed
+from kmq_spark.archive.record import DELTA, FOLDER, PARQUET, ArchiveRecord
+from kmq_spark.archive.trimming import Offsets, trim_archived
+from kmq_spark.client.arguments import checked_seconds
+from kmq_spark.client.opening import open_store
+from kmq_spark.datasource.listener import follow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class ArchiveReport:
+    """How far an archive is: the next offset to archive, and what the log has given up for it."""
+
+    archived: Offsets
+    trimmed: Offsets = field(default_factory=dict)
+
+
+def run(
+    spark: SparkSession,
+    url: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    topics: Sequence[str] = (),
+    file_format: str | None = None,
+    keep: float | None = None,
+) -> ArchiveReport:
+    """Archive what the topics hold now, then return.
+
+    Args:
+        spark: the session that does the work.
+        url: the store.
+        path: the archive: a folder or URL, as Spark writes to it.
+        topics: all untyped, or all typed with one schema; those of the archive so far by default.
+        file_format: `delta` or `parquet`; by default what the archive has, or Delta where the
+            session knows it.
+        keep: trim archived records older than so many seconds; None keeps them all.
+
+    """
+    keep = None if keep is None else checked_seconds("keep", keep)
+    query = start(
+        spark, url, path, topics=topics, file_format=file_format, trigger={"availableNow": True}
+    )
+    query.awaitTermination()
+    follow(query)  # after the last batch, Spark tells the source nothing
+    with open_store(url, create=False) as store:
+        group = query.name
+        trimmed = {} if keep is None else trim_archived(store, group, keep)
+        return ArchiveReport(store.describe_group(group).committed, trimmed)
+
+
+def start(
+    spark: SparkSession,
+    url: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    topics: Sequence[str] = (),
+    file_format: str | None = None,
+    trigger: dict[str, Any] | None = None,
+) -> StreamingQuery:
+    """Archive for ever, as `run` does once; `trigger` as in Spark, 10 seconds by default.
+
+    The query's name is the group of the archive. IllegalStateError when an archive has lost the
+    checkpoint of its job: it could not tell any more what it has written.
+    """
+    path = fixed(path)
+    with open_store(url, create=False) as store:
+        record = begin(store, path, topics, file_format, else_format=_format_of(spark))
+        columns, place = columns_of(store.log.state, record), store.url
+    frame = (
+        spark.readStream.format("kmq")
+        .option("subscribe", ",".join(record.topics))
+        .option("group", record.group)
+        .option("startingOffsets", "earliest")
+        .option("columns", ",".join(columns))
+        .load(place)
+    )
+    with _exact_timestamps(spark):
+        return (
+            frame.writeStream.foreachBatch(_writer(path, record))
+            .queryName(record.group)
+            .option("checkpointLocation", f"{path}/{FOLDER}/{record.checkpoint}")
+            .trigger(**trigger or {"processingTime": "10 seconds"})
+            .start()
+        )
+
+
+def _writer(path: str, record: ArchiveRecord) -> Callable[[DataFrame, int], None]:
+    write = _write_delta if record.format == DELTA else _write_parquet
+
+    def write_batch(batch: DataFrame, number: int) -> None:
+        write(_laid_out(batch, record), path, record, number)
+
+    return write_batch
+
+
+def _laid_out(batch: DataFrame, record: ArchiveRecord) -> DataFrame:
+    """The batch with the day (UTC) of each record, in the order that files are pruned by."""
+    from pyspark.sql import functions as F
+
+    column, day = record.column, record.column("day")
+    days = F.floor(F.unix_micros(column("timestamp")) / F.lit(_DAY_US))
+    dated = batch.withColumn(day, F.date_from_unix_date(days.cast("int")))
+    order = [column(name) for name in ("topic", "day", "partition", "offset")]
+    return dated.sortWithinPartitions(*order)
+
+
+def _write_delta(batch: DataFrame, path: str, record: ArchiveRecord, number: int) -> None:
+    (
+        batch.write.format(DELTA)
+        .mode("append")
+        .option("txnAppId", record.checkpoint)
+        .option("txnVersion", number)
+        .option("mergeSchema", "true")
+        .partitionBy(record.column("topic"), record.column("day"))
+        .save(path)
+    )
+
+
+def _write_parquet(batch: DataFrame, path: str, record: ArchiveRecord, number: int) -> None:
+    # A folder for each batch: what an attempt that was cut short has left is written over.
+    (
+        batch.write.mode("overwrite")
+        .partitionBy(record.column("topic"), record.column("day"))
+        .parquet(f"{path}/batch={record.checkpoint[:8]}-{number:010d}")
+    )
+
+
+@contextmanager
+def _exact_timestamps(spark: SparkSession) -> Iterator[None]:
+    """Spark's own INT96 has no statistics, so no reader could skip files by time."""
+    name = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
+
+
+def _format_of(spark: SparkSession) -> str:
+    extensions = spark.conf.get("spark.sql.extensions", "") or ""
+    return DELTA if "io.delta" in extensions else PARQUET

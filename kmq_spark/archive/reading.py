@@ -1,0 +1,161 @@
+"""Records out of an archive: ranges of offsets, and the files that can hold them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from kmq_spark.archive.files import ArchivedFile, archived_files
+from kmq_spark.archive.places import file_system, fixed
+from kmq_spark.archive.record import ArchiveRecord, ArchiveRecords
+from kmq_storage.errors import InvalidRequestError, NotFoundError
+
+#: Spark writes timestamps as INT96 unless it is told otherwise.
+_FORMAT = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
+
+_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRange:
+    """Records of one partition from start up to, not including, end, and their files."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partition: int
+    start: int
+    end: int
+    files: tuple[ArchivedFile, ...]
+    record: ArchiveRecord
+
+    @property
+    def bytes(self) -> int:
+        """About how much there is to read: the share of each file that its offsets promise."""
+        return sum(_share(each, self.start, self.end) for each in self.files)
+
+    def between(self, start: int, end: int) -> ArchivedRange:
+        """Some of these records."""
+        files = tuple(each for each in self.files if each.may_hold(self.partition, start, end))
+        return replace(self, start=start, end=end, files=files)
+
+    def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The records in offset order, in the columns of this schema that are in the files.
+
+        A range is held in memory as a whole: `between` makes it smaller.
+        """
+        if not self.files:
+            return
+        column = self.record.column
+        wanted = (
+            (pc.field(column("topicId")) == self.topic_id.hex)
+            & (pc.field(column("partition")) == self.partition)
+            & (pc.field(column("offset")) >= self.start)
+            & (pc.field(column("offset")) < self.end)
+        )
+        rows = _dataset(self.files, schema, self.record).to_table(schema.names, filter=wanted)
+        yield from rows.sort_by(column("offset")).to_batches(_BATCH_ROWS)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive: its record, and its files by offset, as they are when they are first needed."""
+
+    path: str
+    record: ArchiveRecord
+
+    @cached_property
+    def files(self) -> tuple[ArchivedFile, ...]:
+        """All files of the archive."""
+        return tuple(archived_files(self.path, self.record))
+
+    def range(
+        self, topic: str, topic_id: uuid.UUID, partition: int, start: int, end: int
+    ) -> ArchivedRange:
+        """A range of offsets with the files that can hold them."""
+        files = tuple(
+            each
+            for each in self.files
+            if each.topic == topic and each.may_hold(partition, start, end)
+        )
+        return ArchivedRange(topic, topic_id, partition, start, end, files, self.record)
+
+    def first_since(
+        self, topic: str, topic_id: uuid.UUID, partitions: Sequence[int], when: datetime
+    ) -> dict[int, int]:
+        """The first archived offset with timestamp >= when, of the partitions that have one."""
+        found: dict[int, int] = {}
+        for each in self.files:
+            if each.topic != topic or not each.may_reach(when):
+                continue
+            if each.offsets is not None and _all_before(found, partitions, each.offsets[0]):
+                break  # files come by offset: this one and the rest hold later ones only
+            for partition, offset in _first_in(each, topic_id, when, self.record).items():
+                found[partition] = min(offset, found.get(partition, offset))
+        return {p: found[p] for p in partitions if p in found}
+
+
+def open_archive(path: str, store_id: uuid.UUID) -> Archive:
+    """The archive at a path; NotFoundError for none, InvalidRequestError for another store's."""
+    path = fixed(path)
+    record = ArchiveRecords(path).newest()
+    if record is None:
+        raise NotFoundError(
+            f"Archive[{path}] doesn't exist: `kmq archive` or kmq_spark.archive makes one"
+        )
+    if record.store_id != str(store_id):
+        raise InvalidRequestError(
+            f"archive {path} is of the store with id {record.store_id}, not of this one "
+            f"({store_id})",
+            option="archive",
+        )
+    return Archive(path, record)
+
+
+def _share(file: ArchivedFile, start: int, end: int) -> int:
+    if file.offsets is None:
+        return file.bytes
+    low, high = int(file.offsets[0]), int(file.offsets[1]) + 1
+    return file.bytes * max(min(end, high) - max(start, low), 0) // (high - low)
+
+
+def _all_before(found: dict[int, int], partitions: Sequence[int], offset: int) -> bool:
+    return all(found.get(partition, offset) < offset for partition in partitions)
+
+
+def _first_in(
+    file: ArchivedFile, topic_id: uuid.UUID, when: datetime, record: ArchiveRecord
+) -> dict[int, int]:
+    column = record.column
+    schema = pa.schema([(column("partition"), pa.int32()), (column("offset"), pa.int64())])
+    wanted = (pc.field(column("topicId")) == topic_id.hex) & (
+        pc.field(column("timestamp")) >= pa.scalar(when, pa.timestamp("us", "UTC"))
+    )
+    rows = _dataset([file], schema, record).to_table(schema.names, filter=wanted)
+    first = rows.group_by(column("partition")).aggregate([(column("offset"), "min")])
+    offsets = first.column(f"{column('offset')}_min").to_pylist()
+    return dict(zip(first.column(column("partition")).to_pylist(), offsets, strict=True))
+
+
+def _dataset(files: Sequence[ArchivedFile], schema: pa.Schema, record: ArchiveRecord) -> ds.Dataset:
+    """The files as one dataset with these columns, and those that rows are chosen by."""
+    fields = {field.name: field for field in [*_chosen_by(record), *schema]}
+    system, _ = file_system(files[0].path)
+    paths = [file_system(each.path)[1] for each in files]
+    return ds.dataset(paths, pa.schema(fields.values()), format=_FORMAT, filesystem=system)
+
+
+def _chosen_by(record: ArchiveRecord) -> pa.Schema:
+    kinds = {
+        "topicId": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }
+    return pa.schema([(record.column(name), kind) for name, kind in kinds.items()])

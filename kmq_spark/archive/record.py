@@ -1,0 +1,102 @@
+"""What an archive says of itself: `_kmq/record-<n>.json` beside its data; the newest one counts.
+
+The record ties the archive to a store, to the group that says how far it is, and to the
+checkpoint of its streaming job. It never changes in place: a later one is another file.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kmq_storage.errors import ConflictError, FormatVersionError
+from kmq_storage.objects.files import Files
+from kmq_storage.objects.open import open_disk
+
+#: Hidden from Spark, Delta and Arrow by its underscore.
+FOLDER = "_kmq"
+
+_VERSION = 1
+_PREFIX = "record-"
+
+DELTA, PARQUET = "delta", "parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveRecord:
+    """An archive: whose it is, what it holds, and where it began."""
+
+    store_id: str
+    #: delta or parquet.
+    format: str
+    #: The consumer group whose offsets are what is archived, durably.
+    group: str
+    #: The folder of the job's checkpoint; also the id of its transactions in Delta.
+    checkpoint: str
+    topics: tuple[str, ...]
+    #: Whether they are typed.
+    typed: bool
+    #: First archived offset by partition by topic id (hex); 0 where none is given.
+    starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def start(self, topic_id: uuid.UUID, partition: int) -> int:
+        """The first offset of a partition that the archive holds, or would hold."""
+        return self.starts.get(topic_id.hex, {}).get(partition, 0)
+
+    @property
+    def prefix(self) -> str:
+        """How the names of metadata columns begin: in typed topics all others are their own."""
+        return "_" if self.typed else ""
+
+    def column(self, name: str) -> str:
+        """The name of a metadata column."""
+        return f"{self.prefix}{name}"
+
+
+class ArchiveRecords:
+    """The records in an archive's folder."""
+
+    def __init__(self, path: str) -> None:
+        self.files: Files = open_disk(f"{path.rstrip('/')}/{FOLDER}")
+
+    def newest(self) -> ArchiveRecord | None:
+        """What the archive says now; None for a place that holds no archive."""
+        numbers = self._numbers()
+        return _decoded(self.files.read(_name(numbers[-1])), self.files.url) if numbers else None
+
+    def add(self, record: ArchiveRecord) -> None:
+        """Publish a later record; ConflictError when somebody else just did."""
+        number = (self._numbers() or [0])[-1] + 1
+        body = json.dumps({"version": _VERSION, **asdict(record)}, indent=2, sort_keys=True)
+        if not self.files.publish(_name(number), [body.encode()], sync=True):
+            raise ConflictError(
+                f"archive {self.files.url}: another job wrote {_name(number)}; start one job only"
+            )
+
+    def has_checkpoint(self, record: ArchiveRecord) -> bool:
+        """Whether the job's memory of its batches is there."""
+        return bool(self.files.list(f"{record.checkpoint}/offsets"))
+
+    def _numbers(self) -> list[int]:
+        names = [name for name in self.files.list("") if name.startswith(_PREFIX)]
+        return sorted(int(name.removeprefix(_PREFIX).removesuffix(".json")) for name in names)
+
+
+def _name(number: int) -> str:
+    return f"{_PREFIX}{number:08d}.json"
+
+
+def _decoded(raw: bytes, url: str) -> ArchiveRecord:
+    body: dict[str, Any] = json.loads(raw)
+    version = body.pop("version")
+    if version > _VERSION:
+        raise FormatVersionError(
+            f"archive {url} was written by a newer kmq: its version is {version}, known up to "
+            f"{_VERSION}",
+            version=version,
+        )
+    starts = {t: {int(p): n for p, n in at.items()} for t, at in body.pop("starts").items()}
+    return ArchiveRecord(**body | {"topics": tuple(body["topics"])}, starts=starts)

@@ -1,0 +1,103 @@
+"""`kmq archive`: topics as a table of files, in Delta or in Parquet, by a Spark of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from argparse import Namespace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from kmq_spark.cli.command import Command, argument
+from kmq_spark.cli.opening import open_store, store_url
+from kmq_spark.cli.output import Output
+from kmq_spark.cli.runtime_checks import check_java
+from kmq_storage.environment import SYSTEM
+from kmq_storage.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _archive(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, read_only=True):
+        pass  # what is wrong with the store is said before Spark starts
+    spark = _session(with_delta=arguments.format != "parquet")
+    try:
+        while True:
+            _run(spark, arguments, output)
+            if arguments.watch is None:
+                return
+            SYSTEM.sleep(arguments.watch)
+    finally:
+        spark.stop()
+
+
+def _run(spark: SparkSession, arguments: Namespace, output: Output) -> None:
+    from kmq_spark import archive
+
+    url = store_url(arguments)
+    assert url is not None, "the store was opened"
+    report = archive.run(
+        spark,
+        url,
+        arguments.path,
+        topics=arguments.topic or (),
+        file_format=arguments.format,
+        keep=arguments.keep,
+    )
+    lines = [
+        f"{topic}-{partition}: archived up to offset {end}"
+        for topic, ends in report.archived.items()
+        for partition, end in ends.items()
+    ]
+    output.fact(dataclasses.asdict(report), "\n".join(lines) or "nothing to archive yet")
+
+
+def _session(*, with_delta: bool) -> SparkSession:
+    java = check_java()
+    if find_spec("pyspark") is None or java.status != "ok":
+        raise UnavailableError(
+            f"archiving needs Spark: pip install 'kmq-spark[delta]'. Java: {java.found}. "
+            f"{java.advice}"
+        )
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("kmq archive").config("spark.ui.enabled", "false")
+    if not os.environ.get("MASTER"):
+        builder = builder.master("local[*]")
+    if with_delta and find_spec("delta") is not None:
+        builder = _with_delta(builder)
+    return builder.getOrCreate()
+
+
+def _with_delta(builder: SparkSession.Builder) -> SparkSession.Builder:
+    from delta import configure_spark_with_delta_pip
+
+    builder = builder.config(
+        "spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension"
+    ).config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    return configure_spark_with_delta_pip(builder)
+
+
+COMMANDS = (
+    Command(
+        "archive",
+        "write topics to Delta or Parquet, exactly once; goes on where it stopped",
+        _archive,
+        (
+            argument("path", metavar="PATH", help="the archive; made when missing"),
+            argument("--topic", action="append", help="a topic; may be repeated"),
+            argument("--format", choices=("delta", "parquet"), help="of a new archive"),
+            argument(
+                "--keep",
+                type=float,
+                metavar="SECONDS",
+                help="trim archived records older than this from the log",
+            ),
+            argument("--watch", type=float, metavar="SECONDS", help="again after so many seconds"),
+        ),
+    ),
+)

@@ -1,0 +1,101 @@
+"""What is older than the log: the part of a read that the archive of a store has.
+
+From the log comes what the log holds, from the archive what is below its start. The state is
+looked at first, the archive's files later: what was trimmed by then is in them, since a trim
+follows the archive's group (docs/design/archive.md).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pyspark.sql.datasource import InputPartition
+
+from kmq_spark.archive.reading import Archive, ArchivedRange, open_archive
+from kmq_spark.datasource.pieces import Pieces
+from kmq_spark.datasource.ranges import task_count
+from kmq_spark.datasource.tasks import TopicRange
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.offset_index import Spread
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import to_datetime
+
+
+@dataclass(frozen=True)
+class ArchivedTask(InputPartition):
+    """What one Spark task reads of an archive, in this order."""
+
+    ranges: tuple[ArchivedRange, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """An archive beside one state of the store it is of."""
+
+    archive: Archive
+    state: StoreState
+
+    def low(self, topic: Topic, number: int) -> int:
+        """The first offset of a partition that the archive or the log holds."""
+        first, end = self._archived(topic, number)
+        start = topic.partition(number).start
+        return min(first, start) if first < end else start
+
+    def border(self, topic: Topic, number: int) -> int:
+        """Up to where, not including, a partition is read from the archive."""
+        _, end = self._archived(topic, number)
+        return max(min(end, topic.partition(number).start), self.low(topic, number))
+
+    def split(self, wanted: Iterable[TopicRange]) -> tuple[list[ArchivedRange], list[TopicRange]]:
+        """What to read from the archive, and the rest, of which the log may have lost some."""
+        archived: list[ArchivedRange] = []
+        rest: list[TopicRange] = []
+        for each in wanted:
+            topic, place = each.topic, each.offsets
+            low, border = self.low(topic, place.partition), self.border(topic, place.partition)
+            start, end = max(place.start, low), min(place.end, border)
+            if start >= end:
+                rest.append(each)
+                continue
+            at = (topic.topic_id, place.partition, start, end)
+            archived.append(self.archive.range(topic.name, *at))
+            around = place.between(place.start, start), place.between(end, place.end)
+            rest += [TopicRange(topic, part) for part in around if part.size]
+        return archived, rest
+
+    def first_since(self, topic: Topic, number: int, microseconds: int) -> int | None:
+        """The first offset below the log's start with a timestamp from there on."""
+        low, border = self.low(topic, number), self.border(topic, number)
+        if low == border:
+            return None
+        when = to_datetime(microseconds)
+        found = self.archive.first_since(topic.name, topic.topic_id, [number], when)
+        return found[number] if found.get(number, border) < border else None
+
+    def _archived(self, topic: Topic, number: int) -> tuple[int, int]:
+        record = self.archive.record
+        committed = self.state.group_offsets(record.group).get(topic.id, {})
+        return record.start(topic.topic_id, number), committed.get(number, 0)
+
+
+def history_of(log: CommitLog, state: StoreState, path: str | None) -> History | None:
+    """The archive at a path beside this state; None when no archive is read."""
+    if path is None:
+        return None
+    return History(open_archive(path, log.identity.store_id), state)
+
+
+def archived_tasks(ranges: Sequence[ArchivedRange]) -> list[ArchivedTask]:
+    """Tasks of about equal bytes; a task holds one range after the other in memory."""
+    bounds = [(each.start, each.end) for each in ranges]
+    spreads = [
+        Spread(np.array([each.start]), np.array([each.end]), np.array([each.bytes]))
+        for each in ranges
+    ]
+    pieces = Pieces.of(spreads, bounds)
+    runs = pieces.balanced(task_count(pieces.total, os.cpu_count() or 1))
+    return [ArchivedTask(tuple(ranges[n].between(*at) for n, *at in run)) for run in runs]

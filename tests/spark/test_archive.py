@@ -1,0 +1,161 @@
+"""The archiving job with a real Spark and a real Delta: exactly once, and one DataFrame of all."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from kmq_spark import archive
+from kmq_storage.errors import IllegalStateError, InvalidRequestError
+from tests.spark.shop import Place, Shop
+from tests.support.spark import require_delta
+
+FORMATS = ("delta", "parquet")
+
+
+@pytest.fixture(autouse=True)
+def _delta(spark: SparkSession) -> None:
+    require_delta(spark)
+
+
+def _send(shop: Shop, count: int = 5) -> list[Place]:
+    return [place for partition in range(3) for place in shop.send("orders", partition, count)]
+
+
+def _places(frame: DataFrame) -> Counter[Place]:
+    return Counter(tuple(row) for row in frame.select("topic", "partition", "offset").collect())
+
+
+def _whole(spark: SparkSession, shop: Shop, path: Path) -> DataFrame:
+    reader = spark.read.format("kmq").option("subscribe", "orders").option("archive", str(path))
+    return reader.load(shop.url)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_history_and_log_are_one_table_while_the_archive_grows(
+    spark: SparkSession, shop: Shop, tmp_path: Path, file_format: str
+):
+    path, places = tmp_path / "lake", _send(shop)
+    report = archive.run(spark, shop.url, path, topics=["orders"], file_format=file_format)
+    assert report.archived == {"orders": {0: 5, 1: 5, 2: 5}}
+    places += _send(shop)
+    assert _places(_whole(spark, shop, path)) == Counter(places)
+    report = archive.run(spark, shop.url, path, keep=0)
+    assert report.trimmed == {"orders": {0: 10, 1: 10, 2: 10}}
+    places += _send(shop)
+    assert shop.store.describe_topic("orders").rows == 15
+    assert _places(_whole(spark, shop, path)) == Counter(places)
+    table = spark.read.format(file_format).load(str(path))
+    assert _places(table) == Counter(places[:30])  # any reader of the format sees it
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_batch_whose_end_was_lost_is_archived_once(
+    spark: SparkSession, shop: Shop, tmp_path: Path, file_format: str
+):
+    path, places = tmp_path / "lake", _send(shop)
+    archive.run(spark, shop.url, path, topics=["orders"], file_format=file_format)
+    places += _send(shop)
+    archive.run(spark, shop.url, path)
+    (checkpoint,) = path.glob("_kmq/*/commits")
+    last = max(checkpoint.glob("[0-9]*"), key=lambda file: int(file.name))
+    last.unlink()
+    (checkpoint / f".{last.name}.crc").unlink(missing_ok=True)
+    archive.run(spark, shop.url, path)
+    assert _places(spark.read.format(file_format).load(str(path))) == Counter(places)
+
+
+def test_a_record_keeps_all_it_has_in_the_archive(spark: SparkSession, shop: Shop, tmp_path: Path):
+    path = tmp_path / "lake"
+    with shop.store.producer() as producer:
+        producer.send(
+            "orders", None, b"k", headers={"a": b"1"}, properties={"n": 7, "t": "x"}, partition=0
+        )
+        producer.send("orders", b"v", partition=1)
+    columns = ["key", "value", "partition", "offset", "timestamp", "headers", "properties"]
+    reader = spark.read.format("kmq").option("subscribe", "orders")
+    reader = reader.option("includeHeaders", True).option("includeProperties", True)
+    before = sorted(map(str, reader.load(shop.url).select(columns).collect()))
+    archive.run(spark, shop.url, path, topics=["orders"], keep=0)
+    after = reader.option("archive", str(path)).load(shop.url).select(columns)
+    assert sorted(map(str, after.collect())) == before
+
+
+def test_typed_topics_keep_their_columns_and_may_get_more(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+):
+    path = tmp_path / "lake"
+    schema = pa.schema([("id", pa.int32()), ("name", pa.string())])
+    shop.store.create_topic("people", schema=schema)
+    with shop.store.producer() as producer:
+        producer.send("people", {"id": 1, "name": "ada"})
+    archive.run(spark, shop.url, path, topics=["people"], keep=0)
+    wider = pa.schema([("id", pa.int64()), ("name", pa.string()), ("year", pa.int32())])
+    shop.store.alter_topic("people", schema=wider)
+    with shop.store.producer() as producer:
+        producer.send("people", {"id": 2, "name": "bob", "year": 1980})
+    archive.run(spark, shop.url, path, keep=0)
+    with shop.store.producer() as producer:
+        producer.send("people", {"id": 3, "name": "eve", "year": 1990})
+    reader = spark.read.format("kmq").option("subscribe", "people").option("archive", str(path))
+    rows = sorted(tuple(row) for row in reader.load(shop.url).collect())
+    assert rows == [(1, "ada", None), (2, "bob", 1980), (3, "eve", 1990)]
+
+
+def test_a_stream_reads_history_first(spark: SparkSession, shop: Shop, tmp_path: Path):
+    path, places = tmp_path / "lake", _send(shop)
+    archive.run(spark, shop.url, path, topics=["orders"], keep=0)
+    places += _send(shop)
+    found: list[DataFrame] = []
+    frame = (
+        spark.readStream.format("kmq")
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("archive", str(path))
+        .load(shop.url)
+    )
+    seen: list[Place] = []
+
+    def keep(batch: DataFrame, _number: int) -> None:
+        seen.extend(_places(batch).elements())
+
+    query = (
+        frame.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert Counter(seen) == Counter(places)
+    assert not found
+
+
+def test_an_archive_that_lost_its_checkpoint_is_not_written_on(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+):
+    path = tmp_path / "lake"
+    _send(shop)
+    archive.run(spark, shop.url, path, topics=["orders"])
+    (checkpoint,) = (each for each in (path / "_kmq").iterdir() if each.is_dir())
+    shutil.rmtree(checkpoint)
+    with pytest.raises(IllegalStateError, match="lost the checkpoint"):
+        archive.run(spark, shop.url, path)
+
+
+def test_an_archive_takes_topics_of_one_kind_and_keeps_its_format(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+):
+    path = tmp_path / "lake"
+    shop.store.create_topic("people", schema=pa.schema([("id", pa.int32())]))
+    archive.run(spark, shop.url, path, topics=["orders"])
+    with pytest.raises(InvalidRequestError, match="people is typed"):
+        archive.run(spark, shop.url, path, topics=["orders", "people"])
+    with pytest.raises(InvalidRequestError, match="is in delta"):
+        archive.run(spark, shop.url, path, file_format="parquet")
+    with pytest.raises(InvalidRequestError, match="needs the names"):
+        archive.run(spark, shop.url, tmp_path / "other")

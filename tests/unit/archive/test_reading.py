@@ -1,0 +1,104 @@
+"""Records out of archives: by offset and by time, in both formats."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kmq_spark.archive.reading import Archive, open_archive
+from kmq_spark.archive.record import DELTA, PARQUET
+from kmq_storage.errors import InvalidRequestError, NotFoundError
+from tests.unit.archive.made import ORDERS, STORE, archive, minute, records
+
+COLUMNS = pa.schema([("value", pa.binary()), ("offset", pa.int64()), ("later", pa.int64())])
+FORMATS = (DELTA, PARQUET)
+
+
+def _values(made: Archive, partition: int, start: int, end: int) -> list[bytes]:
+    found = made.range("orders", ORDERS, partition, start, end).read(COLUMNS)
+    return [value for batch in found for value in batch.column("value").to_pylist()]
+
+
+@pytest.fixture(params=FORMATS)
+def orders(request: pytest.FixtureRequest, tmp_path: Path) -> Archive:
+    batches = [
+        pa.concat_tables([records(0, range(n, n + 10)), records(1, range(n, n + 5))])
+        for n in (0, 10, 20)
+    ]
+    return open_archive(archive(tmp_path / "archive", request.param, *batches), STORE)
+
+
+def test_a_range_gives_the_records_of_its_partition_in_offset_order(orders: Archive):
+    assert _values(orders, 0, 8, 22) == [f"0/{n}".encode() for n in range(8, 22)]
+
+
+def test_offsets_that_were_never_there_give_nothing(orders: Archive):
+    assert _values(orders, 1, 5, 10) == []
+
+
+def test_a_column_that_no_file_has_is_null(orders: Archive):
+    [batch] = orders.range("orders", ORDERS, 0, 3, 4).read(COLUMNS)
+    assert batch.to_pydict() == {"value": [b"0/3"], "offset": [3], "later": [None]}
+
+
+def test_only_files_that_can_hold_the_range_are_opened(orders: Archive):
+    assert len(orders.files) == 3
+    assert len(orders.range("orders", ORDERS, 0, 12, 18).files) == 1
+
+
+def test_parts_of_a_range_cover_it_once(orders: Archive):
+    whole = orders.range("orders", ORDERS, 0, 0, 30)
+    parts = [whole.between(0, 7), whole.between(7, 11), whole.between(11, 30)]
+    assert [len(part.files) for part in parts] == [1, 2, 2]
+    offsets = [n for part in parts for b in part.read(COLUMNS) for n in b["offset"].to_pylist()]
+    assert offsets == list(range(30))
+
+
+def test_the_first_offset_since_a_time_is_found_per_partition(orders: Archive):
+    assert orders.first_since("orders", ORDERS, [0, 1], minute(13)) == {0: 13, 1: 13}
+    assert orders.first_since("orders", ORDERS, [0, 1], minute(27)) == {0: 27}
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_an_earlier_topic_of_the_same_name_is_not_mixed_in(tmp_path: Path, file_format: str):
+    earlier = uuid.UUID(int=6)
+    path = archive(
+        tmp_path / "archive",
+        file_format,
+        records(0, range(5), topic_id=earlier),
+        records(0, range(2, 4)),
+    )
+    made = open_archive(path, STORE)
+    assert _values(made, 0, 0, 10) == [b"0/2", b"0/3"]
+    assert made.first_since("orders", ORDERS, [0], minute(0)) == {0: 2}
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_topic_whose_name_needs_escaping_in_paths_is_found(tmp_path: Path, file_format: str):
+    path = archive(tmp_path / "archive", file_format, records(0, range(3), topic="a%20b.c"))
+    made = open_archive(path, STORE)
+    [batch] = made.range("a%20b.c", ORDERS, 0, 0, 3).read(COLUMNS)
+    assert batch.num_rows == 3
+
+
+def test_a_batch_that_was_not_written_to_its_end_is_not_read(tmp_path: Path):
+    path = archive(tmp_path / "archive", PARQUET, records(0, range(3)), records(0, range(3, 6)))
+    (tmp_path / "archive" / "batch=cccccccc-0000000001" / "_SUCCESS").unlink()
+    assert _values(open_archive(path, STORE), 0, 0, 6) == [b"0/0", b"0/1", b"0/2"]
+
+
+def test_an_archive_that_nothing_was_written_to_is_empty(tmp_path: Path):
+    for file_format in FORMATS:
+        path = archive(tmp_path / file_format, file_format)
+        assert open_archive(path, STORE).files == ()
+
+
+def test_no_archive_and_the_archive_of_another_store_are_refused(tmp_path: Path):
+    with pytest.raises(NotFoundError, match="Archive"):
+        open_archive(str(tmp_path / "nothing"), STORE)
+    path = archive(tmp_path / "archive", DELTA)
+    with pytest.raises(InvalidRequestError, match=str(STORE)):
+        open_archive(path, uuid.UUID(int=2))

@@ -1,0 +1,197 @@
+"""Finds records that a read over an archive and the log loses, repeats or reorders, without a JVM.
+
+The archive is written from what the store reads, as the job does it, batch by batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql.datasource import InputPartition
+
+from kmq_spark.archive.record import ArchiveRecord, ArchiveRecords
+from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.options import parse_source_options
+from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
+from tests.spark.shop import Place, Shop
+from tests.unit.datasource.engine import Checkpoint, Query, Sink
+
+GROUP = "archive-1"
+
+
+class Archiver:
+    """Does what the job does, in steps that a test can stop between."""
+
+    def __init__(self, shop: Shop, path: Path) -> None:
+        self.shop, self.path = shop, path
+        self._written = {0: 0, 1: 0}
+        self._topic = shop.store.describe_topic("orders").topic_id
+        identity = shop.store.log.identity
+        record = ArchiveRecord(
+            store_id=str(identity.store_id),
+            format="delta",
+            group=GROUP,
+            checkpoint="c" * 32,
+            topics=("orders",),
+            typed=False,
+        )
+        ArchiveRecords(str(path)).add(record)
+
+    def write(self) -> None:
+        """A batch of all that is new becomes part of the Delta table."""
+        rows = self.shop.store.read("orders", start=self._written).read_all()
+        columns = {name: rows[name] for name in ("topic", "partition", "offset", "timestamp")}
+        columns |= {name: rows[name] for name in ("key", "value")}
+        columns["topicId"] = pa.array([self._topic.hex] * rows.num_rows)
+        columns["day"] = pa.array([date(2026, 1, 1)] * rows.num_rows)
+        write_deltalake(self.path, pa.table(columns), mode="append", partition_by=["topic", "day"])
+        self._written = {p: end for p, (_, end) in self.shop.store.offsets("orders").items()}
+
+    def commit(self) -> None:
+        """The group follows."""
+        self.shop.commit(GROUP, "orders", self._written)
+
+    def trim(self) -> None:
+        """The log gives up what the group has passed."""
+        self.shop.store.trim("orders", self.shop.committed(GROUP, "orders"))
+
+    def run(self) -> None:
+        """All of it."""
+        self.write()
+        self.commit()
+        self.trim()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    made = Shop(tmp_path / "shop")
+    made.create("orders", 2)
+    return made
+
+
+@pytest.fixture
+def archiver(shop: Shop, tmp_path: Path) -> Archiver:
+    return Archiver(shop, tmp_path / "lake")
+
+
+def _options(archiver: Archiver, **more: str) -> dict[str, str]:
+    return {
+        "path": archiver.shop.url,
+        "subscribe": "orders",
+        "archive": str(archiver.path),
+        **more,
+    }
+
+
+def _reader(archiver: Archiver, **more: str) -> KmqBatchReader:
+    return KmqBatchReader(parse_source_options(_options(archiver, **more)))
+
+
+def _read(reader: KmqBatchReader) -> list[Place]:
+    return _places(reader, reader.partitions())
+
+
+def _places(reader: KmqBatchReader, tasks: Iterable[InputPartition]) -> list[Place]:
+    columns = ["topic", "partition", "offset"]
+    batches = [batch for task in tasks for batch in reader.read(task)]
+    return [
+        place
+        for batch in batches
+        for place in zip(*batch.select(columns).to_pydict().values(), strict=True)
+    ]
+
+
+def _send(shop: Shop, count: int) -> list[Place]:
+    return [place for partition in (0, 1) for place in shop.send("orders", partition, count)]
+
+
+def test_an_archive_and_the_log_are_read_as_one_at_every_step_of_the_job(
+    shop: Shop, archiver: Archiver
+):
+    places = _send(shop, 10)
+    archiver.run()
+    places += _send(shop, 10)
+    for step in (archiver.write, archiver.commit, archiver.trim):
+        assert sorted(_read(_reader(archiver))) == sorted(places)
+        step()
+    assert sorted(_read(_reader(archiver))) == sorted(places)
+
+
+def test_what_is_trimmed_and_collected_between_plan_and_run_comes_from_the_archive(
+    shop: Shop, archiver: Archiver
+):
+    places = _send(shop, 10)
+    shop.store.seal()
+    shop.store.checkpoint()
+    reader = _reader(archiver)
+    tasks = reader.partitions()
+    archiver.run()
+    shop.store.checkpoint()
+    assert shop.store.collect(grace=0).files
+    assert shop.store.offsets("orders") == {0: (10, 10), 1: (10, 10)}
+    without = KmqBatchReader(parse_source_options({"path": shop.url, "subscribe": "orders"}))
+    with pytest.raises(OffsetOutOfRangeError):
+        _places(without, tasks)
+    assert sorted(_places(reader, tasks)) == sorted(places)
+
+
+def test_bounds_by_offset_and_by_time_reach_into_the_archive(shop: Shop, archiver: Archiver):
+    _send(shop, 5)
+    _send(shop, 5)
+    archiver.run()
+    _send(shop, 5)
+    starting = '{"orders": {"0": 3, "1": 12}}'
+    ending = '{"orders": {"0": 7, "1": -1}}'
+    found = _read(_reader(archiver, startingOffsets=starting, endingOffsets=ending))
+    assert sorted(found) == [("orders", 0, n) for n in range(3, 7)] + [
+        ("orders", 1, n) for n in range(12, 15)
+    ]
+    archived = shop.store.read("orders", start={0: 10, 1: 10}).read_all()
+    assert archived.num_rows == 10  # the log holds the newest only
+
+
+def test_a_time_before_the_log_begins_is_found_in_the_archive(shop: Shop, archiver: Archiver):
+    _send(shop, 5)
+    second = _send(shop, 5)
+    times = shop.store.read("orders", start={0: 5, 1: 5}).read_all()["timestamp"]
+    archiver.run()
+    third = _send(shop, 5)
+    since = min(times.to_pylist()).isoformat()
+    found = _read(_reader(archiver, startingTimestamp=since))
+    assert sorted(found) == sorted(second + third)
+
+
+def test_a_stream_goes_from_the_archive_into_the_log(shop: Shop, archiver: Archiver):
+    places = _send(shop, 10)
+    archiver.run()
+    places += _send(shop, 10)
+    checkpoint, sink = Checkpoint(), Sink()
+    options = _options(archiver, startingOffsets="earliest", maxOffsetsPerTrigger="6")
+    for _ in range(3):  # restarted after every batch
+        Query(options, checkpoint, sink).trigger()
+    archiver.run()
+    Query(options, checkpoint, sink).all_available()
+    assert all(len(rows) <= 6 for rows in sink.batches.values())
+    assert sorted(sink.places) == sorted(places)
+
+
+def test_what_neither_has_is_a_loss(shop: Shop, archiver: Archiver):
+    _send(shop, 10)
+    archiver.run()
+    _send(shop, 10)
+    shop.store.trim("orders", {0: 15})
+    with pytest.raises(DataLossError, match="orders-0: offsets 10 to 20"):
+        _reader(archiver).partitions()
+    kept = _read(_reader(archiver, failOnDataLoss="false"))
+    assert [n for _, p, n in kept if p == 0] == [*range(10), *range(15, 20)]
+
+
+def test_an_archive_that_is_not_there_is_an_error(shop: Shop, archiver: Archiver):
+    reader = _reader(archiver, archive=str(archiver.path / "nowhere"))
+    with pytest.raises(NotFoundError, match="Archive"):
+        reader.partitions()
