@@ -21,7 +21,10 @@ from kmq_spark.archive.record import DELTA, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
 
 #: What a Delta table may ask of its readers that leaves its files to be read as they are.
-_HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+_HARMLESS = {
+    *("timestampNtz", "typeWidening", "typeWidening-preview"),
+    *("v2Checkpoint", "vacuumProtocolCheck"),
+}
 
 #: Delta cuts the times in its statistics to milliseconds, downwards.
 _TRUNCATED = timedelta(milliseconds=1)

@@ -132,6 +132,7 @@ def _write_delta(batch: DataFrame, path: str, record: ArchiveRecord, number: int
         .option("txnAppId", record.checkpoint)
         .option("txnVersion", number)
         .option("mergeSchema", "true")
+        .option("delta.enableTypeWidening", "true")  # as typed topics do; counts at the first
         .partitionBy(record.column("topic"), record.column("day"))
         .save(path)
     )

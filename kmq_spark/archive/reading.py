@@ -46,7 +46,7 @@ class ArchivedRange:
         return replace(self, start=start, end=end, files=files)
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The records in offset order, in the columns of this schema that are in the files.
+        """The records in offset order, with the columns of this schema that are in the files.
 
         A range is held in memory as a whole: `between` makes it smaller.
         """
@@ -59,7 +59,8 @@ class ArchivedRange:
             & (pc.field(column("offset")) >= self.start)
             & (pc.field(column("offset")) < self.end)
         )
-        rows = _dataset(self.files, schema, self.record).to_table(schema.names, filter=wanted)
+        names = list({*schema.names, column("offset")})
+        rows = _dataset(self.files, schema, self.record).to_table(names, filter=wanted)
         yield from rows.sort_by(column("offset")).to_batches(_BATCH_ROWS)
 
 

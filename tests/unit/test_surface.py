@@ -219,6 +219,7 @@ def test_words_of_the_command_line():
         "log",
         "copy",
         "clone",
+        "archive",
         "maintain",
         "stats",
         "verify",
