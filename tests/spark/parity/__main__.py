@@ -103,7 +103,9 @@ def main() -> int:
     try:
         with broker.running(jars.broker_jars(), folder / "broker") as bootstrap:
             spark = start_session(folder / "warehouse", [Path(jar) for jar in jars.spark_jars()])
-            spark.sparkContext.setLogLevel("OFF")  # what is refused on purpose would fill the screen
+            spark.sparkContext.setLogLevel(
+                "OFF"
+            )  # what is refused on purpose would fill the screen
             sides: list[Side] = [KafkaSide(bootstrap), KmqSide(str(folder / "store"))]
             found = run(spark, sides, folder, chosen)
             spark.stop()
