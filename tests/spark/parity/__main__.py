@@ -37,8 +37,10 @@ def scenarios() -> dict[str, Scenario]:
     return {
         name: function
         for module in (batch, streams, sinks)
-        for name, function in inspect.getmembers(module, inspect.isfunction)
-        if function.__module__ == module.__name__ and not name.startswith("_")
+        for name, function in vars(module).items()
+        if inspect.isfunction(function)
+        and function.__module__ == module.__name__
+        and not name.startswith("_")
     }
 
 
@@ -93,7 +95,7 @@ def judge(found: set[str], listed: set[str], ran: list[str]) -> list[str]:
 def main() -> int:
     """Run, and compare with the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=sorted(scenarios()), metavar="SCENARIO")
+    parser.add_argument("--only", nargs="*", default=list(scenarios()), metavar="SCENARIO")
     chosen = parser.parse_args().only
     if obstacle := jars.obstacle():
         print(f"no Kafka: {obstacle}")

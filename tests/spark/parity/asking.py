@@ -143,5 +143,6 @@ def _ranges(offsets: list[int]) -> Iterator[str]:
 
 def _said(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error: " in line or "Exception: " in line]
-    return (telling or lines or [""])[-1][:300]
+    own = [line for line in lines if "kmq_storage.errors" in line]
+    causes = [line for line in lines if "Exception: " in line]
+    return (own[:1] or causes[-1:] or lines[:1] or [""])[0][:300]

@@ -76,7 +76,9 @@ class KafkaSide:
 
     def create(self, topic: str, partitions: int) -> None:
         """Make a topic, and wait until it can be used."""
-        self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+        # By default Kafka would soon drop records that are so old.
+        new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+        self._admin.create_topics([new])[topic].result()
         self._wait_for_partitions(topic, partitions)
 
     def grow(self, topic: str, partitions: int) -> None:
