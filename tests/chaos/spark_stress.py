@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -208,9 +209,9 @@ def check(stress: Stress) -> None:
         f"lost from a deleted topic: {value!r}" for value in sorted(stress.must - set(counts))
     ]
     wrong += [f"out of order: {value!r}" for value in _disordered(copies)]
-    stress.counts |= Counter(
-        {"copies": len(copies), "of live topics": len(sources), "of deleted": len(stress.must)}
-    )
+    stress.counts["copies"] = len(copies)
+    stress.counts["of live topics"] = len(sources)
+    stress.counts["of deleted topics, committed"] = len(stress.must)
 
 
 def _disordered(copies: list[bytes]) -> list[bytes]:
@@ -236,8 +237,13 @@ def main() -> int:
     stress.rage(options.minutes * 60)
     stress.drain()
     check(stress)
-    print(json.dumps({"seed": options.seed, **stress.counts}), f"in {folder}")
-    print(*stress.wrong[:20] or ["ok"], sep="\n")
+    print(json.dumps({"seed": options.seed, **stress.counts}))
+    stress.store.close()
+    if stress.wrong:
+        print(f"wrong in {folder}:", *stress.wrong[:20], sep="\n")
+    else:
+        print("ok")
+        shutil.rmtree(folder)
     return 1 if stress.wrong else 0
 
 
