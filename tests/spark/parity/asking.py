@@ -118,10 +118,11 @@ def rows(frame: DataFrame) -> str:
 def places(taken: list[tuple[str, int, int]]) -> str:
     """Ranges of offsets: `orders-0: 3-7; orders-1: 0-2`."""
     by_partition = itertools.groupby(sorted(taken), key=lambda place: place[:2])
-    return "; ".join(
+    ranges = [
         f"{topic}-{partition}: {', '.join(_ranges([offset for _, _, offset in some]))}"
         for (topic, partition), some in by_partition
-    )
+    ]
+    return "; ".join(ranges) or "no rows"
 
 
 def ended(query: StreamingQuery) -> StreamingQuery:
