@@ -31,6 +31,8 @@ PREFIX, COPIES, GROUP = "stress-", "copies", "copier"
 NAMES = [f"{PREFIX}{n}" for n in range(8)]
 PRODUCERS = 3
 _DRAIN_SECONDS = 300.0
+#: Records of a batch at most; each run of the query has another.
+_LIMITS = (200, 2_000, 100_000)
 
 #: Stops its query when its standard input ends.
 DRIVER = """
@@ -89,16 +91,15 @@ class Stress:
         self.must: set[bytes] = set()
         self._context = multiprocessing.get_context("spawn")
         self._producers = [self._start_producer() for _ in range(PRODUCERS)]
-        self._driver = self._start_driver()
+        self._driver = self._start_driver(self._rng.choice(_LIMITS))
 
     def rage(self, seconds: float) -> None:
         """Do something every moment, until the time is over."""
-        end, restart = time.monotonic() + seconds, self._life()
+        end = time.monotonic() + seconds
         while time.monotonic() < end and not self.wrong:
             self._rng.choice((self._kill_producer, self._kill_producer, self._topic))()
-            if time.monotonic() > restart:
+            if self._is_due():
                 self._restart()
-                restart = self._life()
             self._watch()
             time.sleep(self._rng.uniform(0.2, 2.0))
 
@@ -107,6 +108,8 @@ class Stress:
         for producer in self._producers:
             producer.kill()
             producer.join()
+        self._kill_driver()
+        self._driver = self._start_driver(_LIMITS[-1])
         deadline = time.monotonic() + _DRAIN_SECONDS
         while self._lag() and not self.wrong:
             self._watch()
@@ -115,8 +118,14 @@ class Stress:
             time.sleep(0.2)
         self._kill_driver()
 
-    def _life(self) -> float:
-        return time.monotonic() + self._rng.uniform(5.0, 60.0)
+    def _is_due(self) -> bool:
+        """Whether the query ends now: mostly some time after its first batch, sometimes before."""
+        if self._due is None and self._copied() > self._copied_before:
+            self._due = time.monotonic() + self._rng.uniform(0.0, 30.0)
+        return self._due is not None and time.monotonic() > self._due
+
+    def _copied(self) -> int:
+        return self.store.describe_topic(COPIES).rows
 
     def _start_producer(self) -> Any:
         self.counts["producers"] += 1
@@ -137,7 +146,7 @@ class Stress:
         if name not in there:
             self.store.create_topic(name, partitions=self._rng.randint(1, 4))
             self.counts["topics made"] += 1
-        elif self._rng.random() < 0.4:
+        elif self._rng.random() < 0.2:
             self._delete(name)
         elif (partitions := there[name].partitions) < 8:
             self.store.add_partitions(name, partitions + 1)
@@ -153,10 +162,13 @@ class Stress:
         self.store.delete_topic(name)
         self.counts["topics deleted"] += 1
 
-    def _start_driver(self) -> subprocess.Popen[bytes]:
+    def _start_driver(self, limit: int) -> subprocess.Popen[bytes]:
         self.counts["runs of the query"] += 1
-        limit = str(self._rng.choice((200, 2_000, 100_000)))
-        command = [sys.executable, "-c", DRIVER, self.url, str(self._folder / "checkpoint"), limit]
+        self._copied_before = self._copied()
+        early = self._rng.random() < 0.2
+        self._due = time.monotonic() + self._rng.uniform(0.0, 30.0) if early else None
+        checkpoint = str(self._folder / "checkpoint")
+        command = [sys.executable, "-c", DRIVER, self.url, checkpoint, str(limit)]
         with (self._folder / "driver.log").open("ab") as log:
             return subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
@@ -171,7 +183,7 @@ class Stress:
             self._driver.stdin.close()
             if self._driver.wait(timeout=120):
                 self.wrong.append("a query that was stopped ended with an error")
-        self._driver = self._start_driver()
+        self._driver = self._start_driver(self._rng.choice(_LIMITS))
 
     def _kill_driver(self) -> None:
         os.killpg(self._driver.pid, signal.SIGKILL)
