@@ -39,7 +39,6 @@ class Asker:
         self.side = side
         self.found: dict[str, Finding] = {}
         self._prefix = scenario.replace("_", "-")
-        self._folder = folder
         self._checkpoints = (folder / f"{scenario}-{n}" for n in itertools.count())
 
     def topic(self, name: str = "orders", partitions: int = 1, records: int = 0) -> str:
