@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from kmq_spark.client.few_rows import FewRows, are_few
@@ -174,11 +174,11 @@ class Committer:
 
     def _append(self, units: dict[Work, Unit], sequence: int) -> WrittenCommit:
         """Write a commit under its sequence, or find it when it is stored already."""
-        identity = Unit((ProducerEntry(self._name, self._epoch, sequence),))
+        entry = ProducerEntry(self._name, self._epoch, sequence)
         try:
-            return self._log.append([*units.values(), identity])
+            return self._log.append([*units.values(), Unit((entry,))])
         except DuplicateCommitError as duplicate:
-            return self._log.written_commit(duplicate.lsn)
+            return own_part(self._log.written_commit(duplicate.lsn), entry)
         except RefusedError as refused:
             if refused.unit == len(units):
                 raise refused.cause from None  # the producer itself is refused: it is fenced
@@ -221,6 +221,13 @@ def _commit_sized(sends: Sequence[Sends], most: int) -> Iterator[Sequence[Sends]
 
 def _inline_bytes(unit: Unit) -> int:
     return sum(body.size for body in unit.bodies)
+
+
+def own_part(commit: WrittenCommit, last: ProducerEntry) -> WrittenCommit:
+    """What a producer has of a commit that several share: its sequence follows its records."""
+    end = commit.entries.index(last) + 1
+    others = (n for n in range(end - 1) if isinstance(commit.entries[n], ProducerEntry))
+    return replace(commit, entries=commit.entries[max(others, default=-1) + 1 : end])
 
 
 def _tell_places(units: dict[Work, Unit], commit: Commit) -> None:

@@ -26,6 +26,7 @@ from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark_collected
+from kmq_storage.log.combining import Combining
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
 from kmq_storage.log.contention import Contention, Tail
@@ -76,7 +77,7 @@ class BucketLog:
         self._contention = Contention(environment)
         #: The second half of the nonces of this handle's commits: others see whose turn it is.
         self._tag = environment.new_uuid().bytes[8:]
-        self._writing = threading.Lock()
+        self._combining = Combining(self._append, bytes_max=self.inline_bytes_max)
         self._polling = threading.Lock()
         self._closed = False
 
@@ -95,12 +96,17 @@ class BucketLog:
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write one commit of all units; it is durable and visible to others.
 
-        RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
-        is stored already; nothing is written then. CommitOutcomeUnknownError when the store
-        didn't answer for long, UnavailableError when it refused.
+        What other threads of this handle append meanwhile may share the commit. RefusedError names
+        the unit that can't be bound, DuplicateCommitError the commit that is stored already;
+        nothing is written then. CommitOutcomeUnknownError when the store didn't answer for long,
+        UnavailableError when it refused.
         """
         self._check_writable()
-        with self._writing, translated(self._files.url):
+        return self._combining.append(units)
+
+    def _append(self, units: Sequence[Unit]) -> WrittenCommit:
+        """Write one commit; one thread at a time."""
+        with translated(self._files.url):
             became_writer = self._single is not None and self._single.check()
             if became_writer or not self._follower.is_sure:
                 self._follower.advance()

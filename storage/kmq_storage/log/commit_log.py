@@ -50,6 +50,8 @@ class CommitLog(Protocol):
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write one commit of all units; it is visible to others, but not yet synced.
 
+        It shows the entries of these units, though those of other threads may stand beside them.
+
         RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
         is stored already; nothing is written then. UnavailableError: disk full or lock held.
         """
