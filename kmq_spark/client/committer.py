@@ -22,6 +22,7 @@ from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.staging import PartitionRecords, Placed, Stager
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.uploads import Uploads
 from kmq_storage.model import Commit
 
 _LOGGER = logging.getLogger(__name__)
@@ -69,7 +70,12 @@ class Committer:
         self._next_sequence = 0
         #: What was begun last.
         self._begun: Written | None = None
-        self._stager = Stager(log.disk, log.environment.new_uuid, sync=durable)
+        self._stager = Stager(
+            log.disk,
+            log.environment.new_uuid,
+            sync=durable,
+            uploads=None if log.prompt else Uploads(),
+        )
 
     def write(self, sends: Sequence[Sends], *, again: bool = False) -> Iterator[Written]:
         """Write all sends in commits of bounded size; those that can't be stored have failed.
@@ -104,7 +110,9 @@ class Committer:
         left = [send for send in written.sends if not (send.failure or send.done)]
         units = self._encode_all(self._work_of(left), {})
         while units:
-            written.units = units
+            written.units = units = self._uploaded(units)
+            if not units:
+                return
             try:
                 written.commit = self._append(units, written.sequence)
             except RefusedError as refused:
@@ -146,6 +154,17 @@ class Committer:
         now = self._log.environment.now_us()
         return self._place(work.encode(topic, self._router, now), room)
 
+    def _uploaded(self, units: dict[Work, Unit]) -> dict[Work, Unit]:
+        """The units whose files are there; the work of others has failed."""
+        there: dict[Work, Unit] = {}
+        for work, unit in units.items():
+            try:
+                self._stager.wait_for(unit.entries)
+                there[work] = unit
+            except KmqError as error:
+                work.fail(error)
+        return there
+
     def prepare(self, send: ArrowSend) -> None:
         """Encode in the calling thread, beside the worker's; errors come up again where it commits.
 
@@ -159,7 +178,7 @@ class Committer:
 
     def _try_place(self, parts: Sequence[PartitionRecords]) -> Unit | None:
         room = self._log.inline_bytes_max
-        return self._place(parts, room) if self._stager.fit(parts, room=room) else None
+        return self._place(parts, room) if self._stager.is_prompt(parts, room=room) else None
 
     def _place(self, parts: Sequence[PartitionRecords], room: int) -> Unit:
         placed: list[Placed] = []

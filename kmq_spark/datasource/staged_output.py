@@ -10,6 +10,7 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
+from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.open import open_disk
 
 #: A task holds at most about this much in memory before it writes files.
@@ -25,7 +26,7 @@ class StagedOutput:
     """Takes records of any partitions and brings them to disk in few files, in their order."""
 
     def __init__(self, url: str) -> None:
-        self._stager = Stager(open_disk(url), SYSTEM.new_uuid, sync=True)
+        self._stager = Stager(open_disk(url), SYSTEM.new_uuid, sync=True, uploads=Uploads())
         self._waiting: dict[_Place, list[PartitionRecords]] = {}
         self._held = 0
         self._staged: list[RecordsEntry] = []
@@ -47,6 +48,7 @@ class StagedOutput:
     def _stage_all(self) -> None:
         for run in self._waiting.values():
             self._staged += self._stager.stage(merged(run))
+        self._stager.wait_for(self._staged)
         self._waiting.clear()
         self._held = 0
 

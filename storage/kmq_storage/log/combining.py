@@ -33,7 +33,7 @@ class _Request:
 
     @property
     def size(self) -> int:
-        bodies = sum(body.size for unit in self.units for body in unit.bodies)
+        bodies: int = sum(body.size for unit in self.units for body in unit.bodies)
         return bodies + _ENTRY_BYTES * self.entries
 
     @property
