@@ -42,6 +42,7 @@ def _place(job: Job, delay: float) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _put(url: str, options: dict[str, Any], seconds: float, begin: Any, done: Any) -> None:
+    from kmq_storage import paths
     from kmq_storage.objects.open_bucket import open_bucket_files
 
     bucket = open_bucket_files(url, "s3", options, read_only=False).bucket
@@ -49,7 +50,7 @@ def _put(url: str, options: dict[str, Any], seconds: float, begin: Any, done: An
     begin.wait()
     count, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
-        bucket.put_if_absent(f"log/{count:020d}", [_BODY])
+        bucket.put_if_absent(paths.commit_object(count), [_BODY])
         count += 1
     done.put((count, 0))
 

@@ -74,9 +74,9 @@ class BucketLog:
         self._objects = CommitObjects(disk, identity.seed, conditional=facts.conditional)
         self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
         self._follower = Follower(disk, self._objects, environment)
-        self._contention = Contention(environment)
         #: The second half of the nonces of this handle's commits: others see whose turn it is.
         self._tag = environment.new_uuid().bytes[8:]
+        self._contention = Contention(environment, self._tag)
         self._combining = Combining(self._append, bytes_max=self.inline_bytes_max)
         self._polling = threading.Lock()
         self._closed = False
@@ -111,7 +111,7 @@ class BucketLog:
             if became_writer or not self._follower.is_sure:
                 self._follower.advance()
             while True:
-                self._contention.before(self._look, self._follower.tail)
+                self._contention.before(self._look, self._follower.cursor.lsn)
                 begun = Moment.now(self.environment)
                 commit = self._next_commit(units)
                 if self._create(commit) and not self._is_void(commit):
