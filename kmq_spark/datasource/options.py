@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kmq_spark.datasource.offsets import EARLIEST, GROUP, LATEST, Bound, parse_bound
 from kmq_spark.datasource.refusal import refuse
+from kmq_spark.datasource.store_url import is_storage_option, with_storage_options
 from kmq_spark.datasource.subscription import Subscription, parse_subscription
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.names import check_name, nearest
@@ -122,7 +123,7 @@ def _refuse_unknown(
     known_names = {name.lower(): name for name in known}
     other_names = {name.lower(): name for name in other_side}
     for name in given:
-        if name in known_names:
+        if name in known_names or is_storage_option(name):
             continue
         if name in other_names:
             other = "write" if use == "read" else "read"
@@ -156,7 +157,8 @@ def _url(given: Mapping[str, str]) -> str:
     if url.startswith("memory://"):
         refuse("path", url, "a folder: a store in memory is seen by one process, Spark has several")
     # Fixed here, on the driver: an executor may run in another folder.
-    return url if "://" in url else os.path.abspath(os.path.expanduser(url))
+    url = url if "://" in url else os.path.abspath(os.path.expanduser(url))
+    return with_storage_options(url, given)
 
 
 def _whole_number(given: Mapping[str, str], option: str) -> int | None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.schema import CREATE_TIME
+from kmq_spark.datasource.store_url import open_place
 from kmq_spark.datasource.tasks import Slice, Task
 from kmq_spark.datasource.view import View
 from kmq_spark.errors import CorruptionError, InvalidRequestError
@@ -23,7 +24,6 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice as StoredSlice
 from kmq_storage.log.scan import moved, scan, scan_places
 from kmq_storage.objects.files import Files
-from kmq_storage.objects.open import open_disk
 
 #: Small batches are put together up to this; Spark is fastest with tens of thousands of rows.
 _BATCH_ROWS = 65_536
@@ -34,7 +34,7 @@ _BATCH_BYTES = 8 << 20
 
 def read_task(url: str, task: Task, view: View) -> Iterator[pa.RecordBatch]:
     """The records of a task in order, in Spark's columns."""
-    disk = open_disk(url, read_only=True)
+    disk = open_place(url, read_only=True)
     try:
         reader = ChunkReader(disk)
         pieces = (

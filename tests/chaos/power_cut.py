@@ -55,9 +55,11 @@ class Machine:
         try:
             with patch.object(local, "_BOOT_ID", self._boot_id):
                 yield str(self.disk.root / "store")
-        finally:
-            gc.collect()  # what is mapped keeps the disk busy
-            self.disk.unmount()
+        except BaseException:
+            self.disk.unmount(lazy=True)
+            raise
+        gc.collect()  # what is mapped keeps the disk busy
+        self.disk.unmount()
 
     def run_until_cut(self, rng: random.Random) -> None:
         """Write, read and maintain for a while, and lose power in the middle of it."""

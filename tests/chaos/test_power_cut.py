@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,7 +43,7 @@ def small_disk(place: Path) -> Iterator[LoopDisk]:
     disk = LoopDisk(place, megabytes=24)
     disk.mount()
     yield disk
-    subprocess.run(["umount", "-l", str(disk.root)], check=False)
+    disk.unmount(lazy=True)
 
 
 @pytest.mark.parametrize("size", [30_000, 700_000])

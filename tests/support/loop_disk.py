@@ -44,9 +44,12 @@ class LoopDisk:
         finally:
             os.close(handle)
 
-    def unmount(self) -> None:
-        """Let go of it; what the power cut left in memory is forgotten."""
-        _run("umount", str(self.root))
+    def unmount(self, *, lazy: bool = False) -> None:
+        """Let go of it; what the power cut left in memory is forgotten.
+
+        OSError while somebody has a file open; `lazy` does it when the last one is closed.
+        """
+        _run("umount", *(["-l"] if lazy else []), str(self.root))
 
 
 def _run(*command: str) -> None:

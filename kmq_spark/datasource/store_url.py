@@ -1,0 +1,65 @@
+"""Where a store is and what its client needs to get there, from the driver to every task.
+
+Options `storage.<name>` are the `storage_options` of `kmq.open`. They travel inside the URL's own
+object, so nothing that takes, keeps or shows a URL has them in its hands: text made of it, its
+repr, plans and errors have the URL alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from kmq_spark.datasource.refusal import refuse
+from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.open import open_disk
+
+_PREFIX = "storage."
+
+
+class StoreUrl(str):
+    """The URL of a store; equal to its text."""
+
+    __slots__ = ("storage_options",)
+    storage_options: Mapping[str, Any]
+
+    def __new__(cls, url: str, storage_options: Mapping[str, Any]) -> Self:
+        """The URL with the options of its client."""
+        self = super().__new__(cls, url)
+        self.storage_options = dict(storage_options)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tasks are told, too."""
+        return StoreUrl, (str(self), self.storage_options)
+
+
+def is_storage_option(name: str) -> bool:
+    """Whether an option, in lower case, is for the client of the store's bucket."""
+    return name.startswith(_PREFIX) and name != _PREFIX
+
+
+def with_storage_options(url: str, given: Mapping[str, str]) -> StoreUrl:
+    """The URL with what the options of a read or write say about its client."""
+    options: dict[str, Any] = {
+        name.removeprefix(_PREFIX): value
+        for name, value in given.items()
+        if is_storage_option(name)
+    }
+    size = options.get("cache_bytes")
+    if size is not None:
+        if not size.isdecimal():
+            refuse(f"{_PREFIX}cache_bytes", size, "a number of bytes")
+        options["cache_bytes"] = int(size)
+    return StoreUrl(url, options)
+
+
+def storage_options(url: str) -> Mapping[str, Any]:
+    """The options that came with a URL."""
+    return url.storage_options if isinstance(url, StoreUrl) else {}
+
+
+def open_place(url: str, *, read_only: bool = False) -> Disk | BucketFiles:
+    """The place of a store, reached as its options say."""
+    return open_disk(url, read_only=read_only, storage_options=storage_options(url))
