@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from kmq_spark.datasource.refusal import refuse
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.open import open_disk
@@ -42,17 +41,8 @@ def is_storage_option(name: str) -> bool:
 
 def with_storage_options(url: str, given: Mapping[str, str]) -> StoreUrl:
     """The URL with what the options of a read or write say about its client."""
-    options: dict[str, Any] = {
-        name.removeprefix(_PREFIX): value
-        for name, value in given.items()
-        if is_storage_option(name)
-    }
-    size = options.get("cache_bytes")
-    if size is not None:
-        if not size.isdecimal():
-            refuse(f"{_PREFIX}cache_bytes", size, "a number of bytes")
-        options["cache_bytes"] = int(size)
-    return StoreUrl(url, options)
+    names = filter(is_storage_option, given)
+    return StoreUrl(url, {name.removeprefix(_PREFIX): given[name] for name in names})
 
 
 def storage_options(url: str) -> Mapping[str, Any]:

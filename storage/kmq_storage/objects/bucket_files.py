@@ -11,6 +11,7 @@ from kmq_storage import paths
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.format.identity import BucketFacts
 from kmq_storage.objects.bucket import Bucket, Put, joined_bytes
+from kmq_storage.objects.cache_folder import CacheFolder
 from kmq_storage.objects.files import Bytes, FoundFile
 from kmq_storage.objects.lease import Lease, store_time
 from kmq_storage.objects.probe import RACES, Race, probe
@@ -37,13 +38,14 @@ class BucketFiles:
         *,
         read_only: bool = False,
         cache_bytes: int = CACHE_BYTES,
+        cache_folder: CacheFolder | None = None,
         environment: Environment = SYSTEM,
         races: Sequence[Race] = RACES,
     ) -> None:
         self.bucket = bucket
         self.url = bucket.url
         self.read_only = read_only
-        self.cache = ReadCache(bucket, cache_bytes)
+        self.cache = ReadCache(bucket, cache_bytes, cache_folder)
         self._environment = environment
         #: What is raced for when a store is made here.
         self.races = races
