@@ -12,7 +12,6 @@ import gc
 import random
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -72,11 +71,11 @@ class Machine:
                     storm.listen(0.05)
                 storm.listen(rng.uniform(0.0, 0.5))
                 self.disk.cut_power()
-                known = list(self.oracle.wrong)
-                time.sleep(0.1)  # whoever would acknowledge what can't be stored has time to do so
             finally:
+                # A machine without power says nothing. Here a sync that was under way may even
+                # succeed: ext4 drops what it could not finish in silence once it is shut down.
+                storm.oracle = Oracle()
                 storm.end()
-            self.oracle.wrong[:] = known  # errors after the cut are right
 
     def check(self) -> list[str]:
         """After a start: what is not as it was promised."""

@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kmq_spark as kmq
-from tests.spark.running import run
 from tests.support.s3 import S3Server
 
 pytestmark = pytest.mark.spark
@@ -40,7 +39,6 @@ def test_options_reach_a_bucket_and_its_credentials_show_nowhere(
         frame_of.load(url).count()
     plan = frame._jdf.queryExecution().toString()  # the logical ones and the physical one
     frame.explain(extended=True)
-    run(stream, lambda batch, number: batch.explain(extended=True), tmp_path / "explaining")
     shown = capfd.readouterr()
     checkpoint = "".join(p.read_text() for p in tmp_path.rglob("*") if p.is_file() and not p.suffix)
     places = (plan, str(query.lastProgress), str(caught.value), shown.out, shown.err, checkpoint)
