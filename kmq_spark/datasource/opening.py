@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kmq_spark.datasource.store_url import open_place, storage_options
+from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.open import open_commit_log
-from kmq_storage.log.store_files import open_identity
+from kmq_storage.log.open import open_commit_log, open_place
 
 #: By URL, what its client was told, and whether it is for reading only.
 _opened: dict[tuple[str, tuple[tuple[str, Any], ...], bool], CommitLog] = {}
@@ -20,9 +19,9 @@ _opened: dict[tuple[str, tuple[tuple[str, Any], ...], bool], CommitLog] = {}
 
 def open_log(url: str, *, read_only: bool) -> CommitLog:
     """The commit log of a store that exists; NotFoundError when there is none."""
-    disk = open_place(url, read_only=read_only)
-    identity = open_identity(disk, SYSTEM, create=False)
-    key = (disk.url, tuple(sorted(storage_options(url).items())), read_only)
+    options = storage_options(url)
+    disk, identity = open_place(url, read_only=read_only, storage_options=options)
+    key = (disk.url, tuple(sorted(options.items())), read_only)
     known = _opened.get(key)
     if known is not None and known.identity == identity:
         return known

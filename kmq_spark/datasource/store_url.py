@@ -10,10 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from kmq_storage.objects.bucket_files import BucketFiles
-from kmq_storage.objects.disk import Disk
-from kmq_storage.objects.open import open_disk
-
 _PREFIX = "storage."
 
 
@@ -48,8 +44,3 @@ def with_storage_options(url: str, given: Mapping[str, str]) -> StoreUrl:
 def storage_options(url: str) -> Mapping[str, Any]:
     """The options that came with a URL."""
     return url.storage_options if isinstance(url, StoreUrl) else {}
-
-
-def open_place(url: str, *, read_only: bool = False) -> Disk | BucketFiles:
-    """The place of a store, reached as its options say."""
-    return open_disk(url, read_only=read_only, storage_options=storage_options(url))
