@@ -99,6 +99,28 @@ def test_a_reader_has_many_files_on_their_way_and_fetches_each_once(proxy: Fault
     assert proxy.most >= 8
 
 
+def test_large_batches_of_a_segment_are_fetched_ahead_of_a_reader(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "BATCH_ROWS_MAX", 2)
+    values = [b"%d" % n * 900_000 for n in range(10)] * 2
+    url, options = proxy.server.new_url(), proxy.options()
+    with kmq.open(url, storage_options=options, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send_arrow("t", pa.table({"value": values})).result(60)
+        assert store.seal().segments == 1
+    with kmq.open(url, storage_options=options, read_only=True) as store:
+        store.topics()
+        proxy.requests.clear()
+        proxy.delay, proxy.most = 0.05, 0
+        read = store.read("t", columns=["value"]).read_all()["value"]
+        proxy.delay = 0.0
+    assert read.to_pylist() == values
+    assert proxy.most >= 6
+    assert proxy.count("GET", below="segments") <= 12
+
+
 @pytest.mark.parametrize("sends", [1, 8])
 def test_large_batches_are_on_their_way_at_once(proxy: FaultProxy, sends: int):
     numbers = pa.array([row // 2 for row in range(16)], pa.int32())

@@ -119,10 +119,11 @@ class BucketFiles:
         contents = RemoteContents(self.cache, name)
         return contents if name.startswith(_SLICED) else contents.slice()
 
-    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Begin to fetch parts of files (path, position, length) that will be mapped soon."""
         for path, position, length in places:
             self.cache.fetch_ahead(paths.in_bucket(path), position, length)
+        return True
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create an object whole or not at all; False when the name is taken by other bytes."""

@@ -56,13 +56,14 @@ class _FarFiles(BucketFiles):
 
     bucket: _FarBucket
 
-    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         self.bucket.pass_time(GET)
         for path, _, _ in places:
             name = paths.in_bucket(path)
             self.bucket.counts["hit" if name in self.bucket.objects else "miss"] += 1
             if name in self.bucket.objects:
                 self.cache.add_whole(name, MemoryBucket.get(self.bucket, name).data)
+        return True
 
 
 class _Run:
