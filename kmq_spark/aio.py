@@ -1,7 +1,7 @@
 """The asyncio twins of store, producer and consumer: the same names, to be awaited.
 
 Each handle has one thread of its own, so that its calls keep their order and the event loop
-never waits for a disk. A wait that is cancelled loses nothing: what it had taken is put back.
+never waits for a disk. A wait that is cancelled loses nothing: what it took was not handed out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -18,10 +19,12 @@ import pyarrow as pa
 
 from kmq_spark.client import consumer, producer, store
 from kmq_spark.client.arguments import checked_timeout
+from kmq_spark.client.hand import Taken
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.record import Record
 from kmq_spark.errors import ClosedError
+from kmq_storage.model import Commit
 
 T = TypeVar("T")
 H = TypeVar("H", bound="_Handle")
@@ -109,6 +112,20 @@ class Store(_Handle):
         found = getattr(self._store, name)
         return partial(self._run, found) if callable(found) else found
 
+    def read(self, topic: str, **options: Any) -> AsyncIterator[pa.RecordBatch]:
+        """The record batches of `kmq_spark.Store.read`, for `async for`."""
+        return self._each(partial(self._store.read, topic, **options))
+
+    def commits(self, start: int | None = None) -> AsyncIterator[Commit]:
+        """The commits of `kmq_spark.Store.commits`, for `async for`."""
+        return self._each(partial(self._store.commits, start))
+
+    async def _each(self, found: Callable[[], Iterable[T]]) -> AsyncIterator[T]:
+        """What an iterator yields, each step of it in the handle's thread."""
+        steps = await self._run(lambda: iter(found()))
+        while (step := await self._run(next, steps, None)) is not None:
+            yield step
+
     def producer(self, **options: Any) -> Opening[Producer]:
         """The twin of `kmq_spark.Store.producer`."""
 
@@ -169,23 +186,43 @@ class Consumer(_Handle):
     def __init__(self, handle: consumer.Consumer) -> None:
         super().__init__(handle)
         self._consumer = handle
+        #: One call after another, each until its result is handed out.
+        self._turn = asyncio.Lock()
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._run, getattr(self._consumer, name))
 
+    async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        async with self._turn:
+            return await super()._run(call, *arguments, **options)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # In our thread, behind what a cancelled call is at; what waits there is ended before.
+        self._consumer._stop()
+        with suppress(ClosedError):
+            leaving = self._submit(self._consumer.__exit__, kind, error, trace)
+            self._thread.shutdown(wait=False)
+            await asyncio.shield(asyncio.wrap_future(leaving))
+
     async def poll(self, timeout: float | None = 0.0) -> Record | None:
         """The next record, or None when there is none within `timeout` seconds."""
-        return await self._wait(timeout, self._consumer.poll)
+        records = await self._wait(timeout, partial(self._consumer._take_records, 1))
+        return records[0] if records else None
 
     async def consume(self, max_records: int = 500, timeout: float | None = 1.0) -> list[Record]:
         """What is there, at most `max_records`; waits up to `timeout` seconds for the first."""
-        return await self._wait(timeout, partial(self._consumer.consume, max_records))
+        return await self._wait(timeout, partial(self._consumer._take_records, max_records))
 
     async def consume_arrow(
         self, max_rows: int = 65_536, timeout: float | None = 1.0
     ) -> pa.Table | None:
         """The same as one table, or None when nothing came."""
-        return await self._wait(timeout, partial(self._consumer.consume_arrow, max_rows))
+        return await self._wait(timeout, partial(self._consumer._take_table, max_rows))
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records as they come, until the consumer is closed."""
@@ -197,38 +234,15 @@ class Consumer(_Handle):
             if record is not None:
                 yield record
 
-    async def _wait(self, timeout: float | None, take: Callable[..., T]) -> T:
+    async def _wait(self, timeout: float | None, take: Callable[..., Taken[T]]) -> T:
         """Take in slices of the time, so that a cancelled wait soon frees the thread."""
         limit = checked_timeout(timeout)
         now = asyncio.get_running_loop().time
         deadline = None if limit is None else now() + limit
         while True:
             left = _SLICE if deadline is None else min(_SLICE, max(0.0, deadline - now()))
-            found = await self._take(partial(take, timeout=left))
+            async with self._turn:  # nobody else takes before this was handed out, or cancelled
+                found = (await super()._run(take, timeout=left)).hand_out()
             nothing = found is None or (isinstance(found, list) and not found)
             if not nothing or (deadline is not None and now() >= deadline):
                 return found
-
-    async def _take(self, take: Callable[[], T]) -> T:
-        taking = self._submit(take)
-        try:
-            return await asyncio.wrap_future(taking)
-        except asyncio.CancelledError:
-            if not taking.cancel():
-                self._submit(self._put_back, taking)
-            raise
-
-    def _put_back(self, taken: Future[Any]) -> None:
-        """Seek to the first of what a cancelled call had taken."""
-        found = taken.result()
-        places: Iterable[tuple[Any, ...]]
-        if isinstance(found, pa.Table):
-            places = zip(*(found[name].to_pylist() for name in _PLACE), strict=True)
-        else:
-            records = [found] if isinstance(found, Record) else found or []
-            places = ((each.topic, each.partition, each.offset) for each in records)
-        first: dict[tuple[str, int], int] = {}
-        for topic, partition, offset in places:
-            first.setdefault((topic, partition), offset)
-        for (topic, partition), offset in first.items():
-            self._consumer.seek(topic, partition, offset)

@@ -5,11 +5,13 @@ Not thread-safe: the consumer lets one thread in at a time.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+
+import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_partitions
 from kmq_spark.client.fetcher import Fetcher
+from kmq_spark.client.hand import Hand, Holding, Taken
 from kmq_spark.client.record import Record
 from kmq_spark.client.record_columns import records_of
 from kmq_spark.client.subscription import (
@@ -19,7 +21,7 @@ from kmq_spark.client.subscription import (
     TopicPartition,
     by_topic,
 )
-from kmq_spark.client.topic_tables import check_one_schema
+from kmq_spark.client.topic_tables import check_one_schema, table_of
 from kmq_spark.errors import IllegalStateError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.scan import Slice
@@ -40,12 +42,10 @@ class Assignment:
         #: Told the partitions after every change.
         self._tell_all = tell
         self._group = group
-        self._fetcher = Fetcher(log, reset)
+        self.holding = Holding()
+        self._fetcher = Fetcher(log, reset, self.holding)
         self._subscription = Subscription()
         self._definitions = -1
-        #: Records that are next to hand out, and where they came from.
-        self.hand: Iterator[Record] = iter(())
-        self._hand_of: tuple[TopicPartition, Slice] | None = None
 
     def follow(self, wanted: Subscription) -> None:
         """Read what this subscription says from now on."""
@@ -82,27 +82,71 @@ class Assignment:
 
     def revoke(self) -> None:
         """Tell the subscriber that nothing is read any more."""
-        self.hand = iter(())
+        self.holding.hand = Hand()
         _tell(self._subscription.on_revoke, list(self._fetcher.positions))
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions by topic and number."""
         return sorted(self._fetcher.positions, key=lambda each: (each.topic, each.partition))
 
-    def fill_hand(self, timeout: float | None, stopped: Callable[[], bool]) -> bool:
-        """Take the next records in hand; False when none come within `timeout` seconds."""
-        found = self.next_slice(_HAND_ROWS, timeout, stopped)
-        if found is None:
-            return False
-        try:
-            self.hand = iter(records_of(found[1]))
-        except BaseException:  # interrupted
-            self._fetcher.seek(found[0], found[1].offset)
-            raise
-        self._hand_of = found
-        return True
+    def go_back(self) -> None:
+        """Begin where the last call began, unless it handed out what it took."""
+        self._fetcher.go_back()
 
-    def next_slice(
+    def take_records(
+        self, most: int, timeout: float | None, stopped: Callable[[], bool]
+    ) -> Taken[list[Record]]:
+        """At most so many records: those in hand, then others."""
+        hand = self.holding.hand
+        upto = min(hand.taken + most, hand.size)
+        records = hand.records[hand.taken : upto]
+        if len(records) < most:
+            hand, upto = self._used_up(), 0
+        try:
+            while len(records) < most:
+                found = self._next_slice(_HAND_ROWS, 0.0 if records else timeout, stopped)
+                if found is None:
+                    break
+                made = records_of(found[1])
+                hand, upto = Hand(found, made, len(made)), min(most - len(records), len(made))
+                records += made[:upto]
+        except Exception:  # it is met again by the next call
+            if not records:
+                self.holding.before = {}  # nothing was taken, and whose turn it is stays
+                raise
+        return Taken(records, self.holding, self.holding.before, hand, upto)
+
+    def _used_up(self) -> Hand:
+        """Let go of what is in hand, since the call takes all of it: memory is used again soon."""
+        place, empty = self._place_in_hand(), Hand()
+        if place is not None:
+            self.holding.before[place[0]] = place[1]
+        self.holding.hand = empty  # no call comes in between: it could be interrupted
+        return empty
+
+    def take_table(
+        self, rows: int, timeout: float | None, stopped: Callable[[], bool]
+    ) -> Taken[pa.Table | None]:
+        """At most so many records as one table, or None when nothing came."""
+        self.put_back()
+        self._check_one_schema()
+        slices: list[Slice] = []
+        left = rows
+        try:
+            while left > 0:
+                found = self._next_slice(left, 0.0 if slices else timeout, stopped)
+                if found is None:
+                    break
+                slices.append(found[1])
+                left -= found[1].batch.num_rows
+        except Exception:
+            if not slices:
+                self.holding.before = {}
+                raise
+        table = table_of(slices) if slices else None
+        return Taken(table, self.holding, self.holding.before, self.holding.hand, 0)
+
+    def _next_slice(
         self, rows: int, timeout: float | None, stopped: Callable[[], bool]
     ) -> tuple[TopicPartition, Slice] | None:
         """The next records as Arrow, at most `rows`; None when none come within the time."""
@@ -119,38 +163,34 @@ class Assignment:
                 return found
             self._log.wait(lsn, left, stopped)
 
-    def check_one_schema(self) -> None:
+    def _check_one_schema(self) -> None:
         """InvalidRequestError unless all topics that are read have the same columns."""
         topics = (self._log.state.topic_by_id(each.topic_id) for each in self._fetcher.positions)
         check_one_schema(topic for topic in topics if topic is not None)
 
     def put_back(self) -> None:
         """Give records in hand that nobody got back to their partition."""
-        if self._hand_of is not None:
-            partition, position = self._hand_of[0], self._position_in_hand(self._hand_of[1])
-            self.hand, self._hand_of = iter(()), None
-            if partition in self._fetcher.positions:
-                self._fetcher.seek(partition, position)
+        place, empty = self._place_in_hand(), Hand()
+        if place is not None:
+            self._fetcher.seek(place[0], place[1])
+        self.holding.hand = empty  # no call comes in between: it could be interrupted
 
-    def give_back(self, taken: Sequence[Record | Slice]) -> None:
-        """Have nothing of this handed out: go back to the first of it in each partition."""
-        self.put_back()
-        for each in reversed(taken):
-            for partition in self.partitions():
-                if (partition.topic, partition.partition) == (each.topic, each.partition):
-                    self._fetcher.seek(partition, each.offset)
-
-    def _position_in_hand(self, part: Slice) -> int:
-        return part.offset_of(part.batch.num_rows - operator.length_hint(self.hand))
+    def _place_in_hand(self) -> tuple[TopicPartition, int] | None:
+        """The partition of which records are in hand, and the offset of the next one."""
+        hand = self.holding.hand
+        if hand.source is None or hand.source[0] not in self._fetcher.positions:
+            return None
+        partition, part = hand.source
+        return partition, part.offset_of(hand.taken)
 
     def positions(self) -> dict[str, dict[int, int]]:
         """The next offset that each partition hands out."""
         found: dict[str, dict[int, int]] = {}
         for each in self.partitions():
             found.setdefault(each.topic, {})[each.partition] = self._fetcher.positions[each]
-        if self._hand_of is not None and self._hand_of[0] in self._fetcher.positions:
-            partition, part = self._hand_of
-            found[partition.topic][partition.partition] = self._position_in_hand(part)
+        place = self._place_in_hand()
+        if place is not None:
+            found[place[0].topic][place[0].partition] = place[1]
         return found
 
     def current_positions(self) -> dict[str, dict[int, int]]:

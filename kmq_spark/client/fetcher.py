@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from kmq_spark.client.hand import Holding
 from kmq_spark.client.subscription import TopicPartition
-from kmq_spark.errors import KmqError, OffsetOutOfRangeError
+from kmq_spark.errors import OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
@@ -20,9 +21,10 @@ _SCAN_ROWS = 65_536
 class Fetcher:
     """Reads partitions from their positions on; one thread at a time."""
 
-    def __init__(self, log: CommitLog, reset: str) -> None:
+    def __init__(self, log: CommitLog, reset: str, holding: Holding) -> None:
         self._log = log
         self._reset = reset
+        self._holding = holding
         self._reader = ChunkReader(log.disk)
         #: The next offset to hand out, per assigned partition, in the order of their turns.
         self.positions: dict[TopicPartition, int] = {}
@@ -48,9 +50,16 @@ class Fetcher:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from another offset."""
-        self.positions[partition] = offset
-        self._forget(partition)
         self.drained = False
+        self._forget(partition)
+        self.positions[partition] = offset
+
+    def go_back(self) -> None:
+        """Begin where the last call began, unless it handed out what it took."""
+        for partition, offset in self._holding.before.items():
+            if partition in self.positions:
+                self.seek(partition, offset)
+        self._holding.before = {}
 
     def _forget(self, partition: TopicPartition) -> None:
         self._scans.pop(partition, None)
@@ -63,21 +72,26 @@ class Fetcher:
         for partition in list(self.positions):
             if partition in self.paused:
                 continue
+            self._holding.before.setdefault(partition, self.positions[partition])
             try:
                 found = self._returned.pop(partition, None) or self._scan(state, partition)
-            except KmqError:  # the others have their turns before it is told again
-                self.positions[partition] = self.positions.pop(partition)
+            except Exception:  # the others have their turns before it is told again
+                self._stand(partition, self.positions[partition])
                 self.drained = True  # what is new comes before the same error
                 raise
             if found is None:
                 continue
             if found.batch.num_rows > rows:
                 found, self._returned[partition] = found.cut(rows)
-            del self.positions[partition]  # its next turn comes after the others'
-            self.positions[partition] = found.end
+            self._stand(partition, found.end)
             return partition, found
         self.drained = True
         return None
+
+    def _stand(self, partition: TopicPartition, offset: int) -> None:
+        """Have a position; the next turn of the partition comes after the others'."""
+        del self.positions[partition]  # no call may come in between: it could be interrupted
+        self.positions[partition] = offset
 
     def _scan(self, state: StoreState, partition: TopicPartition) -> Slice | None:
         topic = state.topic_by_id(partition.topic_id)

@@ -22,7 +22,9 @@ from kmq_spark.errors import InvalidRequestError
 from kmq_storage import groups, topics
 from kmq_storage.integrity.report import Report
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.moving import planning
+from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
@@ -108,31 +110,45 @@ class Store:
         topics.delete_topic(self.log, name)
 
     def topics(self) -> list[TopicInfo]:
-        """Every topic, by name."""
-        return [topic.info() for _, topic in sorted(self.log.refresh().topics.items())]
+        """Every topic, by name; KmqWarning when damage may hide some, or ends of them."""
+        state = self.log.refresh()
+        found = [topic for _, topic in sorted(state.topics.items())]
+        warn_of_doubtful_ends(state, found)
+        return [topic.info() for topic in found]
 
     def describe_topic(self, name: str) -> TopicInfo:
         """One topic; NotFoundError when there is none of this name."""
-        return self.log.refresh().topic(name).info()
+        return self._topic(name).info()
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Start and end (next offset) of each partition."""
-        return self.log.refresh().topic(topic).offsets()
+        """Start and end (next offset) of each partition; KmqWarning at a damaged end."""
+        return self._topic(topic).offsets()
+
+    def _topic(self, name: str) -> Topic:
+        state = self.log.refresh()
+        topic = state.topic(name)
+        warn_of_doubtful_ends(state, [topic], depth=2)
+        return topic
 
     def offsets_for_time(self, topic: str, when: datetime) -> dict[int, int | None]:
         """The first offset with a timestamp at or after an instant, per partition, or None."""
-        return topics.offsets_for_time(self.log, topic, to_timestamp(when, "when"))
+        instant = to_timestamp(when, "when")
+        self._topic(topic)
+        return topics.offsets_for_time(self.log, topic, instant)
 
     # --- groups -------------------------------------------------------------------------
 
     def groups(self) -> list[GroupInfo]:
-        """Every consumer group, by name."""
-        names = sorted(self.log.refresh().groups)
-        return [groups.describe_group(self.log, name) for name in names]
+        """Every consumer group, by name; KmqWarning when damage may hide some of what they did."""
+        state = self.log.refresh()
+        warn_of_doubtful_ends(state, state.topics.values())
+        return [groups.describe_group(self.log, name) for name in sorted(state.groups)]
 
     def describe_group(self, name: str) -> GroupInfo:
         """One group; NotFoundError when nobody ever joined or committed."""
-        return groups.describe_group(self.log, name)
+        found = groups.describe_group(self.log, name)
+        warn_of_doubtful_ends(self.log.state, self.log.state.topics.values())
+        return found
 
     def set_group_offsets(
         self,

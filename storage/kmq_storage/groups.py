@@ -140,8 +140,8 @@ def describe_group(log: CommitLog, name: str) -> GroupInfo:
     topics = {topic: state.topic(topic) for topic in committed}
     positions = {
         topic: {
-            number: committed[topic].get(number, start)
-            for number, (start, _) in info.offsets().items()
+            number: part.readable_from(committed[topic].get(number, part.start))
+            for number, part in enumerate(info.parts)
         }
         for topic, info in topics.items()
     }
@@ -156,7 +156,7 @@ def describe_group(log: CommitLog, name: str) -> GroupInfo:
             for topic, info in topics.items()
         },
         {
-            topic: {n: topics[topic].partition(n).end - at for n, at in positions[topic].items()}
+            topic: {n: topics[topic].partition(n).lag(at) for n, at in positions[topic].items()}
             for topic in topics
         },
         {

@@ -1,6 +1,7 @@
 """Every file name below a store, built and parsed in one place.
 
 kmq.json                    what the store is: id and format version
+begun                       says that the first log file was made
 log/<first LSN>.log         frames of the commit log, 20 digits
 log/hint                    a mapped page that speeds up and is never trusted
 staged/<32 hex>.ipc         record batches too large for the log, as Arrow IPC files
@@ -31,6 +32,7 @@ import hashlib
 import re
 
 STORE_FILE = "kmq.json"
+BEGUN = "begun"
 CLONING_FILE = "cloning.json"
 LOG_FOLDER = "log"
 STAGED_FOLDER = "staged"

@@ -145,10 +145,10 @@ class TestLocalDisk(DiskContract):
         names = sorted(path.name for path in disk.root.rglob("*") if path.is_file())
         assert names == ["1.log", "a.ipc", "kmq.json"]
 
-    def test_a_log_file_that_was_cut_short_has_its_size_again(self, disk: LocalDisk):
+    def test_a_log_file_that_was_cut_short_keeps_the_size_that_tells_so(self, disk: LocalDisk):
         disk.open_log("log/1.log", SIZE, create=True).write_at(0, [b"abc"], 3)
         os.truncate(disk.root / "log/1.log", 1_000)
-        assert disk.open_log("log/1.log", SIZE, create=False).contents().size == SIZE
+        assert disk.open_log("log/1.log", SIZE, create=False).contents().size == 1_000
 
     def test_a_hint_page_that_was_cut_short_does_not_stop_a_reader(self, disk: LocalDisk):
         disk.open_words("log/hint", 8)

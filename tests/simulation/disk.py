@@ -300,6 +300,9 @@ class SimulatedLogFile:
         inode.sync()
         self._disk.scheduler.pause()
 
+    def read(self, position: int, length: int) -> bytes:
+        return bytes(self._inode.data[position : position + length])
+
     def contents(self) -> pa.Buffer:
         return pa.py_buffer(self._inode.data)
 

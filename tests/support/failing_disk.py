@@ -67,5 +67,8 @@ class _FailingLogFile:
         self._disk.check("sync")
         self._file.sync()
 
+    def read(self, position: int, length: int) -> bytes:
+        return self._file.read(position, length)
+
     def contents(self) -> pa.Buffer:
         return self._file.contents()

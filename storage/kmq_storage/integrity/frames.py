@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from kmq_storage.format.frame import HEADER_BYTES, TRAILER_BYTES, FrameHeader, p
 from kmq_storage.integrity.blank import first_mark
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.state import StoreState
+from kmq_storage.objects.files import Bytes
 
 
 def check_frame(
@@ -25,7 +26,7 @@ def check_frame(
             message = part_of(raw, entry.position, entry.length)
             if message.size < entry.length or checksum(message) != entry.checksum:
                 yield _damaged_batch(header, entry, file, state)
-    yield from marks(raw, _paddings(header, sorted(ends)), file, f" of commit {header.lsn}")
+    yield from marks(raw.slice, _paddings(header, sorted(ends)), file, f" of commit {header.lsn}")
 
 
 def _damaged_batch(
@@ -50,10 +51,10 @@ def _paddings(header: FrameHeader, parts: list[tuple[int, int]]) -> Iterator[tup
 
 
 def marks(
-    contents: pa.Buffer, spans: Iterable[tuple[int, int]], file: str, what: str = ""
+    read: Callable[[int, int], Bytes], spans: Iterable[tuple[int, int]], file: str, what: str = ""
 ) -> Iterator[Damage]:
     """Where bytes are not zero that should be."""
     for start, end in spans:
-        mark = first_mark(contents, start, end)
+        mark = first_mark(read, start, end)
         if mark is not None:
             yield Damage(file, reason=f"byte {mark}{what} is not zero; it is part of no record")

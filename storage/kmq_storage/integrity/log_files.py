@@ -53,10 +53,10 @@ class LogFilesCheck:
     def _between(self, cursor: Cursor, frame: StoredFrame) -> Iterator[Finding]:
         """A file is over where its successor begins: the rest of it is zeros."""
         if self._deep and frame.file != cursor.file and cursor.position:
-            contents = self._journal.contents(cursor.file)
-            if contents is not None:
-                rest = (cursor.position, contents.size)
-                yield from marks(contents, [rest], paths.log_file(cursor.file))
+            log = self._journal.log_file(cursor.file)
+            if log is not None:
+                rest = (cursor.position, log.contents().size)
+                yield from marks(log.read, [rest], paths.log_file(cursor.file))
 
     def _frame(self, frame: StoredFrame) -> Iterator[Finding]:
         if self._deep:
@@ -68,8 +68,8 @@ class LogFilesCheck:
         if not self._deep or self._try_next(end)[0] is not None:
             return
         here = self._journal.try_locate(end)
-        contents = self._journal.contents(here.file)
-        mark = None if contents is None else first_mark(contents, here.position, contents.size)
+        log = self._journal.log_file(here.file)
+        mark = log and first_mark(log.read, here.position, log.contents().size)
         if mark is not None:
             yield Note(
                 paths.log_file(here.file),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CommitOutcomeUnknownError, CorruptionError, UnavailableError
 from kmq_storage.format.frame import InvalidFrameError
-from kmq_storage.log.disk_errors import collected, repair_goes_on
+from kmq_storage.log.commit_log import WrittenCommit
+from kmq_storage.log.disk_errors import collected, lost_commit, repair_goes_on
 from kmq_storage.log.group_sync import GroupSync, damaged_commit
+from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import CollectedError, Journal, StoredFrame
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
@@ -16,10 +19,13 @@ from kmq_storage.model import Commit, to_datetime
 class History:
     """The frames of one store's log, from an LSN on."""
 
-    def __init__(self, url: str, new_journal: Callable[[], Journal], sync: GroupSync) -> None:
+    def __init__(
+        self, url: str, new_journal: Callable[[], Journal], sync: GroupSync, hint: Hint
+    ) -> None:
         self._url = url
         self._new_journal = new_journal
         self._sync = sync
+        self._hint = hint
 
     def commits(self, start: int | None, state: StoreState) -> Iterator[Commit]:
         """The commits from an LSN (None: the first that is still in the log) to a state's.
@@ -35,6 +41,30 @@ class History:
             file, lsn = state.broken.file, state.broken.first_lsn
             message = f"commit {lsn} in {file} is damaged ({state.broken.reason})"
             raise CorruptionError(message, file=file, lsn=lsn)
+
+    def written(self, lsn: int, losses: int) -> WrittenCommit:
+        """A commit that was written when so many losses were known, whether it is on disk or not.
+
+        CommitOutcomeUnknownError when frames were lost since.
+        """
+        frame = None
+        with suppress(UnavailableError):
+            frame = next(self.frames(lsn, lsn), None)
+        if frame is None or self._hint.losses != losses:
+            raise CommitOutcomeUnknownError(
+                f"a failed sync changed the log of store {self._url}; commit {lsn} may be lost",
+                lsn=lsn,
+            )
+        commit = commit_of(frame)
+        return WrittenCommit(
+            commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
+        )
+
+    def check_survived(self, commit: WrittenCommit) -> None:
+        """After a failed sync that lost frames: is this commit still the one of its LSN?"""
+        frames = self.frames(commit.lsn, commit.lsn)
+        if not any(frame.header.chain == commit.chain for frame in frames):
+            raise lost_commit(self._url, commit.lsn)
 
     def frames(self, first: int, last: int) -> Iterator[StoredFrame]:
         """The frames with these LSNs, both included."""

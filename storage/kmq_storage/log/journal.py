@@ -87,7 +87,8 @@ class Journal:
     def __init__(self, disk: Disk, identity: Identity, hint: Hint) -> None:
         self._disk = disk
         self._seed = identity.seed
-        self._file_bytes = identity.log_file_bytes
+        #: The size of every log file.
+        self.file_bytes = identity.log_file_bytes
         self._hint = hint
         self._open_files: dict[int, LogFile] = {}
         self._contents: dict[int, pa.Buffer] = {}
@@ -191,14 +192,14 @@ class Journal:
         self._first_lsns = found
 
     def _log(self, file: int) -> pa.Buffer | None:
-        if file not in self._contents and not self._open(file, create=False):
+        if file not in self._contents and not self._open(file):
             return None
         return self._contents[file]
 
-    def _open(self, file: int, *, create: bool) -> LogFile | None:
+    def _open(self, file: int) -> LogFile | None:
         if file not in self._open_files:
             try:
-                opened = self._disk.open_log(paths.log_file(file), self._file_bytes, create=create)
+                opened = self._disk.open_log(paths.log_file(file), self.file_bytes, create=False)
             except FileNotFoundError:
                 return None
             self._open_files[file] = opened
@@ -210,37 +211,47 @@ class Journal:
 
         Only under the append lock.
         """
-        if length > self._file_bytes:
+        if length > self.file_bytes:
             raise InvalidRequestError(
-                f"a commit of {length} bytes doesn't fit into a log file of {self._file_bytes}; "
+                f"a commit of {length} bytes doesn't fit into a log file of {self.file_bytes}; "
                 "send less at once",
                 length=length,
             )
         here = self.locate(cursor)
-        log = self._open(here.file, create=False)
-        if log is None or here.position + length > self._file_bytes:
+        log = self._open(here.file)
+        if log is None or here.position + length > self._contents[here.file].size:
             here = Cursor(cursor.lsn, cursor.chain, cursor.time, cursor.lsn + 1, 0)
             log = self._roll_to(here.file)
         elif here.position == 0:
             self._hint.count_roll(here.file)  # who made the file may have died before telling
+        if cursor.lsn == 0:
+            self.note_begun()
         log.write_at(here.position, buffers, length)
         return here
+
+    def note_begun(self) -> None:
+        """Have it on disk, and outside of the log's folder, that there are log files."""
+        self._disk.sync_names(paths.LOG_FOLDER)  # whoever made them may have died before
+        self._disk.publish(paths.BEGUN, (), sync=True)
 
     def _roll_to(self, file: int) -> LogFile:
         # Before, since the next writer must see the file should this one die here; and after,
         # since a reader may have looked in between.
         self._hint.count_roll(file)
-        self._disk.open_log(paths.log_file(file), self._file_bytes, create=True)
+        name = paths.log_file(file)
+        made = self._disk.open_log(name, self.file_bytes, create=True)
+        if made.contents().size < self.file_bytes:  # somebody cut it; it has no frame
+            self._disk.replace_log(name, self.file_bytes, ())
         self._hint.count_roll(file)
         self.look_again()
-        opened = self._open(file, create=False)
+        opened = self._open(file)
         assert opened is not None, "the log file was just created"
         return opened
 
     def cut(self, cursor: Cursor) -> None:
         """Overwrite a torn tail with zeros, so that the log ends at the cursor."""
         here = self.locate(cursor)
-        log = self._open(here.file, create=False)
+        log = self._open(here.file)
         if log is not None:
             log.clear_from(here.position)
         later = [first for first in self._first_lsns if first > max(here.file, cursor.lsn + 1)]
@@ -274,7 +285,7 @@ class Journal:
         """Bring the frames with these LSNs to disk (both included)."""
         begin = self._file_of(first) or 0
         for file in self._first_lsns:
-            if begin <= file <= last and (log := self._open(file, create=False)) is not None:
+            if begin <= file <= last and (log := self._open(file)) is not None:
                 log.sync()
 
     def sync_staged(self, files: set[str]) -> None:
@@ -301,9 +312,15 @@ class Journal:
         """All bytes of a frame."""
         return self._contents[frame.file].slice(frame.position, frame.header.length)
 
-    def contents(self, file: int) -> pa.Buffer | None:
-        """All bytes of a log file; None when it is not there."""
-        return self._log(file)
+    def log_file(self, file: int) -> LogFile | None:
+        """A log file; None when it is not there."""
+        return self._open(file)
+
+    def sizes(self) -> dict[int, int]:
+        """The sizes in bytes of the log files that there are now, by first LSN."""
+        self.look_again()
+        logs = ((file, self._log(file)) for file in self._first_lsns)
+        return {file: log.size for file, log in logs if log is not None}
 
     def replace_from(self, cursor: Cursor, frames: list[bytes]) -> None:
         """Write whole frames into fresh files in place of all files after the cursor, synced.
@@ -316,7 +333,7 @@ class Journal:
         old = [first for first in self._first_lsns if first > cursor.lsn and first not in fresh]
         self._hint.count_roll(cursor.lsn)
         for first in sorted(fresh, reverse=True):
-            self._disk.replace_log(paths.log_file(first), self._file_bytes, fresh[first])
+            self._disk.replace_log(paths.log_file(first), self.file_bytes, fresh[first])
         for first in old:
             self._disk.remove(paths.log_file(first))
         self._hint.count_roll(cursor.lsn)
@@ -325,10 +342,10 @@ class Journal:
     def _split(self, lsn: int, frames: list[bytes]) -> dict[int, list[bytes]]:
         """Consecutive frames from this LSN on, by the first LSN of the file that takes them."""
         files: dict[int, list[bytes]] = {lsn: []}
-        file, room = lsn, self._file_bytes
+        file, room = lsn, self.file_bytes
         for number, frame in enumerate(frames, lsn):
             if len(frame) > room:
-                file, room = number, self._file_bytes
+                file, room = number, self.file_bytes
                 files[file] = []
             files[file].append(frame)
             room -= len(frame)
@@ -338,9 +355,8 @@ class Journal:
         """Beyond a damaged frame: the next place where a later frame proves itself, or None."""
         here = self.try_locate(cursor)
         for file in [here.file, *(f for f in self._first_lsns if f > here.file)]:
-            log = self._log(file)
             start = here.position + ALIGNMENT if file == here.file else 0
-            found = None if log is None else self._search(log, file, start, cursor.lsn + 2)
+            found = self._search(file, start, cursor.lsn + 2)
             if found is not None:
                 before = Cursor(
                     found.header.lsn - 1, found.header.previous, 0, file, found.position
@@ -348,8 +364,11 @@ class Journal:
                 return before, found
         return None
 
-    def _search(self, log: pa.Buffer, file: int, start: int, lsn: int) -> StoredFrame | None:
-        for position in _magic_positions(log, start):
+    def _search(self, file: int, start: int, lsn: int) -> StoredFrame | None:
+        opened, log = self._open(file), self._log(file)
+        if opened is None or log is None:
+            return None
+        for position in _magic_positions(opened, start):
             try:
                 header = decode_header(log, position, self._seed)
                 if header.lsn >= lsn and self._file_of(header.lsn) == file:
@@ -360,10 +379,10 @@ class Journal:
         return None
 
 
-def _magic_positions(log: pa.Buffer, start: int) -> Iterator[int]:
+def _magic_positions(log: LogFile, start: int) -> Iterator[int]:
     """Every aligned position that looks like the begin of a frame."""
-    for base in range(start - start % _SEARCH_STEP, log.size, _SEARCH_STEP):
-        window = log.slice(base, min(_SEARCH_STEP, log.size - base)).to_pybytes()
+    for base in range(start - start % _SEARCH_STEP, log.contents().size, _SEARCH_STEP):
+        window = log.read(base, _SEARCH_STEP)
         found = window.find(MAGIC, max(start - base, 0))
         while found >= 0:
             if found % ALIGNMENT == 0:

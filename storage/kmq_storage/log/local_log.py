@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import (
     ClosedError,
-    CommitOutcomeUnknownError,
     CorruptionError,
     KmqError,
-    UnavailableError,
 )
 from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.commit_log import WrittenCommit
+from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.disk_errors import (
     check_writable,
-    lost_commit,
     repair_goes_on,
     translated,
     unavailable,
@@ -34,7 +32,7 @@ from kmq_storage.log.disk_errors import (
 from kmq_storage.log.framing import Framed, Stamp, framed
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import WORDS, Hint
-from kmq_storage.log.history import History, commit_of
+from kmq_storage.log.history import History
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
 from kmq_storage.log.recovery import recover, repair
@@ -67,6 +65,7 @@ class LocalLog:
         self.environment = environment
         self.durable = durable
         self._open()
+        self._visible = self._reader.state
         reopen_in_child(self)
 
     def _open(self) -> None:
@@ -78,7 +77,7 @@ class LocalLog:
         self._append_lock = AppendLock(lock, self._hint, self.environment)
         locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
         self._sync = GroupSync(disk, self._new_journal(), self._hint, locks, self.environment)
-        self._history = History(disk.url, self._new_journal, self._sync)
+        self._history = History(disk.url, self._new_journal, self._sync, self._hint)
         self._start_writer()
         self._start_reader()
         self._writing = threading.Lock()
@@ -162,19 +161,7 @@ class LocalLog:
 
     def written_commit(self, lsn: int) -> WrittenCommit:
         """The written commit with this LSN, whether it is on disk or not."""
-        losses = self._writer_losses
-        frame = None
-        with suppress(UnavailableError):
-            frame = next(self._history.frames(lsn, lsn), None)
-        if frame is None or self._hint.losses != losses:
-            raise CommitOutcomeUnknownError(
-                f"a failed sync changed the log of store {self.disk.url}; commit {lsn} may be lost",
-                lsn=lsn,
-            )
-        commit = commit_of(frame)
-        return WrittenCommit(
-            commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
-        )
+        return self._history.written(lsn, self._writer_losses)
 
     def _check_writable(self) -> None:
         self.check_open()
@@ -293,12 +280,7 @@ class LocalLog:
         self._sync.wait_durable(commit.lsn)
         if self._hint.losses != commit.losses:
             with translated(self.disk.url):
-                self._check_survived(commit.lsn, commit.chain)
-
-    def _check_survived(self, lsn: int, chain: int) -> None:
-        """After a failed sync that lost frames: is the commit of this LSN still the one written?"""
-        if not any(frame.header.chain == chain for frame in self._history.frames(lsn, lsn)):
-            raise lost_commit(self.disk.url, lsn)
+                self._history.check_survived(commit)
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
@@ -312,7 +294,8 @@ class LocalLog:
                 raise repair_goes_on(self.disk.url)
             while self._hint.losses != self._reader_losses:  # what was read may be gone
                 self._make_visible()
-            return self._reader.state
+            self._visible = self._reader.state  # now: on the way here it may be an earlier one
+            return self._visible
 
     def reload(self) -> StoreState:
         """The state with every visible commit, built anew from the newest checkpoint."""
@@ -323,7 +306,7 @@ class LocalLog:
     @property
     def state(self) -> StoreState:
         """The state as of the last refresh."""
-        return self._reader.state
+        return self._visible
 
     def _make_visible(self) -> None:
         while not self._hint.valid and not self.disk.read_only:
@@ -336,7 +319,7 @@ class LocalLog:
         if written is None and not self.disk.read_only:
             self._make_visible()  # the page was damaged just now
         elif written is None:  # read-only after a start of the machine: frames prove themselves
-            self._reader.advance(self._hint.mark)
+            self._advance_blindly(self._reader)
             if self.durable:
                 self._sync.sync_read_only(self._reader.cursor.lsn)
         elif written > self._reader.cursor.lsn:
@@ -345,6 +328,11 @@ class LocalLog:
             elif self.durable:
                 self._sync.wait_durable(written)
             self._reader.advance(written, written)
+
+    def _advance_blindly(self, reader: Replica) -> None:
+        reader.advance(self._hint.mark)
+        if reader.state.broken is None and is_cut_off(self.disk, reader.journal, reader.cursor):
+            reader.advance(reader.cursor.lsn + 1)
 
     def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Sleep until a commit after this LSN is written, at most `timeout` seconds.

@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 from collections import deque
 
+from kmq_storage import paths
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.checkpoint import starting_point
+from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
 from kmq_storage.log.rewriting import write_again
@@ -32,6 +34,10 @@ def recover(disk: Disk, journal: Journal, hint: Hint) -> None:
     end, durable, staged = _find_end(journal, start)
     durable_beyond, last_beyond = _look_beyond(journal, end)
     known = max(durable, durable_beyond, hint.synced or 0)
+    if is_cut_off(disk, journal, end):
+        known = max(known, end.lsn + 1)
+    elif end.lsn and not disk.exists(paths.BEGUN):  # it was begun by an older version
+        journal.note_begun()
     last = max(known, hint.mark)
     if end.lsn >= last:
         journal.cut(end)

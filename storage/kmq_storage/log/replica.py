@@ -20,6 +20,8 @@ class Replica:
         self.journal = journal
         self._disk = disk
         self._indexed = indexed
+        #: Whether all that was begun to be applied is: an interruption may come in between.
+        self._whole = True
         self._start()
 
     def _start(self) -> None:
@@ -31,12 +33,15 @@ class Replica:
         else:
             self.state = checkpoint.state(self._disk, indexed=self._indexed)
             self.cursor = checkpoint.cursor
+        self._whole = True
 
     def follow(self, limit: int) -> bool:
         """Read finished frames up to an LSN while they prove themselves; whether it was reached.
 
         For a look without a lock, while files may be replaced after a failed sync.
         """
+        if not self._whole:
+            self._start()
         try:
             while self.cursor.lsn < limit:
                 if (frame := self.journal.next_frame(self.cursor)) is None:
@@ -55,6 +60,8 @@ class Replica:
         Up to `proven` they were acknowledged: there a missing or bad frame is damage. Beyond
         it, frames are verified whole, and the first that isn't ends the log.
         """
+        if not self._whole:
+            self._start()
         self.state.broken = None
         looked_again = False
         while limit is None or self.cursor.lsn < limit:
@@ -79,11 +86,10 @@ class Replica:
             return None, str(error)
 
     def _apply(self, frame: StoredFrame) -> None:
-        header = frame.header
-        self.state.apply(
-            header.lsn, header.time, frame.entries(), file=frame.file, position=frame.position
-        )
-        self.cursor = frame.end
+        header, entries, end = frame.header, frame.entries(), frame.end
+        self._whole = False
+        self.state.apply(header.lsn, header.time, entries, file=frame.file, position=frame.position)
+        self.cursor, self._whole = end, True
 
     def applied(self, end: Cursor, entries: list[Entry], position: int) -> None:
         """Take over a commit that this process wrote itself, without reading it back."""

@@ -145,13 +145,13 @@ def scan_places(
 ) -> Iterator[Slice]:
     """The records at these places with offsets in [start, end), as `scan` gives them.
 
-    Those before damage come first, then its error.
+    Those before an error come first: one of damage, and one of a place that can't be reached.
     """
     small: list[Slice] = []
     small_bytes = 0
     slices = _slices(reader, places, topic, partition, span, layout=layout)
     while (part := _next_or_error(slices)) is not None:
-        if isinstance(part, CorruptionError):
+        if isinstance(part, Exception):
             if small:
                 yield _joined(small)
             raise part
@@ -173,10 +173,10 @@ def scan_places(
         yield _joined(small)
 
 
-def _next_or_error(slices: Iterator[Slice]) -> Slice | CorruptionError | None:
+def _next_or_error(slices: Iterator[Slice]) -> Slice | Exception | None:
     try:
         return next(slices, None)
-    except CorruptionError as error:
+    except Exception as error:
         return error
 
 

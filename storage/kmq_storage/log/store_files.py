@@ -61,10 +61,12 @@ def check_no_store(disk: Files) -> None:
             "or delete what is there.",
             url=disk.url,
         )
-    found = next(filter(_is_log, disk.walk(paths.LOG_FOLDER)), None)
+    found = next((file.path for file in disk.walk(paths.LOG_FOLDER) if _is_log(file)), None)
+    if found is None and disk.exists(paths.BEGUN):
+        found = paths.BEGUN
     if found is not None:
         raise CorruptionError(
-            f"kmq.json of store {disk.url} is missing, but there are log files ({found.path}); put "
+            f"kmq.json of store {disk.url} is missing, but there was a log ({found}); put "
             "it back from a copy of the store",
             file=paths.STORE_FILE,
         )

@@ -29,6 +29,14 @@ class Partition:
         self.layout_lsn = 0
         self.index = index
 
+    def readable_from(self, position: int) -> int:
+        """The first offset at or after a position that may still be read."""
+        return min(max(position, self.start), self.end)
+
+    def lag(self, position: int) -> int:
+        """How many offsets are still to be read: what was trimmed away is not."""
+        return self.end - self.readable_from(position)
+
 
 class Topic:
     """One topic: its definition and partitions."""

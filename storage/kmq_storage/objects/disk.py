@@ -17,7 +17,10 @@ __all__ = ["Bytes", "Disk", "Files", "FoundFile", "Lock", "LogFile", "SharedWord
 
 
 class LogFile(Protocol):
-    """A file of fixed size that grows by being filled, never by changing its size."""
+    """A file of fixed size that grows by being filled, never by changing its size.
+
+    One that is shorter was cut by somebody else: it keeps the size that tells so.
+    """
 
     def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
         """Write the buffers (`length` bytes) one after another; all of it or an OSError."""
@@ -27,6 +30,9 @@ class LogFile(Protocol):
 
     def sync(self) -> None:
         """Return when everything written before the call is on disk."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """These bytes, read without the map: where nothing was written, a look takes no space."""
 
     def contents(self) -> pa.Buffer:
         """The whole file, mapped: later writes show up in the same buffer."""

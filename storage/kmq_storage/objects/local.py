@@ -167,7 +167,7 @@ class LocalDisk:
         target = self._path(path)
         if create and not os.path.exists(target):
             self._create_log(target, size)
-        return MappedLogFile(target, size, read_only=self.read_only)
+        return MappedLogFile(target, read_only=self.read_only)
 
     def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
         """Put a log file that begins with these bytes, synced, in place of the one of this name."""
@@ -180,7 +180,8 @@ class LocalDisk:
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(fd, size)
-            allocate(fd, 0, min(size, limits.PREALLOCATE_BYTES))
+            written = sum(memoryview(buffer).nbytes for buffer in buffers)
+            allocate(fd, 0, min(size, written + limits.PREALLOCATE_BYTES))
             write_all(fd, 0, buffers)
             os.fsync(fd)
         finally:

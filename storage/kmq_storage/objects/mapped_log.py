@@ -16,17 +16,18 @@ from kmq_storage.objects.file_io import allocate, write_all
 
 _CLEAR_STEP = 65_536
 _JOINED_BYTES = 16_384
+#: Readers look for the next frame behind the last one. What they look at is allocated, too: on a
+#: full tmpfs a look at a hole through the map kills the process.
+_LOOKED_AT = 128
 
 
 class MappedLogFile:
     """A log file of fixed size; it is never truncated, so its map never faults."""
 
-    def __init__(self, path: str, size: int, *, read_only: bool) -> None:
+    def __init__(self, path: str, *, read_only: bool) -> None:
         self._path = path
         flags = os.O_RDONLY if read_only else os.O_RDWR
         self._fd = os.open(path, flags | os.O_CLOEXEC)
-        if not read_only and os.fstat(self._fd).st_size < size:
-            os.ftruncate(self._fd, size)  # a copy that was cut short: the map must hold every frame
         self._allocated = 0
         self._size = os.fstat(self._fd).st_size
         mapped = mmap.mmap(self._fd, self._size, prot=mmap.PROT_READ) if self._size else b""
@@ -36,7 +37,7 @@ class MappedLogFile:
         """Write the buffers (`length` bytes) one after another; all of it or an OSError."""
         if os.fstat(self._fd).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, "the log file was removed", self._path)
-        end = position + length
+        end = position + length + _LOOKED_AT
         if end > self._allocated:
             step = limits.PREALLOCATE_BYTES
             upto = min(self._size, -(-end // step) * step)
@@ -50,12 +51,16 @@ class MappedLogFile:
         """Overwrite whatever stands at and after the position with zeros."""
         for start in range(position, self._size, _CLEAR_STEP):
             length = min(_CLEAR_STEP, self._size - start)
-            if self._contents.slice(start, length).to_pybytes().strip(b"\0"):
+            if self.read(start, length).strip(b"\0"):
                 write_all(self._fd, start, [bytes(length)])
 
     def sync(self) -> None:
         """Return when everything written before the call is on disk."""
         os.fdatasync(self._fd)
+
+    def read(self, position: int, length: int) -> bytes:
+        """These bytes, read without the map."""
+        return os.pread(self._fd, length, position)
 
     def contents(self) -> pa.Buffer:
         """The whole file, mapped: later writes show up in the same buffer."""

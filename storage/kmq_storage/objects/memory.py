@@ -187,6 +187,10 @@ class MemoryLogFile:
     def sync(self) -> None:
         """Return when everything written before the call is on disk."""
 
+    def read(self, position: int, length: int) -> bytes:
+        """These bytes."""
+        return self.data[position : position + length]
+
     def contents(self) -> pa.Buffer:
         """The whole file: later writes show up in the same buffer."""
         return pa.py_buffer(self.data)

@@ -6,7 +6,8 @@ Finds: sends that lose their order, a loop that is blocked, a cancelled wait tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import threading
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -121,6 +122,108 @@ def test_a_cancelled_wait_loses_no_record(store: kmq.Store, store_url: str):
                 assert await consumer.poll() is None
 
     _run(work())
+
+
+@pytest.mark.parametrize("wait", ["poll", "consume", "consume_arrow"])
+def test_what_a_cancelled_call_took_comes_again_and_is_never_committed(store_url: str, wait: str):
+    async def work() -> None:
+        async with aio.open(store_url) as twin:
+            await twin.create_topic("t")
+            async with twin.producer() as producer:
+                await producer.send_batch("t", [b"0", b"1", b"2"])
+            consumer = await twin.consumer("g", topics=["t"], auto_commit=True)
+
+            async def take_and_be_cancelled() -> None:
+                waiting = asyncio.create_task(getattr(consumer, wait)())
+                await asyncio.sleep(0)
+                while not consumer._thread._work_queue.empty():
+                    await asyncio.sleep(0)
+                consumer._thread.submit(int).result()  # it has taken, and nobody knows yet
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+
+            await take_and_be_cancelled()
+            assert (await consumer.poll()).value == b"0"
+            await take_and_be_cancelled()
+            await consumer.close()
+            assert (await twin.describe_group("g")).committed == {"t": {0: 1}}
+
+    _run(work())
+
+
+def test_a_call_beside_one_that_is_cancelled_waits_for_its_turn(store: kmq.Store, store_url: str):
+    store.create_topic("t")
+    with store.producer() as producer:
+        producer.send_batch("t", [b"%d" % number for number in range(100)])
+
+    async def work() -> None:
+        async with aio.open(store_url) as twin, twin.consumer("g", topics=["t"]) as consumer:
+            found: list[bytes] = []
+
+            async def read() -> None:
+                found.extend([each.value for each in await consumer.consume(3)])
+
+            while len(found) < 100:
+                tasks = [asyncio.create_task(read()) for _ in range(4)]
+                for turns, task in enumerate(tasks[::2]):
+                    for _ in range(turns * 3):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                await asyncio.wait(tasks)
+            assert sorted(found, key=int) == [b"%d" % number for number in range(100)]
+            assert await consumer.position() == {"t": {0: 100}}
+
+    _run(work())
+
+
+def test_a_cancelled_close_still_closes(store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as twin:
+            await twin.create_topic("t")
+            consumer = await twin.consumer("g", topics=["t"])
+            closing = asyncio.create_task(consumer.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            await consumer.close()
+            while (await twin.describe_group("g")).members:
+                await asyncio.sleep(0.01)
+            with pytest.raises(kmq.ClosedError):
+                await consumer.poll()
+
+    _run(work())
+
+
+def test_reads_and_commits_are_iterated_beside_the_event_loop(store: kmq.Store, store_url: str):
+    store.create_topic("t")
+    with store.producer() as producer:
+        producer.send_batch("t", [b"v"] * 10)
+    loop_thread = threading.get_ident()
+    threads = set()
+
+    async def work() -> None:
+        async with aio.open(store_url) as twin:
+            original = twin._store.commits
+
+            def commits(start: int | None) -> Iterator[kmq.Commit]:
+                for commit in original(start):
+                    threads.add(threading.get_ident())
+                    yield commit
+
+            rows = [b.num_rows async for b in twin.read("t", columns=["value"], batch_rows=4)]
+            assert sum(rows) == 10
+            assert len(rows) == 3
+            twin._store.commits = commits
+            lsns = [commit.lsn async for commit in twin.commits(2)]
+            assert lsns == [commit.lsn for commit in store.commits(2)]
+            with pytest.raises(kmq.NotFoundError):
+                [batch async for batch in twin.read("missing")]
+
+    _run(work())
+    assert threads
+    assert loop_thread not in threads
 
 
 def test_an_exception_in_the_block_is_seen_by_auto_commit(store: kmq.Store, store_url: str):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.consumer import Consumer
+from kmq_storage.log.reader import ChunkReader
 
 Take = Callable[[Consumer], int]
 
@@ -94,28 +96,6 @@ def test_a_damaged_partition_keeps_no_turn_from_its_neighbour(store: kmq.Store):
         assert found == [b"1/%d" % number for number in range(5)]
 
 
-def test_an_interrupted_consume_gives_back_what_it_gathered(
-    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
-):
-    _fill(store, commits=3)
-    with store.consumer(topics=["t"]) as consumer:
-        filled = []
-        original = consumer._fill_hand
-
-        def interrupted(timeout: float | None) -> bool:
-            filled.append(timeout)
-            if len(filled) == 2:
-                raise KeyboardInterrupt
-            return original(timeout)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(consumer, "_fill_hand", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                consumer.consume(1_000, timeout=0.2)
-        assert consumer.position() == {"t": {0: 0, 1: 0}}
-        assert len(consumer.consume(1_000, timeout=0.2)) == 6
-
-
 def test_a_trim_above_its_position_stops_no_group_that_commits_by_itself(store: kmq.Store):
     _fill(store, commits=10)
     with store.consumer("g", topics=["t"], auto_commit=True) as consumer:
@@ -142,17 +122,22 @@ def test_beside_a_damaged_partition_new_records_are_seen(store: kmq.Store):
     assert found == [b"1/0", b"1/1", b"1/2", b"new"]
 
 
-def test_records_that_were_being_made_when_it_was_interrupted_come_again(
-    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("take", [_consume, _consume_arrow])
+def test_what_was_read_before_the_place_is_out_of_reach_is_handed_out(
+    store: kmq.Store, take: Take, monkeypatch: pytest.MonkeyPatch
 ):
-    _fill(store, commits=3)
+    _fill(store, commits=6)
+    original, reads = ChunkReader.read, []
 
-    def interrupted(*_: object) -> list[kmq.Record]:
-        raise KeyboardInterrupt
+    def failing(reader: ChunkReader, *arguments: Any, **options: Any) -> Any:
+        reads.append(arguments)
+        if len(reads) == 4:
+            raise kmq.UnavailableError("the disk is out of reach")
+        return original(reader, *arguments, **options)
 
-    with store.consumer(topics=["t"]) as consumer:
-        with monkeypatch.context() as patch:
-            patch.setattr("kmq_spark.client.assignment.records_of", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                consumer.consume(100, timeout=0.2)
-        assert len(consumer.consume(100, timeout=0.2)) == 6
+    monkeypatch.setattr(ChunkReader, "read", failing)
+    with store.consumer() as consumer:
+        consumer.assign({"t": [0]})
+        assert take(consumer) == 3
+        assert consumer.position() == {"t": {0: 3}}
+        assert take(consumer) == 3

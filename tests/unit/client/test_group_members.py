@@ -247,3 +247,20 @@ def test_a_store_closes_all_its_handles_even_when_one_fails(store_url: str):
         for name in ("a", "b", "c"):
             again.consumer(name, topics=["t"]).close()
         assert again.describe_group("a").committed == {"t": {0: 1}}
+
+
+def test_lag_counts_what_is_still_to_be_read_and_nothing_that_was_trimmed(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"]) as consumer:
+        consumer.consume(2)
+        consumer.commit()
+        whole = shop.describe_group("g")
+        assert (whole.lag, consumer.lag()) == ({"t": {0: 8}}, {"t": {0: 8}})
+        shop.trim("t", {0: 7})
+        trimmed = shop.describe_group("g")
+        assert (trimmed.lag, consumer.lag()) == ({"t": {0: 3}}, {"t": {0: 3}})
+        assert trimmed.lag_bytes["t"][0] < whole.lag_bytes["t"][0]
+        shop.trim("t", {0: 10})
+        empty = shop.describe_group("g")
+        assert (empty.lag, consumer.lag()) == ({"t": {0: 0}}, {"t": {0: 0}})
+        assert (empty.lag_bytes, empty.lag_seconds) == ({"t": {0: 0}}, {"t": {0: 0.0}})
+        assert empty.committed == {"t": {0: 2}}

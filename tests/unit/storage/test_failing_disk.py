@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import kmq_spark as kmq
 from kmq_storage.errors import CommitOutcomeUnknownError, InvalidRequestError, UnavailableError
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding import DuplicateCommitError, Unit
@@ -238,6 +241,37 @@ def test_a_really_full_file_system_loses_nothing_and_goes_on(small_file_system: 
     )
     send(log, b"goes on")
     assert values_of(open_folder(small_file_system / "store")) == [*stored, b"goes on"]
+
+
+@pytest.mark.parametrize("begin", ["whole", "torn", "cut off"])
+def test_a_full_file_system_in_memory_is_verified_and_read_to_the_end(
+    small_file_system: Path, begin: str
+):
+    """A look at a hole through a map takes a page there: without space the process would die."""
+    remount = ["mount", "-o", "remount,size=6m", str(small_file_system)]
+    subprocess.run(remount, check=True, capture_output=True)
+    folder = small_file_system / "store"
+    with kmq.open(folder, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send("t", b"v").result(10)
+    if begin != "whole":
+        (folder / "log" / "hint").unlink()
+    if begin == "torn":
+        with (folder / "log" / "00000000000000000001.log").open("r+b") as log:
+            log.seek(16 * 1024)
+            log.write(b"KMQ1")
+    elif begin == "cut off":
+        os.truncate(folder / "log" / "00000000000000000001.log", 8 * 1024 * 1024)
+    with suppress(OSError), (small_file_system / "ballast").open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(4096))
+    code = (
+        f"import kmq_spark as kmq; store = kmq.open({str(folder)!r}, read_only=True);"
+        "store.verify(deep=True); print(store.read('t', end={0: 1}).read_all().num_rows)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"1\n"), done.stderr
 
 
 def test_a_unit_of_nothing_but_a_producer_is_a_commit(log: CommitLog):

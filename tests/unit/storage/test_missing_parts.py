@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 import kmq_spark as kmq
+from tests.support.dying_disk import Died, DyingDisk
+from tests.support.storage import make_topic, open_log, send, values_of
 
 LOG = "log/00000000000000000001.log"
 
@@ -65,3 +70,97 @@ def test_a_staged_file_that_was_cut_names_its_partition_and_offsets(folder: Path
             store.read("t", start={0: 1}).read_all()
         assert caught.value.context["start"] == 1
         assert store.read("t", end={0: 1}).read_all().num_rows == 1
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("rest", ["nothing", "an empty folder", "the hint page"])
+def test_a_store_whose_log_is_gone_is_damaged_and_not_empty(
+    folder: Path, rest: str, checkpointed: bool, read_only: bool
+):
+    if checkpointed:
+        with kmq.open(folder) as store:
+            store.checkpoint()
+            store.create_topic("later")
+    hint = (folder / "log" / "hint").read_bytes()
+    shutil.rmtree(folder / "log")
+    if rest != "nothing":
+        (folder / "log").mkdir()
+    if rest == "the hint page":
+        (folder / "log" / "hint").write_bytes(hint)
+    with kmq.open(folder, read_only=read_only) as store:
+        with pytest.warns(kmq.KmqWarning, match=r"damaged \(frames are missing\)"):
+            store.topics()
+        with pytest.raises(kmq.CorruptionError, match="can't be read"):
+            store.read("later").read_all()
+        with pytest.raises(kmq.CorruptionError):
+            list(store.commits())
+        assert not store.verify().ok
+        if not read_only:
+            with pytest.raises(kmq.CorruptionError, match="put the file back from a copy"):
+                store.create_topic("new")
+
+
+def test_a_store_that_an_older_version_began_is_known_to_have_begun(folder: Path):
+    (folder / "begun").unlink()
+    (folder / "log" / "hint").unlink()  # as after a start of the machine
+    with kmq.open(folder) as store:
+        assert store.offsets("t") == {0: (0, 3001)}
+    assert (folder / "begun").exists()
+
+
+@pytest.mark.parametrize("machine", [False, True])
+def test_who_died_while_the_store_was_made_left_no_damage(machine: bool):
+    """At each change of the disk up to the first commit; the process, or the machine."""
+    for steps in range(4):
+        disk = DyingDisk("memory://dying")
+        disk.changes_left = steps
+        with suppress(Died):
+            make_topic(open_log(disk))
+        disk.revive()
+        if machine:
+            disk._words.clear()
+        log = open_log(disk)
+        if log.refresh().find_topic("t") is None:
+            make_topic(log)
+        assert not log.refresh().broken
+        send(log, b"v")
+        assert values_of(log) == [b"v"]
+    assert disk.changes == 3, "the file of the store, of the log, and that it has begun"
+
+
+CALLS: dict[str, Callable[[kmq.Store], object]] = {
+    "topics": lambda store: store.topics(),
+    "describe_topic": lambda store: store.describe_topic("t"),
+    "offsets": lambda store: store.offsets("t"),
+    "offsets_for_time": lambda store: store.offsets_for_time("t", datetime(2000, 1, 1, tzinfo=UTC)),
+    "groups": lambda store: store.groups(),
+    "describe_group": lambda store: store.describe_group("g"),
+    "lag": lambda store: store.consumer(topics=["t"]).lag(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("last", [True, False])
+def test_what_is_told_of_a_damaged_end_comes_with_a_warning(folder: Path, call: str, last: bool):
+    """The last commit of all is damaged, or the last one of the topic `t`."""
+    with kmq.open(folder) as store:
+        if not last:
+            store.set_group_offsets("g", {"t": {0: 0}})
+        else:
+            store.create_topic("other")
+    with (folder / LOG).open("r+b") as log:
+        contents = log.read(65_536)
+        at = _frame(contents, 1 if last else 2) + 20
+        log.seek(at)
+        log.write(bytes([contents[at] ^ 1]))
+    with kmq.open(folder) as store, pytest.warns(kmq.KmqWarning, match="are damaged") as told:
+        CALLS[call](store)
+    assert LOG in str(told[0].message)
+    assert {each.filename for each in told} == {__file__}
+
+
+def _frame(contents: bytes, from_end: int) -> int:
+    """Where a frame of the file begins, counted from its end."""
+    begins = [at for at in range(0, len(contents), 64) if contents[at : at + 4] == b"KMQ1"]
+    return begins[-from_end]

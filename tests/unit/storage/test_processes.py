@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,7 @@ from kmq_storage.errors import (
     UnavailableError,
 )
 from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
@@ -238,3 +241,32 @@ def test_a_store_of_a_newer_format_is_not_opened(tmp_path: Path):
     (tmp_path / "kmq.json").write_text(json.dumps(stored | {"format": 2}))
     with pytest.raises(FormatVersionError, match="has format 2; this kmq reads up to 1"):
         open_identity(LocalDisk(tmp_path), SYSTEM, create=True)
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+def test_an_interrupted_refresh_neither_goes_back_nor_applies_a_commit_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+):
+    log = open_folder(tmp_path)
+    make_topic(log)
+    for number in range(4):
+        send(log, b"%d" % number)
+    reader = open_folder(tmp_path)
+    assert reader.refresh().lsn == 5
+    send(log, b"4")
+    original, applied = StoreState._apply_records, []
+
+    def interrupted(*arguments: Any) -> None:
+        original(*arguments)
+        applied.append(arguments)
+        if len(applied) in (1, at):  # the second time in the replay that the first one needs
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreState, "_apply_records", interrupted)
+        for _ in range(2):
+            with suppress(KeyboardInterrupt):
+                reader.refresh()
+            assert reader.state.lsn >= 5
+            assert reader.state.topic("t").partition(0).end >= 4
+    assert values_of(reader) == [b"0", b"1", b"2", b"3", b"4"]

@@ -63,14 +63,36 @@ def test_a_last_frame_torn_anywhere_is_cut_and_the_log_goes_on(tmp_path: Path, r
             assert values_of(open_folder(tmp_path / "store")) == [b"first", b"next"]
 
 
-def test_a_file_cut_short_in_its_last_frame_goes_on(tmp_path: Path):
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_that_is_shorter_than_it_was_made_is_damage_and_no_torn_tail(
+    tmp_path: Path, read_only: bool
+):
     content, begin, end = _written(tmp_path / "store")
-    for size in range(begin + 1, end, 64):
-        log = _restart(tmp_path / "store", content[:size])
-        assert values_of(log) == [b"first"]
-        send(log, b"next")
-        assert values_of(open_folder(tmp_path / "store")) == [b"first", b"next"]
-        assert (tmp_path / "store" / FIRST_FILE).stat().st_size == FILE_BYTES
+    for size in (0, begin, begin + 1, end - 64, end, end + 1, FILE_BYTES - 1):
+        _restart(tmp_path / "store", content[:size])
+        log = open_folder(tmp_path / "store", read_only=read_only)
+        state = log.refresh()
+        assert state.lsn == (0 if size < begin else 2 if size < end else 3)
+        with pytest.raises(CorruptionError, match="can't be read"):
+            state.check_end("t", 0)
+        if not read_only:
+            with pytest.raises(CorruptionError, match="put the file back from a copy"):
+                send(log, b"next")
+            assert (tmp_path / "store" / FIRST_FILE).stat().st_size == size
+    _restart(tmp_path / "store", content)
+    assert values_of(open_folder(tmp_path / "store")) == [b"first", b"last" * 100]
+
+
+def test_a_file_cut_short_behind_all_that_was_written_is_followed_by_a_new_one(tmp_path: Path):
+    """The hint page of this boot says that nothing is missing."""
+    content, _, end = _written(tmp_path / "store")
+    (tmp_path / "store" / FIRST_FILE).write_bytes(content[: end + 64])
+    log = open_folder(tmp_path / "store")
+    send(log, b"next")
+    (tmp_path / "store" / "log" / "hint").unlink()
+    assert values_of(open_folder(tmp_path / "store")) == [b"first", b"last" * 100, b"next"]
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "store" / "log").glob("*.log"))]
+    assert sizes == [end + 64, FILE_BYTES]
 
 
 def test_a_cut_leaves_zeros_to_the_end_of_the_file(tmp_path: Path):

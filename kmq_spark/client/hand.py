@@ -1,0 +1,57 @@
+"""Records on their way to a caller: what is next in hand, and what a call took.
+
+A record counts as handed out when nothing stands between it and its caller any more. Until then
+the call may be interrupted, or an awaiting task cancelled, and the next call begins where this
+one did. So positions move by plain stores only: between these Python runs no signal's handler
+and changes no threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from kmq_spark.client.record import Record
+from kmq_spark.client.subscription import TopicPartition
+from kmq_storage.log.scan import Slice
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Hand:
+    """The records of one slice, which are handed out next."""
+
+    source: tuple[TopicPartition, Slice] | None = None
+    records: list[Record] = field(default_factory=list)
+    size: int = 0
+    #: How many of them were handed out.
+    taken: int = 0
+
+
+@dataclass(slots=True)
+class Holding:
+    """What a consumer has in hand, and where a call began that handed out nothing yet."""
+
+    hand: Hand = field(default_factory=Hand)
+    #: Where the partitions stood that it read.
+    before: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(Generic[T]):
+    """What a call took."""
+
+    value: T
+    holding: Holding
+    before: dict[TopicPartition, int]
+    hand: Hand
+    #: How many records of the hand are handed out with this.
+    upto: int
+
+    def hand_out(self) -> T:
+        """Count it as handed out; right before it is returned."""
+        holding, hand = self.holding, self.hand
+        if holding.before is self.before:  # nobody went back meanwhile
+            hand.taken, holding.hand, holding.before = self.upto, hand, {}
+        return self.value

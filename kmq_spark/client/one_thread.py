@@ -1,0 +1,93 @@
+"""One thread at a time: a call meanwhile is refused at once, and a close waits for its turn."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from kmq_spark.errors import ClosedError, IllegalStateError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+H = TypeVar("H", bound="OneThread")
+
+
+class OneThread:
+    """A handle whose calls marked with `alone` refuse each other, and end when it is closed."""
+
+    def __init__(self) -> None:
+        self._busy = threading.Lock()
+        #: The thread that is in a call.
+        self._inside = 0
+        self._closed = False
+        self._ended = False
+        #: Whether the call that is inside ends the handle when it is left.
+        self._ends_inside = False
+
+    def _begin(self) -> None:
+        """What comes before each call."""
+
+    def _end(self, *, commit: bool) -> None:
+        """What comes after the last call, once."""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+
+    def _check_free(self) -> None:
+        if self._busy.locked():
+            self._check_open()
+            raise IllegalStateError(
+                "a consumer is used by one thread at a time; another one is in it"
+            )
+
+    def _close(self, *, commit: bool) -> None:
+        """End every call, then the handle; from any thread, callback and signal's handler."""
+        me = threading.get_ident()
+        commit = commit and not self._inside  # a call began with a commit of what was handed out
+        self._stop()
+        if self._inside == me:
+            self._ends_inside = True
+            return
+        with self._busy:
+            self._inside = me
+            try:
+                self._end_once(commit=commit)
+            finally:
+                self._inside = 0
+
+    def _stop(self) -> None:
+        """Have every call end with ClosedError."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have a call that waits look whether the handle was closed."""
+
+    def _end_once(self, *, commit: bool) -> None:
+        if not self._ended:
+            self._ended = True
+            self._end(commit=commit)
+
+
+def alone(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
+    """Have a method run in one thread at a time, ClosedError once its handle is closed."""
+
+    @wraps(call)
+    def guarded(handle: H, /, *arguments: P.args, **options: P.kwargs) -> T:
+        handle._check_free()
+        me = threading.get_ident()
+        with handle._busy:  # entering and leaving it can't be interrupted in between
+            handle._inside = me
+            try:
+                handle._check_open()
+                handle._begin()
+                return call(handle, *arguments, **options)
+            finally:
+                if handle._ends_inside:
+                    handle._end_once(commit=False)
+                handle._inside = 0
+
+    return guarded

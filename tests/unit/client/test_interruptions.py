@@ -1,0 +1,191 @@
+"""Ctrl-C, a cancelled task and a close at any moment: each record comes once to whoever stays.
+
+Finds records that are passed over, doubled or committed because a call had taken them when it was
+interrupted; locks that stay taken; a close that waits for itself.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.consumer import Consumer
+
+Take = Callable[[Consumer], list[tuple[int, int]]]
+
+
+def _poll(consumer: Consumer) -> list[tuple[int, int]]:
+    record = consumer.poll()
+    return [(record.partition, record.offset)] if record else []
+
+
+def _consume(consumer: Consumer) -> list[tuple[int, int]]:
+    return [(record.partition, record.offset) for record in consumer.consume(5, timeout=0)]
+
+
+def _consume_arrow(consumer: Consumer) -> list[tuple[int, int]]:
+    table = consumer.consume_arrow(5, timeout=0)
+    if table is None:
+        return []
+    return list(zip(*(table[name].to_pylist() for name in ("partition", "offset")), strict=True))
+
+
+TAKES = [_poll, _consume, _consume_arrow]
+WANTED = [(partition, offset) for partition in range(2) for offset in range(8)]
+
+
+@pytest.fixture
+def shop() -> Iterator[kmq.Store]:
+    """Topic `t` with two partitions of eight records, in commits of four."""
+    with kmq.open(f"memory://{uuid.uuid4().hex}", maintenance=False) as store:
+        store.create_topic("t", partitions=2)
+        with store.producer() as producer:
+            for partition in (0, 1, 0, 1):
+                producer.send_batch("t", [b"v"] * 4, partition=partition).result(10)
+        yield store
+
+
+class Interruption:
+    """A KeyboardInterrupt at the n-th place where the interpreter looks for signals.
+
+    That is when a Python function begins and when a C function comes back.
+    """
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+
+    def _look(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event in ("call", "c_return") and "/kmq_spark/client/" in frame.f_code.co_filename:
+            self._left -= 1
+            if self._left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    def __enter__(self) -> None:
+        sys.setprofile(self._look)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+def _rest(consumer: Consumer, take: Take) -> Iterator[tuple[int, int]]:
+    while found := take(consumer):
+        yield from found
+
+
+@pytest.mark.parametrize("take", TAKES)
+@pytest.mark.parametrize("calls", [0, 1, 4])
+def test_interrupted_anywhere_each_record_comes_once(shop: kmq.Store, take: Take, calls: int):
+    """The call after `calls` others is interrupted, at each place that it has."""
+    at, interrupted = 1, True
+    while interrupted:
+        interrupted = False
+        with shop.consumer(topics=["t"]) as consumer:
+            found = [place for _ in range(calls) for place in take(consumer)]
+            try:
+                with Interruption(at):
+                    some = take(consumer)
+                found += some
+            except KeyboardInterrupt:
+                interrupted = True
+            before = consumer.position()["t"]
+            assert sum(before.values()) == len(found), at
+            found += _rest(consumer, take)
+        assert sorted(found) == WANTED, at
+        at += 1
+    assert at > 3
+
+
+@pytest.mark.parametrize("take", TAKES)
+def test_what_an_interrupted_call_took_is_not_committed(shop: kmq.Store, take: Take):
+    for at in range(1, 400, 7):
+        consumer = shop.consumer(f"g{at}", topics=["t"], auto_commit=True)
+        found = []
+        with suppress(KeyboardInterrupt), Interruption(at):
+            found = take(consumer)
+        consumer.close()
+        committed = shop.describe_group(f"g{at}").committed.get("t", {})
+        assert sum(committed.values()) == len(found), at
+
+
+@pytest.mark.parametrize("take", TAKES)
+def test_an_interrupted_call_leaves_the_consumer_free(shop: kmq.Store, take: Take):
+    for at in range(1, 200, 7):
+        with shop.consumer(topics=["t"]) as consumer:
+            try:
+                with Interruption(at):
+                    take(consumer)
+            except KeyboardInterrupt:
+                assert consumer.position()  # while the interruption is being handled, too
+
+
+@pytest.mark.parametrize("wait", ["poll", "consume", "consume_arrow"])
+def test_a_handler_of_a_signal_may_close_a_consumer_that_waits(shop: kmq.Store, wait: str):
+    consumer = shop.consumer("g", topics=["t"], auto_offset_reset="latest", auto_commit=True)
+    before = signal.signal(signal.SIGUSR1, lambda *_: consumer.close())
+    try:
+        threading.Timer(0.2, signal.raise_signal, (signal.SIGUSR1,)).start()
+        with pytest.raises(kmq.ClosedError):
+            getattr(consumer, wait)(timeout=None)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    shop.consumer("g").close()  # the place is free
+
+
+def test_a_callback_may_close_its_consumer(shop: kmq.Store):
+    consumer = shop.consumer("g")
+    consumer.subscribe(["t"], on_assign=lambda _: consumer.close())
+    with pytest.raises(kmq.ClosedError):
+        consumer.poll()
+    shop.consumer("g").close()
+
+
+def test_a_callback_of_the_close_may_close_again(shop: kmq.Store):
+    told: list[object] = []
+    consumer = shop.consumer("g")
+
+    def revoked(partitions: object) -> None:
+        told.append(partitions)
+        consumer.close()
+
+    consumer.subscribe(["t"], on_revoke=revoked)
+    consumer.close()
+    assert told == [{"t": [0, 1]}]
+
+
+def test_a_close_while_another_thread_reads_is_a_closed_error_there(shop: kmq.Store):
+    """The close is held where it commits, and the reading thread calls meanwhile."""
+    consumer = shop.consumer("g", topics=["t"], auto_commit=True)
+    assert consumer.poll()
+    committing, go_on = threading.Event(), threading.Event()
+    original = shop.log.commit
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        committing.set()
+        assert go_on.wait(10)
+        return original(*arguments, **options)
+
+    shop.log.commit = slow  # type: ignore[method-assign]
+    closer = threading.Thread(target=consumer.close)
+    closer.start()
+    assert committing.wait(10)
+    for take in TAKES:
+        with pytest.raises(kmq.ClosedError):
+            take(consumer)
+    again = threading.Thread(target=consumer.close)
+    again.start()
+    go_on.set()
+    for thread in (closer, again):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert shop.describe_group("g").committed == {"t": {0: 1, 1: 0}}
+    shop.consumer("g").close()
