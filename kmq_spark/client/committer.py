@@ -75,7 +75,7 @@ class Committer:
             log.disk,
             log.environment.new_uuid,
             sync=durable,
-            uploads=None if log.prompt else Uploads(),
+            uploads=Uploads() if log.is_remote else None,
         )
 
     def write(self, sends: Sequence[Sends], *, again: bool = False) -> Iterator[Written]:

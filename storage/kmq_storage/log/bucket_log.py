@@ -53,6 +53,7 @@ class BucketLog:
     What is written is durable and visible at once, so there is one replica for all.
     """
 
+    is_remote = True
     #: Inline batches of one commit, in bytes.
     inline_bytes_max = limits.COMMIT_OBJECT_INLINE_MAX
 

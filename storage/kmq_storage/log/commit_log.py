@@ -40,6 +40,8 @@ class CommitLog(Protocol):
     def prompt(self) -> bool:
         """Whether an append would not wait: it may be done where a caller should not be kept."""
 
+    #: Whether it takes requests to somewhere else, of which several at once take as long as one.
+    is_remote: bool
     #: Bytes of the batches inside one commit; more are staged, or go into the next one.
     inline_bytes_max: int
 
