@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kmq_spark.datasource.refusal import refuse
+from kmq_spark.datasource.store_url import with_storage_options
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.names import check_name, nearest
 
@@ -154,7 +155,7 @@ def store_url(given: Given) -> str:
         )
     if url.startswith("memory://"):
         refuse("path", url, "a folder: a store in memory is seen by one process, Spark has several")
-    return absolute(url)
+    return with_storage_options(absolute(url), given)
 
 
 def absolute(url: str) -> str:

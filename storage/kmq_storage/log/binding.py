@@ -58,9 +58,11 @@ class RefusedError(Exception):
 class DuplicateCommitError(Exception):
     """The same producer sequence or batch id is stored already, in this commit."""
 
-    def __init__(self, lsn: int) -> None:
+    def __init__(self, lsn: int, unit: int = 0) -> None:
         super().__init__(f"already stored in commit {lsn}")
         self.lsn = lsn
+        #: Which unit of those that were to be committed.
+        self.unit = unit
 
 
 def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
@@ -72,6 +74,9 @@ def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
             bound += [binding.entry(entry) for entry in unit.entries]
         except KmqError as error:
             raise RefusedError(number, error) from error
+        except DuplicateCommitError as error:
+            error.unit = number
+            raise
     return bound
 
 

@@ -55,6 +55,7 @@ class LocalLog:
     the reader's stops at the last visible one and knows where records are.
     """
 
+    is_remote = False
     inline_bytes_max = limits.INLINE_COMMIT_BYTES_MAX
 
     def __init__(

@@ -26,8 +26,9 @@ def open_disk(
 ) -> Disk | BucketFiles:
     """The place behind a path or URL; relative paths are fixed.
 
-    `storage_options` are for buckets: the credentials and settings of their client, and
-    `cache_bytes`, how much of what was read is kept in memory.
+    `storage_options` are for buckets: the credentials and settings of their client, `cache_bytes`,
+    how much of what was read is kept in memory, and `cache_folder` and `cache_folder_bytes`: where
+    and how much of it is kept on a disk.
     """
     text = os.fspath(url) if isinstance(url, str | os.PathLike) else url
     if not isinstance(text, str) or not text or "\0" in text:
