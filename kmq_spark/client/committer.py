@@ -20,7 +20,7 @@ from kmq_spark.errors import KmqError, UnavailableError
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
-from kmq_storage.log.staging import PartitionRecords, Placed, Stager
+from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit
 
@@ -69,7 +69,7 @@ class Committer:
         self._next_sequence = 0
         #: What was begun last.
         self._begun: Written | None = None
-        self._stager = Stager(log.disk, log.environment.new_uuid, sync=durable)
+        self._stager = Stager(log.disk, file_ids(log), sync=durable)
 
     def write(self, sends: Sequence[Sends], *, again: bool = False) -> Iterator[Written]:
         """Write all sends in commits of bounded size; those that can't be stored have failed.

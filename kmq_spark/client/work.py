@@ -18,7 +18,13 @@ from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.topic_arrow import rows_of_topic_arrow
 from kmq_spark.client.typed_rows import rows_of_values
 from kmq_spark.client.values import Extras
-from kmq_spark.errors import InvalidRequestError, KmqError, NotFoundError, QueueFullError
+from kmq_spark.errors import (
+    ConflictError,
+    InvalidRequestError,
+    KmqError,
+    NotFoundError,
+    QueueFullError,
+)
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.topic_state import Topic
@@ -33,6 +39,9 @@ Numbers: TypeAlias = "npt.NDArray[np.int64]"
 _WORK_BYTES = 4 * 1024 * 1024
 
 Parts = Sequence[PartitionRecords]
+
+#: A topic that was deleted meanwhile may be there anew; files that were given up, too.
+_TRY_AGAIN = (NotFoundError, ConflictError)
 
 
 class RowWork:
@@ -105,8 +114,8 @@ class RowWork:
 
     def refuse(self, error: KmqError) -> list[RowWork]:
         """What is left to try after a refusal: nothing, or fewer rows."""
-        if isinstance(error, NotFoundError):
-            return [self]  # deleted meanwhile; perhaps made again under this name
+        if isinstance(error, _TRY_AGAIN):
+            return [self]
         if not isinstance(error, QueueFullError):
             self.fail(error)
             return []
@@ -203,8 +212,8 @@ class ArrowWork:
         return found
 
     def refuse(self, error: KmqError) -> list[ArrowWork]:
-        """What is left to try after a refusal: only a topic that was made anew."""
-        if isinstance(error, NotFoundError):
+        """What is left to try after a refusal: all of it, or nothing."""
+        if isinstance(error, _TRY_AGAIN):
             return [self]
         self.fail(error)
         return []

@@ -16,9 +16,10 @@ from kmq_storage.log.state import StoreState
 
 @dataclass(frozen=True)
 class Sink:
-    """A store to write to, the topic that was chosen, and the topics a row may name."""
+    """A store to write to as of some LSN, the topic chosen, and the topics a row may name."""
 
     url: str
+    lsn: int
     topic: str | None
     definitions: Mapping[str, TopicEntry]
 
@@ -48,4 +49,4 @@ def open_sink(options: SinkOptions) -> Sink:
         topic.name: TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
         for topic in found
     }
-    return Sink(options.url, options.topic, definitions)
+    return Sink(options.url, state.lsn, options.topic, definitions)

@@ -30,7 +30,7 @@ def write_task(
 ) -> Written:
     """Store the rows of one task where no reader sees them before the driver's commit."""
     topics = sink.topics()
-    output = StagedOutput(sink.url)
+    output = StagedOutput(sink.url, sink.lsn)
     router = Router("murmur2", first_turn=task)
     for batch in batches:
         for topic, records in _by_topic(batch, sink.topic, topics):

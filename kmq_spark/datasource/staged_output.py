@@ -8,6 +8,7 @@ from dataclasses import replace
 from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
 from kmq_storage.objects.open import open_disk
@@ -24,8 +25,10 @@ _Place = tuple[bytes, int]
 class StagedOutput:
     """Takes records of any partitions and brings them to disk in few files, in their order."""
 
-    def __init__(self, url: str) -> None:
-        self._stager = Stager(open_disk(url), SYSTEM.new_uuid, sync=True)
+    def __init__(self, url: str, lsn: int) -> None:
+        self._stager = Stager(
+            open_disk(url), lambda: new_file_id(SYSTEM.new_uuid(), lsn), sync=True
+        )
         self._waiting: dict[_Place, list[PartitionRecords]] = {}
         self._held = 0
         self._staged: list[RecordsEntry] = []

@@ -24,11 +24,10 @@ from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.sink import Sink, Written
 from kmq_spark.datasource.sink_task import write_task
 from kmq_spark.datasource.staged_output import merged
-from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import IllegalStateError, OffsetOutOfRangeError
 from kmq_storage.format.entries import BatchIdEntry, Entry
 from kmq_storage.log.binding import DuplicateCommitError, Unit
-from kmq_storage.log.staging import PartitionRecords, Stager
+from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +99,7 @@ def _commit(sink: Sink, written: Sequence[Written], batch: BatchIdEntry | None =
     if not any(each.staged or each.small for each in written):
         return
     log = open_log(sink.url, read_only=False)
-    stager = Stager(log.disk, SYSTEM.new_uuid, sync=True)
+    stager = Stager(log.disk, file_ids(log), sync=True)
     entries: list[Entry] = [] if batch is None else [batch]
     entries += [entry for each in written for entry in each.staged]
     bodies: list[pa.Buffer] = []

@@ -46,7 +46,8 @@ _SKEW = 5.0
 #: And some go wrong by so much, from one look to the next.
 _JUMPS = (0.0, 0.0, -3_600.0, 3_600.0, 10 * 365 * 86_400.0)
 _TOMBSTONE_DELAY = 60.0
-_ORPHAN_AGE = 1e9
+#: How old a file is before it may be taken for an orphan: shorter than many stalls, or for ever.
+_ORPHAN_AGES = (30.0, 1e9)
 _GRACES = (0.0, 20.0)
 _REBASE_SECONDS = 5.0
 #: So small that a few records make several batches, segments and pages.
@@ -122,7 +123,7 @@ class World:
             tombstone_delay=_TOMBSTONE_DELAY - 2 * _SKEW,
         )
         self.done: Counter[str] = Counter()
-        self.orphan_age = _ORPHAN_AGE
+        self.orphan_age = self.rng.choice(_ORPHAN_AGES)
         self.disk = SimulatedDisk(self.scheduler, Faults())
         self.disk.watch_removal = self._check_removal
         #: What readers may go on reading, and since when they have it.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kmq_storage.errors import OffsetOutOfRangeError, UnavailableError
+from kmq_storage.errors import ConflictError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.format.entries import GroupOffsetsEntry, ProducerEntry, RecordsEntry
 from kmq_storage.format.records import KEY, TIMESTAMP_TYPE, stored_schema
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
-from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
+from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
 from tests.simulation.oracle import Part, Place, Record
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ class Writer:
                 if self._rng.random() < 0.9:
                     return  # else the answer is lost, and the writer tries again
             except RefusedError as refused:
+                if isinstance(refused.cause, ConflictError):
+                    self._world.done["given up"] += 1  # what it staged was taken for an orphan
+                    continue
                 if not isinstance(refused.cause, OffsetOutOfRangeError):
                     raise
                 offsets = ()  # the partition was trimmed meanwhile
@@ -106,7 +109,7 @@ class Writer:
     def _unit(self, log: CommitLog, topic: str, partition: int, mine: list[Record]) -> Unit:
         stager = Stager(
             log.disk,
-            log.environment.new_uuid,
+            file_ids(log),
             sync=log.durable,
             inline_bytes_max=self._rng.choice((0, 1_000, 100_000)),
         )

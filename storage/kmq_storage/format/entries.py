@@ -280,6 +280,29 @@ class GroupEntry:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CondemnEntry:
+    """From here on no commit names a staged file or segment that was begun before an LSN.
+
+    Those that were named before stay what they are; all others may be deleted.
+    """
+
+    #: Of files whose writers knew no commit from this LSN on (`file_ids.begun_at`).
+    before: int
+
+    kind = 10
+    _layout = struct.Struct("<Q")
+
+    def payload(self) -> bytes:
+        """The binary form."""
+        return self._layout.pack(self.before)
+
+    @classmethod
+    def parse(cls, payload: bytes) -> CondemnEntry:
+        """The entry of a binary form."""
+        return cls(*cls._layout.unpack(payload))
+
+
 Entry = (
     RecordsEntry
     | ProducerEntry
@@ -288,6 +311,7 @@ Entry = (
     | TopicEntry
     | GroupEntry
     | LayoutEntry
+    | CondemnEntry
 )
 
 _PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
@@ -300,7 +324,15 @@ _PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
     SegmentEntry.kind: SegmentEntry.parse,
     TrimEntry.kind: TrimEntry.parse,
     GapEntry.kind: GapEntry.parse,
+    CondemnEntry.kind: CondemnEntry.parse,
 }
+
+
+def named_file(entry: Entry) -> bytes:
+    """The id of the staged file or segment that an entry names; empty when it names none."""
+    if isinstance(entry, RecordsEntry):
+        return entry.staged
+    return entry.file_id if isinstance(entry, SegmentEntry) else b""
 
 
 def encode_entries(entries: Iterable[Entry]) -> bytes:

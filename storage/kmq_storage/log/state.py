@@ -18,6 +18,7 @@ from kmq_storage.errors import (
 )
 from kmq_storage.format.entries import (
     BatchIdEntry,
+    CondemnEntry,
     Entry,
     GroupEntry,
     GroupOffsetsEntry,
@@ -91,6 +92,8 @@ class StoreState:
         #: Bytes of record batches written first, and of segments written since.
         self.appended = 0
         self.rewritten = 0
+        #: Files begun before this LSN can't be named any more.
+        self.condemned = 0
         #: Topics deleted, and partitions trimmed or cut, since the checkpoint below this state.
         self.deleted: set[bytes] = set()
         self.cut: set[tuple[bytes, int]] = set()
@@ -105,6 +108,7 @@ class StoreState:
             SegmentEntry: self._apply_segment,
             TrimEntry: self._apply_trim,
             GapEntry: self._apply_gap,
+            CondemnEntry: self._apply_condemn,
         }
 
     def find_topic(self, name: str) -> Topic | None:
@@ -246,6 +250,9 @@ class StoreState:
         if part.index is not None:
             part.index.cut_out(Gap(entry.start, entry.end, entry.reason))
             self.cut.add((entry.topic_id, entry.partition))
+
+    def _apply_condemn(self, entry: CondemnEntry, lsn: int, time: int) -> None:
+        self.condemned = max(self.condemned, entry.before)
 
     def _apply_producer(self, entry: ProducerEntry, lsn: int, time: int) -> None:
         self.producers.pop(entry.producer, None)
