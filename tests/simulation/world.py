@@ -259,12 +259,14 @@ class World:
 
 def random_faults(rng: random.Random) -> Faults:
     """None in some boots, a few in others."""
-    # Not both in one boot: what tells of a failed sync may be lost with the page.
     sync = rng.choice((0.0, 0.0, 0.05, 0.2))
+    full = rng.choice((0.0, 0.0, 0.05))
+    # Not all three in one boot: a full disk has no room to write again what a sync left out.
+    both = bool(sync and full)
     return Faults(
         sync=sync,
-        full=rng.choice((0.0, 0.0, 0.05)),
-        garbage=0.0 if sync else rng.choice((0.0, 0.0, 0.003)),
+        full=full,
+        garbage=0.0 if both else rng.choice((0.0, 0.0, 0.003)),
         drop_pages=rng.random() < 0.5,
     )
 

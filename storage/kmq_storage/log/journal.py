@@ -322,6 +322,22 @@ class Journal:
         self._hint.count_roll(cursor.lsn)
         self.look_again()
 
+    def renew(self, first: int, end: Cursor) -> None:
+        """Have the files with the frames from an LSN on anew, with the same bytes, synced.
+
+        Nothing moves: whoever knows where a frame stands finds it there. Only under the append lock.
+        """
+        here, begin = self.locate(end), self._file_of(first) or 0
+        self._hint.count_roll(first)
+        for file in [each for each in self._first_lsns if begin <= each <= here.file]:
+            log = self._log(file)
+            length = here.position if file == here.file else self._file_bytes
+            if log is not None:
+                bytes_of = log.slice(0, min(length, log.size)).to_pybytes()
+                self._disk.replace_log(paths.log_file(file), self._file_bytes, [bytes_of])
+        self._hint.count_roll(first)
+        self.look_again()
+
     def _split(self, lsn: int, frames: list[bytes]) -> dict[int, list[bytes]]:
         """Consecutive frames from this LSN on, by the first LSN of the file that takes them."""
         files: dict[int, list[bytes]] = {lsn: []}
