@@ -136,7 +136,7 @@ class RowWork:
             send.failure = send.failure or error
 
     def committed(self, first_offsets: dict[int, int]) -> None:
-        """The rows of each partition stand from these offsets on."""
+        """The rows of each partition stand from these offsets on; empty when nobody knows."""
         self._bases = first_offsets
         for start, send in zip(self._starts, self._sends, strict=False):
             send.placed(self, start)
@@ -149,13 +149,15 @@ class RowWork:
         return partitions[first:end].tolist(), offsets[first:end].tolist()
 
     def _resolved(self) -> tuple[Numbers, Numbers]:
-        """The partition and the offset of every row, from what the commit said."""
+        """The partition and the offset of every row, from what the commit said; -1 if unknown."""
         count = self._starts[-1]
         kept = np.arange(count) if self._kept is None else self._kept
-        bases = np.zeros(max(self._bases, default=0) + 1, np.int64)
-        bases[list(self._bases)] = list(self._bases.values())
         partitions, offsets = np.full(count, -1), np.full(count, -1)
         partitions[kept] = self._routes
+        if not self._bases:
+            return partitions, offsets
+        bases = np.zeros(max(self._bases) + 1, np.int64)
+        bases[list(self._bases)] = list(self._bases.values())
         offsets[kept] = bases[partitions[kept]] + ranks(self._routes, len(kept))
         return partitions, offsets
 

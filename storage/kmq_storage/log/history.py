@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage.format.frame import InvalidFrameError
-from kmq_storage.log.disk_errors import collected, repair_goes_on
+from kmq_storage.log.disk_errors import collected, lost_commit, repair_goes_on, unknown_commit
 from kmq_storage.log.group_sync import GroupSync, damaged_commit
 from kmq_storage.log.journal import CollectedError, Journal, StoredFrame
 from kmq_storage.log.state import StoreState
@@ -35,6 +35,15 @@ class History:
             file, lsn = state.broken.file, state.broken.first_lsn
             message = f"commit {lsn} in {file} is damaged ({state.broken.reason})"
             raise CorruptionError(message, file=file, lsn=lsn)
+
+    def check_survived(self, lsn: int, chain: int) -> None:
+        """UnavailableError when a failed sync lost the commit that was written with this chain."""
+        try:
+            survived = any(frame.header.chain == chain for frame in self.frames(lsn, lsn))
+        except OffsetOutOfRangeError as error:  # its number may have been given out again
+            raise unknown_commit(self._url, lsn) from error
+        if not survived:
+            raise lost_commit(self._url, lsn)
 
     def frames(self, first: int, last: int) -> Iterator[StoredFrame]:
         """The frames with these LSNs, both included."""

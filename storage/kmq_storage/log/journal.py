@@ -325,7 +325,7 @@ class Journal:
     def renew(self, first: int, end: Cursor) -> None:
         """Have the files with the frames from an LSN on anew, with the same bytes, synced.
 
-        Nothing moves: whoever knows where a frame stands finds it there. Only under the append lock.
+        Whoever knows where a frame stands finds it there. Only under the append lock.
         """
         here, begin = self.locate(end), self._file_of(first) or 0
         self._hint.count_roll(first)

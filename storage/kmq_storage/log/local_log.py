@@ -14,7 +14,6 @@ from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import (
     ClosedError,
-    CommitOutcomeUnknownError,
     CorruptionError,
     IllegalStateError,
     KmqError,
@@ -26,10 +25,10 @@ from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
-    lost_commit,
     repair_goes_on,
     translated,
     unavailable,
+    unknown_commit,
 )
 from kmq_storage.log.framing import Framed, Stamp, framed
 from kmq_storage.log.group_sync import GroupSync
@@ -161,16 +160,16 @@ class LocalLog:
             raise ClosedError("the store is closed")
 
     def written_commit(self, lsn: int) -> WrittenCommit:
-        """The written commit with this LSN, whether it is on disk or not."""
+        """The written commit with this LSN, whether it is on disk or not.
+
+        OffsetOutOfRangeError when it was collected: then it was on disk.
+        """
         losses = self._writer_losses
         frame = None
         with suppress(UnavailableError):
             frame = next(self._history.frames(lsn, lsn), None)
         if frame is None or self._hint.losses != losses:
-            raise CommitOutcomeUnknownError(
-                f"a failed sync changed the log of store {self.disk.url}; commit {lsn} may be lost",
-                lsn=lsn,
-            )
+            raise unknown_commit(self.disk.url, lsn)
         commit = commit_of(frame)
         return WrittenCommit(
             commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
@@ -294,12 +293,7 @@ class LocalLog:
         self._sync.wait_durable(commit.lsn)
         if self._hint.losses != commit.losses:
             with translated(self.disk.url):
-                self._check_survived(commit.lsn, commit.chain)
-
-    def _check_survived(self, lsn: int, chain: int) -> None:
-        """After a failed sync that lost frames: is the commit of this LSN still the one written?"""
-        if not any(frame.header.chain == chain for frame in self._history.frames(lsn, lsn)):
-            raise lost_commit(self.disk.url, lsn)
+                self._history.check_survived(commit.lsn, commit.chain)
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
