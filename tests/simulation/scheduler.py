@@ -83,6 +83,11 @@ class Scheduler:
         """The task that runs now; None outside of `run`."""
         return self._running
 
+    @property
+    def from_outside(self) -> bool:
+        """Whether somebody looks from outside: nothing must go wrong then."""
+        return self._outside > 0
+
     @contextmanager
     def unseen(self) -> Iterator[None]:
         """Look at the machine from outside: nothing runs, fails or ends in the block."""

@@ -51,6 +51,8 @@ class Writer:
                 units = [self._unit(log, *part, mine) for part, mine in plan.items()]
                 units.append(Unit((*offsets, ProducerEntry(self._name, self._epoch, sequence))))
                 commit = self._append(log, units, plan)
+                if commit is None:
+                    return
                 if log.durable or self._rng.random() < 0.3:
                     log.sync(commit)
                     self._world.oracle.acknowledge(self._places(commit, plan), commit.lsn)
@@ -69,14 +71,17 @@ class Writer:
 
     def _append(
         self, log: WatchedLog, units: list[Unit], plan: Mapping[Part, list[Record]]
-    ) -> WrittenCommit:
+    ) -> WrittenCommit | None:
         try:
-            log.sending = plan
+            log.watch.sending = plan
             return log.append(units)
         except DuplicateCommitError as duplicate:
-            return log.written_commit(duplicate.lsn)
+            try:
+                return log.written_commit(duplicate.lsn)
+            except OffsetOutOfRangeError:
+                return None  # collected: it was on disk
         finally:
-            log.sending = {}
+            log.watch.sending = {}
 
     def _places(
         self, commit: WrittenCommit, plan: Mapping[Part, list[Record]]

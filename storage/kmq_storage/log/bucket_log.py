@@ -72,7 +72,8 @@ class BucketLog:
         facts = identity.bucket or NOTHING_KNOWN
         self._objects = CommitObjects(disk, identity.seed, conditional=facts.conditional)
         self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
-        self._follower = Follower(disk, self._objects, environment)
+        with translated(disk.url):
+            self._follower = Follower(disk, self._objects, environment)
         self._contention = Contention(environment)
         #: The second half of the nonces of this handle's commits: others see whose turn it is.
         self._tag = environment.new_uuid().bytes[8:]

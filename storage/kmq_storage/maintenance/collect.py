@@ -105,7 +105,7 @@ def plan_collect(log: CommitLog, roots: RootPlan, *, orphans_before: int) -> Col
     found += [
         file for folder in _NAMED_OTHERWISE for file in disk.walk(folder) if _is_leftover(file)
     ]
-    rule = _Rule(kept, named, state, orphans_before)
+    rule = _Rule(kept, named, state, roots.retained[-1].lsn, orphans_before)
     going = tuple(file for file in found if rule.goes(file))
     first_lsn = min(kept.lowest_log_file(), roots.floor + 1) if roots.floor else None
     return CollectPlan(going, first_lsn, roots.dropped, rule.to_condemn(found))
@@ -207,14 +207,17 @@ class _Rule:
     kept: References
     named: References
     state: StoreState
+    #: A checkpoint that is older than the oldest retained one does no harm without its pages.
+    oldest_root: int
     orphans_before: int
 
     def goes(self, file: FoundFile) -> bool:
         """Whether nobody needs this file, now or later."""
         if self._is_in(self.kept, file):
             return False
+        limit = self.oldest_root if _is_page(file) else self.state.condemned
         return self._is_in(self.named, file) or (
-            file.modified <= self.orphans_before and _begun_at(file) < self.state.condemned
+            file.modified <= self.orphans_before and _begun_at(file) < limit
         )
 
     def to_condemn(self, files: Iterable[FoundFile]) -> int:
@@ -223,6 +226,7 @@ class _Rule:
             _begun_at(file) + 1
             for file in files
             if file.modified <= self.orphans_before
+            and not _is_page(file)
             and self.state.condemned <= _begun_at(file) <= self.state.lsn
             and not self._is_in(self.kept, file)
         )
@@ -235,11 +239,13 @@ class _Rule:
 
 
 def _begun_at(file: FoundFile) -> int:
-    """The LSN that the writer of a file knew; -1 for what no commit can name."""
+    """The LSN that the writer of a file knew; -1 for what nobody can name."""
     file_id = paths.try_file_id(file.path)
-    if file_id is None or file.path.startswith(f"{paths.PAGE_FOLDER}/"):
-        return -1
-    return begun_at(file_id)
+    return -1 if file_id is None else begun_at(file_id)
+
+
+def _is_page(file: FoundFile) -> bool:
+    return file.path.startswith(f"{paths.PAGE_FOLDER}/")
 
 
 class _Deletion:

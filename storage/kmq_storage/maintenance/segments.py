@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -116,8 +117,9 @@ class Replacer:
         entry = replace(entry, columns=entry.columns | mark)
         if self._commit(entry, gaps):
             return entry
-        # Nobody else knows of the file.
-        self._log.disk.remove(paths.segment_file(*_key(entry), entry.base_offset, entry.file_id))
+        with suppress(OSError):  # nobody else knows of the file; what stays is collected later
+            file = paths.segment_file(*_key(entry), entry.base_offset, entry.file_id)
+            self._log.disk.remove(file)
         return None
 
     def mark(self, segment: Replacement, mark: int) -> bool:
