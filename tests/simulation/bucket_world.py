@@ -14,17 +14,23 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.commit_objects import CommitObjects, NewCommit
 from tests.simulation.audit import described
 from tests.simulation.bucket import STALE, BucketFaults, SimulatedBucket, SimulatedFiles
+from tests.simulation.scheduler import Scheduler
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
+
+_SLEEPS_BEFORE_A_COMMIT = 0.05
 
 
 class WatchedBucketLog(BucketLog):
     """A commit log that tells the oracle of each commit before it is created."""
 
     watch: Watch
+    scheduler: Scheduler
 
     def _create(self, commit: NewCommit) -> bool:
         self.watch.tell(self.known_state, commit.framed.entries)
+        if self.scheduler.running and self.scheduler.rng.random() < _SLEEPS_BEFORE_A_COMMIT:
+            self.scheduler.stall()  # meanwhile the name that it is about to create may be collected
         return super()._create(commit)
 
 
@@ -33,11 +39,12 @@ class BucketWorld(World):
 
     crash_steps, tidy_steps, kill_steps = 6_000, 12_000, 3_000
     #: Two looks at listings that are stale may find no newer checkpoint.
-    graces, look_age = (0.0, 60.0), 2 * (World.look_age + STALE)
+    graces, look_age = (30.0, 60.0), 2 * (World.look_age + STALE)
     sleepiness = (0.0, 0.01, 0.03)
     knows_os_durability = False
 
     def _make_place(self) -> None:
+        self.scheduler.stalled_steps = 2_500
         self.machine = SimulatedBucket(self.scheduler, BucketFaults())
         self.machine.watch_removal = self._check_removal
         self.disk = self._files()
@@ -47,8 +54,6 @@ class BucketWorld(World):
 
     def _set_faults(self, *, on: bool) -> None:
         self.machine.faults = random_bucket_faults(self.rng) if on else BucketFaults()
-        if not self.grace:  # who spares nothing must see everything
-            self.machine.faults.stale = 0.0
 
     def open(self, *, durable: bool = True, writes: bool = False) -> WatchedBucketLog:
         """A handle of its own, as another host has it."""
@@ -57,7 +62,7 @@ class BucketWorld(World):
         while True:
             with suppress(UnavailableError):
                 log = WatchedBucketLog(files, self.identity, environment)
-                log.watch = self._new_watch()
+                log.watch, log.scheduler = self._new_watch(), self.scheduler
                 return log
 
     def rest(self, log: CommitLog, lsn: int) -> None:

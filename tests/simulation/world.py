@@ -57,7 +57,8 @@ LIMITS = (
     (limits, "SEAL_AFTER", 10.0),
     (limits, "REBASE_SECONDS", _REBASE_SECONDS),
     (limits, "CHECKPOINT_COMMITS", 5),
-    (limits, "COLLECTED_LOG_GRACE", 60.0),  # shorter than many stalls
+    (limits, "COLLECT_GRACE", 20.0),
+    (limits, "COLLECTED_LOG_GRACE", 20.0),  # shorter than many stalls
     (limits, "TOMBSTONE_DELAY", _TOMBSTONE_DELAY),
     (paging, "PAGE_ROWS", 4),
     (paging, "_PAGE_ROWS_MIN", 2),
