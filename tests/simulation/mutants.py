@@ -15,9 +15,7 @@ from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.format.manifest import Row
 from kmq_storage.log import (
     binding,
-    bucket_log,
     checkpoint,
-    local_log,
     paging,
     recovery,
     rewriting,
@@ -334,35 +332,6 @@ def removes_without_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimulatedDisk, "remove", remove)
 
 
-def names_what_was_condemned(patch: pytest.MonkeyPatch) -> None:
-    """A commit may name a file that was taken for an orphan."""
-    patch.setattr(binding._Binding, "check_files", _nothing)
-
-
-def collects_orphans_without_a_word(patch: pytest.MonkeyPatch) -> None:
-    """Files that no commit named yet are deleted by their age alone."""
-    patch.setattr(collect._Rule, "goes", _by_age_alone)
-    patch.setattr(collect._Rule, "to_condemn", lambda *_: 0)
-
-
-def _by_age_alone(rule: Any, file: Any) -> bool:
-    if rule._is_in(rule.kept, file):
-        return False
-    return bool(rule._is_in(rule.named, file) or file.modified <= rule.orphans_before)
-
-
-def begins_at_a_checkpoint_without_its_pages(patch: pytest.MonkeyPatch) -> None:
-    """The newest root counts, though its pages were collected before it was published."""
-    patch.setattr(checkpoint, "has_pages", lambda *_: True)
-    patch.setattr(collect, "has_pages", lambda *_: True)
-
-
-def never_begins_anew(patch: pytest.MonkeyPatch) -> None:
-    """An idle handle stays on the checkpoint it began with, until that is collected."""
-    patch.setattr(local_log, "has_newer_checkpoint", lambda *_: False)
-    patch.setattr(bucket_log, "has_newer_checkpoint", lambda *_: False)
-
-
 def _with_floor(floor: int) -> Callable[..., Any]:
     original = collect.plan_roots
     return lambda *roots, **facts: replace(original(*roots, **facts), floor=floor)
@@ -403,8 +372,4 @@ MUTANTS: tuple[Mutant, ...] = (
     keeps_pages_that_changed,
     never_looks_for_moved_files,
     removes_without_sync,
-    names_what_was_condemned,
-    collects_orphans_without_a_word,
-    begins_at_a_checkpoint_without_its_pages,
-    never_begins_anew,
 )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import WatchedLog, World
 
 _ATTEMPTS = 6
+_SLEEPS_AFTER_STAGING = 0.1
 _KEYS = (b"a", b"b", b"c", b"d")
 
 
@@ -50,6 +51,8 @@ class Writer:
             try:
                 units = [self._unit(log, *part, mine) for part, mine in plan.items()]
                 units.append(Unit((*offsets, ProducerEntry(self._name, self._epoch, sequence))))
+                if self._rng.random() < _SLEEPS_AFTER_STAGING:
+                    self._world.scheduler.stall()
                 commit = self._append(log, units, plan)
                 if commit is None:
                     return
