@@ -47,3 +47,15 @@ def _chunked(rows: int, batch_rows: int, width: int) -> list[pa.Array]:
         for at in range(0, rows, batch_rows)
         for size in [min(batch_rows, rows - at)]
     ]
+
+
+def typed_batch(rows: int) -> pa.RecordBatch:
+    """Records of ten integers, five floats and five texts of ten characters."""
+    rng = np.random.default_rng(rows)
+    columns: dict[str, object] = {f"n{n}": rng.integers(0, 1 << 40, rows) for n in range(10)}
+    columns |= {f"x{n}": rng.random(rows) for n in range(5)}
+    columns |= {
+        f"text{n}": [f"{number:010d}" for number in rng.integers(0, 10**10, rows).tolist()]
+        for n in range(5)
+    }
+    return pa.record_batch(columns)

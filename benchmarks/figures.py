@@ -259,7 +259,7 @@ ENGINE = Group(
     _named(
         "engine",
         *("kmq_read", "pyarrow_read", "pyarrow_map", "seal", "compact", "lookup", "memory"),
-        *("maintained", "quiet"),
+        *("maintained", "quiet", "all_columns", "two_columns"),
     ),
     (
         Figure(
@@ -272,6 +272,12 @@ ENGINE = Group(
             "sealed read, checksums verified / plain pyarrow, mapped and not looked at",
             "kmq_read.rate",
             "pyarrow_map.rate",
+        ),
+        Figure(
+            "sealed typed read, 2 of 20 columns / all",
+            "two_columns.rate",
+            "all_columns.rate",
+            target=5.0,
         ),
         Figure("seal, records per second of a core", "seal.cpu_rate", 3e6, 1.0),
         Figure("compact, records per second of a core", "compact.cpu_rate", 3e6, 1.0),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kmq_spark.client.consumer import Consumer
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.opening import clone_store as clone
 from kmq_spark.client.opening import open_store as open  # noqa: A004 - the name users type
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.record import Record
@@ -38,6 +39,7 @@ from kmq_spark.errors import (
 from kmq_storage.integrity.report import Damage, Report
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
+    CloneReport,
     CollectReport,
     CompactReport,
     MaintainReport,
@@ -57,6 +59,7 @@ __all__ = [
     "AlreadyExistsError",
     "BatchMetadata",
     "CheckpointReport",
+    "CloneReport",
     "ClosedError",
     "CollectReport",
     "Commit",
@@ -94,6 +97,7 @@ __all__ = [
     "TransactionAbortedError",
     "TrimReport",
     "UnavailableError",
+    "clone",
     "open",
     "register",
 ]

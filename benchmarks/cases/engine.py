@@ -96,6 +96,42 @@ def _pyarrow(job: Job, source: Callable[[str], Any]) -> Measure:
     return measure
 
 
+def all_columns(job: Job) -> Measure:
+    """A sealed typed topic of 20 columns, each column that is read summed up."""
+    return _columns_read(job, None)
+
+
+def two_columns(job: Job) -> Measure:
+    """The same, but two of the columns are asked for."""
+    return _columns_read(job, ["n3", "text2"])
+
+
+def _columns_read(job: Job, columns: list[str] | None) -> Measure:
+    rows, path = job.sizes.records * 4, stores.new_path(job)
+    batch = dataset.typed_batch(50_000)
+    with kmq.open(path, durability="os", maintenance=False) as store:
+        store.create_topic(stores.TOPIC, partitions=1, schema=batch.schema)
+        with store.producer() as producer:
+            for _ in range(rows // batch.num_rows):
+                producer.send_arrow(stores.TOPIC, batch).result()
+        store.seal()
+        store.checkpoint()
+
+    def measure() -> Sample:
+        with kmq.open(path, maintenance=False) as store, stopwatch() as watch:
+            for read in store.read(stores.TOPIC, columns=columns or batch.schema.names):
+                for column in read.columns:
+                    _summed(column)
+        return watch.rate(rows)
+
+    return measure
+
+
+def _summed(column: pa.Array) -> pa.Scalar:
+    is_text = pa.types.is_string(column.type)
+    return pa.compute.sum(pa.compute.binary_length(column) if is_text else column)
+
+
 def seal(job: Job) -> Measure:
     """Records moved from the log into segments, per second of CPU."""
     rows = job.sizes.records * 4

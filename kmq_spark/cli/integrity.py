@@ -11,9 +11,8 @@ from kmq_spark.cli.opening import open_store, store_url
 from kmq_spark.cli.output import Output, plain
 from kmq_storage.environment import SYSTEM
 from kmq_storage.integrity.rebuild import rebuild
-from kmq_storage.log.store_files import open_identity
+from kmq_storage.log.open import open_place
 from kmq_storage.objects.local import LocalDisk
-from kmq_storage.objects.open import open_disk
 
 
 def _verify(arguments: Namespace, output: Output) -> int:
@@ -46,8 +45,7 @@ def rebuilt(arguments: Namespace) -> list[str]:
     except kmq.FormatVersionError:
         raise
     except kmq.CorruptionError:
-        disk = open_disk(store_url(arguments) or "")
-        identity = open_identity(disk, SYSTEM, create=False)
+        disk, identity = open_place(store_url(arguments) or "")
         if isinstance(disk, LocalDisk):
             return rebuild(disk, identity, SYSTEM)
         raise

@@ -39,6 +39,7 @@ def _stats(arguments: Namespace, output: Output) -> None:
         for kind, size in stats.bytes.items()
     ]
     lines += [
+        f"shared       {stats.shared_files:8} files {stats.shared_bytes:16} bytes, of these",
         f"records      {stats.rows} of {stats.payload} bytes",
         f"small        {stats.small_segments} segments",
         f"garbage      {stats.garbage_files} files of {stats.garbage_bytes} bytes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kmq_spark.cli import (
     consume,
-    copy,
+    copying,
     demo,
     doctor,
     group,
@@ -24,7 +24,7 @@ COMMANDS: tuple[Command, ...] = (
     *consume.COMMANDS,
     *group.COMMANDS,
     *log.COMMANDS,
-    *copy.COMMANDS,
+    *copying.COMMANDS,
     *maintenance.COMMANDS,
     *integrity.COMMANDS,
 )

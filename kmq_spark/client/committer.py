@@ -17,6 +17,7 @@ from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.work import ArrowWork, RowWork, work_of
 from kmq_spark.errors import KmqError, OffsetOutOfRangeError, UnavailableError
+from kmq_storage.cutting import cut
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
@@ -86,7 +87,7 @@ class Committer:
             self._next_sequence = begun.sequence
         else:
             begun = None
-        for some in _commit_sized(sends, self._log.inline_bytes_max):
+        for some in cut(sends, lambda send: send.size, self._log.inline_bytes_max):
             self._begun = written = begun or Written(some, {}, self._next_sequence)
             self._next_sequence = written.sequence + 1
             if written.commit is None:
@@ -217,20 +218,6 @@ class Committer:
         except (KmqError, RefusedError, OSError):
             return False
         return True
-
-
-def _commit_sized(sends: Sequence[Sends], most: int) -> Iterator[Sequence[Sends]]:
-    """Sends in order, cut so that their batches fit inside a commit; a larger one stands alone."""
-    some: list[Sends] = []
-    size = 0
-    for send in sends:
-        if some and size + send.size > most:
-            yield some
-            some, size = [], 0
-        some.append(send)
-        size += send.size
-    if some:
-        yield some
 
 
 def _inline_bytes(unit: Unit) -> int:

@@ -37,6 +37,7 @@ from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError
 from kmq_storage.groups import Membership, check_inside, committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
@@ -384,8 +385,7 @@ class Consumer:
 def _join(log: CommitLog, settings: ConsumerSettings) -> Membership:
     assert settings.group is not None, "only a group has members"
     check_name("group", settings.group)
-    if log.disk.read_only:
-        raise IllegalStateError("the store was opened read-only; a group needs to write")
+    check_writable(log.disk)  # members and offsets are commits
     name = settings.name or f"member-{log.environment.new_uuid().hex[:12]}"
     return Membership(log, settings.group, check_name("member", name))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from kmq_spark.client.arguments import DURABILITIES, check_choice
 from kmq_spark.client.store import Store
 from kmq_storage.environment import SYSTEM, Environment
-from kmq_storage.log.open import open_commit_log
-from kmq_storage.log.store_files import open_identity
+from kmq_storage.log.open import open_commit_log, open_place
+from kmq_storage.maintenance.reports import CloneReport
 from kmq_storage.objects.open import open_disk
 
 
@@ -40,7 +41,34 @@ def open_store(
 
     """
     check_choice("durability", durability, DURABILITIES)
-    disk = open_disk(url, read_only=read_only, storage_options=storage_options)
-    identity = open_identity(disk, environment, create=create)
+    disk, identity = open_place(
+        url,
+        create=create,
+        read_only=read_only,
+        storage_options=storage_options,
+        environment=environment,
+    )
     log = open_commit_log(disk, identity, environment, durable=durability == "fsync")
     return Store(log, maintenance=maintenance)
+
+
+def clone_store(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> CloneReport:
+    """Make a store at `target` that has the content of another now, and a life of its own.
+
+    Sealed records are shared, not copied: `target` is on the same file system, or in the same
+    bucket. Neither store sees what is written to the other; `read_only` clones take no writes.
+    AlreadyExistsError when there is a store.
+    """
+    from kmq_storage.cloning import make_clone  # for a quick import of kmq
+
+    disk, identity = open_place(source, read_only=True, storage_options=storage_options)
+    with closing(open_commit_log(disk, identity, SYSTEM)) as log:
+        place = open_disk(target, storage_options=storage_options)
+        with closing(place):
+            return make_clone(log, place, read_only=read_only)

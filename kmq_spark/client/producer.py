@@ -25,7 +25,6 @@ from kmq_spark.client.typed_rows import Value, value_of
 from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
 from kmq_spark.errors import (
     ClosedError,
-    IllegalStateError,
     InvalidRequestError,
     KmqTimeoutError,
     NotFoundError,
@@ -33,6 +32,7 @@ from kmq_spark.errors import (
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import reopen_in_child
 
@@ -63,8 +63,7 @@ class Producer:
     """
 
     def __init__(self, log: CommitLog, settings: ProducerSettings) -> None:
-        if log.disk.read_only:
-            raise IllegalStateError("the store was opened read-only", url=log.disk.url)
+        check_writable(log.disk)
         self._log = log
         self._settings = settings
         self._router = Router(settings.partitioner)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kmq_spark.client.constant_columns import constant
 from kmq_spark.client.record import Record
 from kmq_spark.client.record_extras import NO_PROPERTIES, plain_headers, plain_properties
 from kmq_spark.client.typed_columns import typed_batches, typed_public_schema, typed_records
@@ -55,8 +56,7 @@ def _column(part: Slice, name: str, kind: pa.DataType) -> pa.Array:
         return batch.column(position) if position >= 0 else pa.nulls(rows, kind)
     if name == "offset":
         return pa.array(part.offsets())
-    constant = part.topic if name == "topic" else part.partition
-    return pa.repeat(pa.scalar(constant, kind), rows)
+    return constant(part.topic if name == "topic" else part.partition, kind, rows)
 
 
 def records_of(part: Slice) -> list[Record]:

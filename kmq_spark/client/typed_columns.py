@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
+from kmq_spark.client.constant_columns import constant
 from kmq_spark.client.plain_values import plain_values
 from kmq_spark.client.record import Record
 from kmq_spark.client.record_extras import NO_PROPERTIES, plain_headers, plain_properties
@@ -51,8 +52,8 @@ def _column(part: Slice, field: pa.Field) -> pa.Array:
     if field.name == "_offset":
         return pa.array(part.offsets())
     if field.name in ("_topic", "_partition"):
-        constant = part.topic if field.name == "_topic" else part.partition
-        return pa.repeat(pa.scalar(constant, field.type), rows)
+        value = part.topic if field.name == "_topic" else part.partition
+        return constant(value, field.type, rows)
     position = batch.schema.get_field_index(field.name)
     if position < 0:
         return pa.nulls(rows, field.type)

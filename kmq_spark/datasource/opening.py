@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.open import open_commit_log
-from kmq_storage.log.store_files import open_identity
-from kmq_storage.objects.open import open_disk
+from kmq_storage.log.open import open_commit_log, open_place
 
 _opened: dict[tuple[str, bool], CommitLog] = {}
 
 
 def open_log(url: str, *, read_only: bool) -> CommitLog:
     """The commit log of a store that exists; NotFoundError when there is none."""
-    disk = open_disk(url, read_only=read_only)
-    identity = open_identity(disk, SYSTEM, create=False)
+    disk, identity = open_place(url, read_only=read_only)
     key = (disk.url, read_only)
     known = _opened.get(key)
     if known is not None and known.identity == identity:

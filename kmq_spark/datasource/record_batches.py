@@ -8,22 +8,21 @@ together: Spark's price per batch is high, a copy of a few rows is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 
-import numpy as np
 import pyarrow as pa
 
+from kmq_spark.client.constant_columns import constant
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.schema import CREATE_TIME
 from kmq_spark.datasource.tasks import Slice, Task
 from kmq_spark.datasource.view import View
 from kmq_spark.errors import CorruptionError, InvalidRequestError
 from kmq_storage.format.layout import layout_of
+from kmq_storage.log.open import open_place
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice as StoredSlice
 from kmq_storage.log.scan import moved, scan, scan_places
 from kmq_storage.objects.files import Files
-from kmq_storage.objects.open import open_disk
 
 #: Small batches are put together up to this; Spark is fastest with tens of thousands of rows.
 _BATCH_ROWS = 65_536
@@ -34,7 +33,7 @@ _BATCH_BYTES = 8 << 20
 
 def read_task(url: str, task: Task, view: View) -> Iterator[pa.RecordBatch]:
     """The records of a task in order, in Spark's columns."""
-    disk = open_disk(url, read_only=True)
+    disk, _ = open_place(url, read_only=True)
     try:
         reader = ChunkReader(disk)
         pieces = (
@@ -97,10 +96,10 @@ def _spark_batch(part: StoredSlice, view: View) -> pa.RecordBatch:
     schema, batch, rows = view.arrow, part.batch, part.batch.num_rows
     added = "_" if view.typed else ""  # in a typed topic, other names are its own
     made: dict[str, Callable[[], pa.Array]] = {
-        f"{added}topic": lambda: _texts(part.topic, rows),
-        f"{added}partition": lambda: _numbers(part.partition, rows),
+        f"{added}topic": lambda: constant(part.topic, pa.string(), rows),
+        f"{added}partition": lambda: constant(part.partition, pa.int32(), rows),
         f"{added}offset": lambda: pa.array(part.offsets()),
-        f"{added}timestampType": lambda: _numbers(CREATE_TIME, rows),
+        f"{added}timestampType": lambda: constant(CREATE_TIME, pa.int32(), rows),
     }
     stored = batch.schema.names
     arrays = [
@@ -125,29 +124,3 @@ def _as_type(column: pa.Array, field: pa.Field) -> pa.Array:
             f"column {field.name!r} holds a value that Spark's {field.type} can't: {error}",
             column=field.name,
         ) from error
-
-
-def _texts(text: str, rows: int) -> pa.Array:
-    return _repeated_text(text, _rounded(rows)).slice(0, rows)
-
-
-def _numbers(number: int, rows: int) -> pa.Array:
-    return _repeated_number(number, _rounded(rows)).slice(0, rows)
-
-
-def _rounded(rows: int) -> int:
-    """A power of two, so that batches of all sizes share few cached columns."""
-    return 1 << max(rows - 1, 0).bit_length()
-
-
-@lru_cache(maxsize=32)
-def _repeated_text(text: str, rows: int) -> pa.Array:
-    data = text.encode()
-    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data * rows)]
-    return pa.Array.from_buffers(pa.string(), rows, buffers)
-
-
-@lru_cache(maxsize=32)
-def _repeated_number(number: int, rows: int) -> pa.Array:
-    return pa.array(np.full(rows, number, dtype=np.int32))

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from kmq_storage import limits
+from kmq_storage.cutting import cut
 from kmq_storage.errors import AlreadyExistsError, InvalidRequestError
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, TopicEntry
+from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import SegmentEntry
-from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.format.manifest import SEGMENT, Row, weight_of
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
@@ -75,7 +78,8 @@ def _copy_partition(
     position = _position(target.state, copied, topic, number, mark)
     for run in _runs(topic.index(number).rows(max(position, part.start), part.end)):
         piece = Replacement(topic, number, tuple(run), target.refresh().lsn, first=position)
-        entry = write_segment(target, piece, piece.slices(reader))
+        file_id = new_file_id(target.environment.new_uuid(), piece.lsn)
+        entry = write_segment(target.disk, file_id, piece, piece.slices(reader))
         entry = replace(entry, old_rows=0, old_size=0)
         _prove(proof, topic, number, entry)
         try:
@@ -100,19 +104,9 @@ def _position(state: StoreState, copied: Partition, topic: Topic, number: int, m
 
 def _runs(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Segments one by one; what is not sealed yet in runs that make one segment."""
-    run: list[Row] = []
-    size = 0
-    for row in rows:
-        if run and (row.kind == SEGMENT or size >= limits.SEGMENT_BYTES):
-            yield run
-            run, size = [], 0
-        if row.kind == SEGMENT:
-            yield [row]
-        else:
-            run.append(row)
-            size += row.weight
-    if run:
-        yield run
+    for is_segment, some in groupby(rows, lambda row: row.kind == SEGMENT):
+        alone = -1  # however small they are
+        yield from cut(some, weight_of, alone if is_segment else limits.SEGMENT_BYTES)
 
 
 def _prove(reader: ChunkReader, topic: Topic, number: int, entry: SegmentEntry) -> None:

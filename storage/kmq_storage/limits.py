@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-#: The on-disk format this version reads and writes.
+#: The on-disk format of files and stores.
 FORMAT_VERSION = 1
+
+#: That of stores which an older kmq would misread: clones that share files, or take no writes.
+CLONE_FORMAT_VERSION = 2
 
 #: Names become no paths, yet derived names (dead letters, retries) must fit into file names too.
 NAME_LENGTH_MAX = 249

@@ -143,6 +143,9 @@ class Place:
 class Chunk(Place):
     """One stored record batch of a partition."""
 
+    #: What proves single columns of a sealed one (`format.packing`).
+    parts: bytes = b""
+
     @property
     def dense(self) -> bool:
         """Whether every offset has its row."""

@@ -9,9 +9,12 @@ checkpoints/<LSN>-<32 hex>.arrow   the state of the store at an LSN, and its man
                             named by their digest
 pages/<32 hex>.arrow        leaf pages of the manifest
 pins/<32 hex>.json          an LSN whose files a reader keeps for a while
+clones/<store id>-<32 hex>.arrow   files that a clone in the same bucket needs, named by its digest
+cloning.json                a clone is being made here: its source's kmq.json
 locks/append.lock           held while a frame is written
 locks/sync.lock             held while files are synced
 locks/maintain.lock         held by whoever maintains in the background
+locks/clone.lock            held by whoever makes a clone here
 locks/<32 hex>.member       held by the member of a consumer group
 
 In a bucket a commit is an object, and a lock is a folder with the objects of its epochs:
@@ -28,12 +31,14 @@ import hashlib
 import re
 
 STORE_FILE = "kmq.json"
+CLONING_FILE = "cloning.json"
 LOG_FOLDER = "log"
 STAGED_FOLDER = "staged"
 SEGMENT_FOLDER = "segments"
 CHECKPOINT_FOLDER = "checkpoints"
 PAGE_FOLDER = "pages"
 PIN_FOLDER = "pins"
+CLONE_FOLDER = "clones"
 COLLECTED_FOLDER = "collected"
 CLOCK_FOLDER = "clock"
 PROBE_FOLDER = "probe"
@@ -43,6 +48,7 @@ APPEND_LOCK = "locks/append.lock"
 SYNC_LOCK = "locks/sync.lock"
 MAINTAIN_LOCK = "locks/maintain.lock"
 WRITER_LOCK = "locks/writer.lock"
+CLONE_LOCK = "locks/clone.lock"
 
 _COMMITS_PER_FOLDER = 4096
 _COMMIT_OBJECT = re.compile(r"log/\d{16}/(\d{20})\.kmq\Z")
@@ -50,6 +56,7 @@ _COLLECTED = re.compile(r"collected/(\d{20})\Z")
 _LOG_FILE = re.compile(r"(\d{20})\.log\Z")
 _FILE_ID = re.compile(r"[/-]([0-9a-f]{32})\.(?:ipc|arrow)\Z")
 _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
+_CLONE = re.compile(r"clones/([0-9a-f]{32})-([0-9a-f]{32})\.arrow\Z")
 
 
 def log_file(first_lsn: int) -> str:
@@ -128,6 +135,17 @@ def page_file(page_id: bytes) -> str:
 def pin_file(pin_id: bytes) -> str:
     """The pin with this id of 16 bytes."""
     return f"{PIN_FOLDER}/{pin_id.hex()}.json"
+
+
+def clone_file(store_id: bytes, digest: bytes) -> str:
+    """What the store keeps for the clone with this id; its bytes have this digest."""
+    return f"{CLONE_FOLDER}/{store_id.hex()}-{digest.hex()}.arrow"
+
+
+def try_clone(file: str) -> tuple[bytes, bytes] | None:
+    """The id of the clone and the digest in such a name, or None for any other file."""
+    match = _CLONE.match(file)
+    return (bytes.fromhex(match.group(1)), bytes.fromhex(match.group(2))) if match else None
 
 
 def try_file_id(file: str) -> bytes | None:

@@ -35,6 +35,7 @@ from kmq_storage.names import check_name, nearest
 _SETTINGS = ("schema", *(field.name for field in fields(TopicSettings) if field.name != "schemas"))
 _CLEANUPS = ("delete", "compact")
 _ATTEMPTS = 20
+_TIMESTAMPS = frozenset({"timestamp", "_timestamp"})
 
 
 def create_topic(
@@ -243,7 +244,7 @@ def _first_in_chunk(
         chunk.end_offset,
         topic=topic.name,
         partition=number,
-        layout=topic.layout(frozenset()),
+        layout=topic.layout(_TIMESTAMPS),
     )
     at = np.flatnonzero(timestamps_of(batch).to_numpy() >= timestamp)
     if not len(at):

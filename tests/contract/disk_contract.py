@@ -34,6 +34,16 @@ class DiskContract(FilesContract):
             disk.stage("staged/a.ipc", [b"x"], sync=True)
         assert disk.read("staged/a.ipc") == b"abcdef"
 
+    def test_a_linked_file_has_two_names_of_which_each_goes_by_itself(self, disk: Disk):
+        disk.stage("segments/a/b.arrow", [b"abc"], sync=True)
+        disk.link("segments/c/d.arrow", disk, "segments/a/b.arrow")
+        disk.link("segments/c/d.arrow", disk, "segments/a/b.arrow")  # is there: nothing happens
+        disk.sync_names("segments/c")
+        disk.remove("segments/a/b.arrow")
+        assert disk.read("segments/c/d.arrow") == b"abc"
+        with pytest.raises(FileNotFoundError):
+            disk.link("segments/c/e.arrow", disk, "segments/a/b.arrow")
+
     def test_a_log_file_is_listed_and_removed_as_any_other(self, disk: Disk):
         disk.open_log("log/00000000000000000001.log", SIZE, create=True)
         assert disk.list("log") == ["00000000000000000001.log"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kmq_storage.objects.disk import Bytes
+from kmq_storage.objects.disk import Bytes, Files
 from kmq_storage.objects.memory import MemoryDisk, MemoryLogFile
 
 
@@ -39,6 +39,10 @@ class DyingDisk(MemoryDisk):
     def remove(self, path: str) -> None:
         self._change()
         super().remove(path)
+
+    def link(self, path: str, source: Files, source_path: str) -> None:
+        self._change()
+        super().link(path, source, source_path)
 
     def open_log(self, path: str, size: int, *, create: bool) -> MemoryLogFile:
         if create and path not in self.logs:

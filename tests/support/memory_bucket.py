@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Self
 
 import pyarrow as pa
 
-from kmq_storage.objects.bucket import Fetched, Put, joined_bytes
+from kmq_storage.objects.bucket import Fetched, Put, joined_bytes, prefix_of, url_beside
 from kmq_storage.objects.files import Bytes, FoundFile
 
 
@@ -19,6 +20,7 @@ class MemoryBucket:
         self, url: str, *, clock: Callable[[], int] = lambda: time.time_ns() // 1000
     ) -> None:
         self.url = url
+        self.prefixes: dict[str, Self] = {prefix_of(url): self}
         self.objects: dict[str, bytes] = {}
         self._times: dict[str, int] = {}
         self._clock = clock
@@ -70,6 +72,14 @@ class MemoryBucket:
         with self._guard:
             self.objects.pop(name, None)
             self._times.pop(name, None)
+
+    def beside(self, prefix: str) -> Self:
+        """The same bucket at another prefix; all of a bucket know each other."""
+        if prefix not in self.prefixes:
+            other = type(self)(url_beside(self.url, prefix), clock=self._clock)
+            other.prefixes = self.prefixes
+            self.prefixes[prefix] = other
+        return self.prefixes[prefix]
 
     def close(self) -> None:
         """Nothing was lent."""

@@ -33,7 +33,7 @@ MAY_IMPORT_PYSPARK = (
     "kmq_spark.maintenance",
 )
 #: The bottom layer: names, limits and errors know none of the layers above.
-BOTTOM = ("errors", "limits", "names", "paths", "model", "environment")
+BOTTOM = ("cutting", "errors", "limits", "names", "paths", "model", "environment")
 ABOVE_BOTTOM = ("kmq_storage.format", "kmq_storage.objects", "kmq_storage.log", "kmq_spark")
 
 

@@ -277,6 +277,17 @@ def test_interrupt_ends_following_at_once_and_quietly(url: str):
     assert (follower.returncode, rest, errors) == (130, b"", b"")
 
 
+# Copies
+
+
+def test_a_store_is_copied_and_cloned(run_json: Run, fail: Run, url: str, tmp_path: Path):
+    assert run_json("copy", url, str(tmp_path / "copy"))["rows"] == 3
+    assert run_json("clone", url, str(tmp_path / "clone"), "--read-only")["rows"] == 3
+    with kmq.open(tmp_path / "clone") as clone, pytest.raises(kmq.IllegalStateError):
+        clone.create_topic("t")
+    assert "exists already" in fail("clone", url, str(tmp_path / "clone"))
+
+
 # Groups
 
 

@@ -126,10 +126,12 @@ VALUES = {
     "CheckpointReport": ("lsn", "pages"),
     "TrimReport": ("starts", "rows", "bytes"),
     "CompactReport": ("before", "after", "dropped", "conflicts"),
+    "CloneReport": ("lsn", "files", "rows", "bytes"),
     "CollectReport": ("files", "bytes"),
     "MaintainReport": ("trimmed", "sealed", "compacted", "checkpoint", "collected"),
     "StoreStats": (
-        *("bytes", "files", "rows", "payload", "small_segments", "garbage_files"),
+        *("bytes", "files", "shared_files", "shared_bytes", "rows", "payload"),
+        *("small_segments", "garbage_files"),
         *("garbage_bytes", "write_amplification"),
     ),
 }
@@ -144,6 +146,7 @@ def test_names_of_kmq_spark():
             "KmqDataSource",
             "KmqWarning",
             "TopicSettings",
+            "clone",
             "open",
             "register",
         ]
@@ -213,6 +216,7 @@ def test_words_of_the_command_line():
         "group delete",
         "log",
         "copy",
+        "clone",
         "maintain",
         "stats",
         "verify",

@@ -32,6 +32,10 @@ class Identity:
     log_file_bytes: int = limits.LOG_FILE_BYTES
     #: What was found out about the bucket when the store was made; None outside of buckets.
     bucket: BucketFacts | None = None
+    #: Prefixes of the same bucket whose staged files and segments are this clone's, too.
+    origins: tuple[str, ...] = ()
+    #: Whether it is a clone that nobody writes to.
+    read_only: bool = False
 
     @property
     def seed(self) -> int:
@@ -41,13 +45,18 @@ class Identity:
 
 def encode_identity(identity: Identity) -> bytes:
     """The JSON of kmq.json, with a checksum over its other members."""
+    special = identity.origins or identity.read_only
     body: dict[str, object] = {
-        "format": limits.FORMAT_VERSION,
+        "format": limits.CLONE_FORMAT_VERSION if special else limits.FORMAT_VERSION,
         "store_id": str(identity.store_id),
         "log_file_bytes": identity.log_file_bytes,
     }
     if identity.bucket is not None:
         body["bucket"] = asdict(identity.bucket)
+    if identity.origins:
+        body["origins"] = list(identity.origins)
+    if identity.read_only:
+        body["read_only"] = True
     return json.dumps(body | {"crc32c": _checksum_of(body)}, indent=2).encode() + b"\n"
 
 
@@ -60,10 +69,10 @@ def decode_identity(raw: bytes, url: str) -> Identity:
         raise CorruptionError(
             f"kmq.json in {url} is damaged, or not of a kmq store", file=paths.STORE_FILE
         ) from error
-    if not isinstance(version, int) or version > limits.FORMAT_VERSION:
+    if not isinstance(version, int) or version > limits.CLONE_FORMAT_VERSION:
         raise FormatVersionError(
-            f"store {url} has format {version}; this kmq reads up to {limits.FORMAT_VERSION}: "
-            "install a newer kmq",
+            f"store {url} has format {version}; this kmq reads up to "
+            f"{limits.CLONE_FORMAT_VERSION}: install a newer kmq",
             url=url,
             version=version,
         )
@@ -73,7 +82,11 @@ def decode_identity(raw: bytes, url: str) -> Identity:
         )
     facts = body.get("bucket")
     return Identity(
-        uuid.UUID(body["store_id"]), body["log_file_bytes"], _bucket_facts(facts) if facts else None
+        uuid.UUID(body["store_id"]),
+        body["log_file_bytes"],
+        _bucket_facts(facts) if facts else None,
+        tuple(body.get("origins", ())),
+        body.get("read_only", False),
     )
 
 

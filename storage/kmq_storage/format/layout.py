@@ -27,6 +27,9 @@ from kmq_storage.model import decode_schema
 _ORDER = ("_timestamp", "_key", "_headers", "_properties", "_tombstone", "_offset")
 #: Of which these tell what a row is.
 _ALWAYS = ("_timestamp", "_tombstone", "_offset")
+_OFFSETS = ("offset", "_offset")
+#: Says at least how many rows there are, when no column of a segment is wanted: its timestamps.
+_ROWS = 1
 
 
 class Layout:
@@ -48,6 +51,7 @@ class Layout:
         self._versions = [stored_columns(version) for version in versions]
         self._only = None if only is None else frozenset(only)
         self._schemas: dict[int, pa.Schema] = {}
+        self._wanted: dict[tuple[int, bool], tuple[int, ...]] = {}
         #: The newest own columns that are read.
         self._current = [f for f in (self._versions or [()])[-1] if self._is_read(f.name)]
 
@@ -65,6 +69,21 @@ class Layout:
                 )
             own = self._versions[version - 1]
             found = self._schemas[columns] = typed_schema(own, columns)
+        return found
+
+    def wanted(self, columns: int, where: str, *, dense: bool) -> tuple[int, ...] | None:
+        """Which columns of a stored batch have to be read, by position; None for all.
+
+        Offsets follow from the first where the batch is dense.
+        """
+        if self._only is None:
+            return None
+        found = self._wanted.get((columns, dense))
+        if found is None:
+            names = enumerate(self.stored(columns, where).names)
+            chosen = [at for at, name in names if self._is_needed(name, dense=dense)]
+            found = tuple(chosen or [_ROWS])
+            self._wanted[columns, dense] = found
         return found
 
     def current(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -94,7 +113,7 @@ class Layout:
         if len(newer._versions) <= len(self._versions):
             return self
         grown = copy(self)
-        grown._versions, grown._schemas = newer._versions, {}
+        grown._versions, grown._schemas, grown._wanted = newer._versions, {}, {}
         return grown
 
     @property
@@ -105,6 +124,13 @@ class Layout:
     def _is_current(self, schema: pa.Schema) -> bool:
         own = [field for field in schema if is_own(field.name)]
         return own == self._current and not is_own(schema.names[0])
+
+    def _is_needed(self, name: str, *, dense: bool) -> bool:
+        if name in _OFFSETS:
+            return not dense
+        if name == "_timestamp":  # elsewhere it tells that a batch is typed, beside other columns
+            return name in (self._only or ())
+        return self._is_read(name)
 
     def _is_read(self, name: str) -> bool:
         return self._only is None or name in self._only or name in _ALWAYS
@@ -137,4 +163,6 @@ def layout_of(
 
     With `tombstones` readers get every column as one that can be null.
     """
-    return Layout(schemas, only, tombstones=tombstones) if schemas else UNTYPED
+    if not schemas and only is None:
+        return UNTYPED
+    return Layout(schemas, only, tombstones=tombstones)

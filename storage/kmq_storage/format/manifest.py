@@ -123,6 +123,8 @@ class Row:
         return self.length + (self.position if self.kind == SEGMENT else 0)
 
 
+weight_of = attrgetter("weight")
+
 #: The values of a row in the order of its fields.
 row_values = attrgetter(*Row.__slots__)
 

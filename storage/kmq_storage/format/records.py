@@ -63,8 +63,8 @@ def stored_schema(columns: int) -> pa.Schema:
 
 
 def is_typed(schema: pa.Schema) -> bool:
-    """Whether a stored batch of this schema is one of a typed topic."""
-    return bool(schema.get_field_index("_timestamp") >= 0)
+    """Whether a stored batch of this schema, or some columns of it, are of a typed topic."""
+    return any(name.startswith("_") for name in schema.names)
 
 
 def columns_of(schema: pa.Schema) -> int:
@@ -156,11 +156,26 @@ def decode_batch(
 ) -> pa.RecordBatch:
     """The record batch of a message, without copying; CorruptionError when its bytes changed."""
     if checksum(message) != expected:
-        raise CorruptionError(f"record batch checksum does not match in {where}")
+        raise mismatch(where)
+    return read_batch(message, schema, where)
+
+
+def read_batch(message: pa.Buffer, schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """The record batch of a message whose checksum was right, without copying."""
     try:
         return pa.ipc.read_record_batch(message, schema)
     except (pa.ArrowException, OSError) as error:
-        raise CorruptionError(f"record batch can't be decoded in {where}: {error}") from error
+        raise undecodable(where, error) from error
+
+
+def mismatch(where: str) -> CorruptionError:
+    """The error of a record batch whose bytes changed."""
+    return CorruptionError(f"record batch checksum does not match in {where}")
+
+
+def undecodable(where: str, error: Exception) -> CorruptionError:
+    """The error of a record batch that Arrow can't read though its checksum is right."""
+    return CorruptionError(f"record batch can't be decoded in {where}: {error}")
 
 
 def sealed_batch(batch: pa.RecordBatch, offsets: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
@@ -174,11 +189,45 @@ def sealed_batch(batch: pa.RecordBatch, offsets: pa.Array, schema: pa.Schema) ->
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def with_light_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same batch, its lists and maps that are all null as `null_column` makes them."""
+    rows = batch.num_rows
+    arrays = [
+        null_column(column.type, rows)
+        if column.null_count == rows and _is_list(column.type)
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_map(kind))
+
+
 def null_column(kind: pa.DataType, rows: int) -> pa.Array:
-    """A column of nulls that takes little room in a file, other than what `pa.nulls` makes."""
-    return _nulls(kind, 1 << max(rows - 1, 0).bit_length()).slice(0, rows)
+    """A column of nulls that takes little room in a file, other than what `pa.nulls` makes.
+
+    Lists and maps share their buffers, so that a segment has them once.
+    """
+    if not _is_list(kind):
+        return _nulls(kind, _rounded(rows)).slice(0, rows)
+    zeros = _zeros(_rounded(rows))
+    item = pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else None
+    children = [pa.array([], item or kind.value_type)]
+    return pa.Array.from_buffers(kind, rows, [zeros, zeros], children=children)
+
+
+def _rounded(rows: int) -> int:
+    return 1 << max(rows - 1, 0).bit_length()
 
 
 @lru_cache(maxsize=16)
 def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
     return pa.array([None], kind).take(pa.array(np.zeros(rows, np.int32)))
+
+
+@lru_cache(maxsize=16)
+def _zeros(rows: int) -> pa.Buffer:
+    """Where nothing is valid, and every list of nothing begins."""
+    return pa.py_buffer(bytes(4 * (rows + 1)))

@@ -1,9 +1,10 @@
 """Segments: the sealed records of one partition as an Arrow IPC file that any Arrow tool opens.
 
 The file's footer metadata `kmq.batches` says per record batch which offsets it covers, where
-its message stands and what its checksum is, so a reader that has the footer reads one batch
-with one more access. Every byte is covered: batches by their own checksums, what stands before
-them by one in that text, what stands behind them by one in the manifest.
+its message stands, what its checksum is and what it is behind each column, so a reader that has
+the footer reads one batch, or some columns of it, with one more access. Every byte is covered:
+batches by their own checksums, what stands before them by one in that text, what stands behind
+them by one in the manifest.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ import pyarrow as pa
 from kmq_storage import limits
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import Bytes, checksum, checksum_of
+from kmq_storage.format.message import placed_footer
+from kmq_storage.format.packing import PART, PackedMessage, packed
 from kmq_storage.model import Chunk, Location
 
 _MAGIC_BYTES = 8
 _FACTS = struct.Struct("<QQIQIIqqQ")
-_DIGITS = 2 * _FACTS.size
 _HEAD_DIGITS = 8
 #: Fills up the text, whose length must be known before the batches are.
 _FILLER = "."
-_HEX = re.compile(rb"[0-9a-f]+")
+_HEX = re.compile(rb"[0-9a-f]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,9 @@ class SegmentEncoder:
         #: lz4, zstd or None, which can be mapped.
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
         self._facts: list[bytes] = []
+        self._parts: list[bytes] = []
+        #: Position, bytes before the body, bytes of the body.
+        self._messages: list[tuple[int, int, int]] = []
         self._head_checksum: int | None = None
         # Known when all buffers are made.
         self.rows = self.size = self.length = 0
@@ -65,7 +70,8 @@ class SegmentEncoder:
     def buffers(self, batches: Iterable[SealedBatch]) -> Iterator[Bytes]:
         """The bytes of the file with these batches in offset order, piece by piece."""
         pieces = _Pieces()
-        unknown = _text(self._file_id, 0, b"").ljust(_text_length(self._most), _FILLER)
+        length = _text_length(self._most, len(self._schema))
+        unknown = _text(self._file_id, 0).ljust(length, _FILLER)
         writer = pa.ipc.new_file(
             pa.PythonFile(pieces, mode="w"),
             self._schema,
@@ -77,11 +83,12 @@ class SegmentEncoder:
         for each in batches:
             writer.write_batch(each.batch)
             yield from self._head(pieces, head)
-            yield from self._message(pieces, each)
+            yield from self._message(packed(pieces.take(), self._schema), each)
         writer.close()
         yield from self._head(pieces, head)
-        yield self._footer(b"".join(map(bytes, pieces.take())))
-        self.length = pieces.tell()
+        footer = self._footer(b"".join(map(bytes, pieces.take())))
+        self.length = self.footer_position + len(footer)
+        yield footer
 
     def _head(self, pieces: _Pieces, head: int) -> Iterator[Bytes]:
         """What stands before the first batch; written with it."""
@@ -90,25 +97,28 @@ class SegmentEncoder:
             self._head_checksum = checksum_of(buffers)
             yield from buffers
 
-    def _message(self, pieces: _Pieces, each: SealedBatch) -> Iterator[Bytes]:
-        buffers = pieces.take()
-        start, end = self.footer_position, pieces.tell()
+    def _message(self, message: PackedMessage, each: SealedBatch) -> Iterator[Bytes]:
+        start, length = self.footer_position, message.length
         low, high = each.min_timestamp, each.max_timestamp
         self.min_timestamp = min(self.min_timestamp, low) if self._facts else low
         self.max_timestamp = max(self.max_timestamp, high) if self._facts else high
-        facts = (each.base_offset, each.end_offset, each.batch.num_rows, start, end - start)
-        self._facts.append(_FACTS.pack(*facts, checksum_of(buffers), low, high, each.size))
+        facts = (each.base_offset, each.end_offset, each.batch.num_rows, start, length)
+        self._facts.append(_FACTS.pack(*facts, message.checksum, low, high, each.size))
+        self._parts.append(message.parts)
+        self._messages.append((start, message.head_length, message.body_length))
         self.rows += each.batch.num_rows
         self.size += each.size
-        self.footer_position = end
-        yield from buffers
+        self.footer_position = start + length
+        yield from message.buffers
 
     def _footer(self, footer: bytes) -> bytes:
         """What stands behind the last batch, with the text that had to wait for it."""
         assert len(self._facts) <= self._most, "there are more batches than was said"
         assert self._head_checksum is not None, "the head is written before the footer"
-        text = _text(self._file_id, self._head_checksum, b"".join(self._facts)).encode()
+        facts, parts = b"".join(self._facts), b"".join(self._parts)
+        text = _text(self._file_id, self._head_checksum, facts, parts).encode()
         place = _find(footer, self._file_id)
+        footer = placed_footer(footer, self._messages)
         footer = footer[:place] + text + footer[place + len(text) :]
         self.footer_checksum = checksum(footer)
         return footer
@@ -121,15 +131,10 @@ class _Pieces:
 
     def __init__(self) -> None:
         self._buffers: list[Bytes] = []
-        self._written = 0
 
     def write(self, data: Bytes) -> int:
         self._buffers.append(data)
-        self._written += len(data)
         return len(data)
-
-    def tell(self) -> int:
-        return self._written
 
     def flush(self) -> None:
         pass
@@ -144,12 +149,13 @@ class _Pieces:
         return taken
 
 
-def _text(file_id: bytes, head_checksum: int, facts: bytes) -> str:
-    return f"{file_id.hex()}:{head_checksum:08x}:{facts.hex()}"
+def _text(file_id: bytes, head_checksum: int, facts: bytes = b"", parts: bytes = b"") -> str:
+    return f"{file_id.hex()}:{head_checksum:08x}:{facts.hex()}:{parts.hex()}"
 
 
-def _text_length(batches: int) -> int:
-    return len(_text(bytes(16), 0, b"")) + _DIGITS * batches
+def _text_length(batches: int, columns: int) -> int:
+    per_batch = _FACTS.size + (columns + 1) * PART.size
+    return len(_text(bytes(16), 0)) + 2 * per_batch * batches
 
 
 def _find(footer: bytes, file_id: bytes) -> int:
@@ -182,17 +188,29 @@ def decode_footer(
         raise CorruptionError(f"{file} is another segment than its name says", file=file)
     start = place + 2 * len(file_id) + 1
     head = int(raw[start : start + _HEAD_DIGITS], 16)
-    digits = _HEX.match(raw, start + _HEAD_DIGITS + 1)
-    facts = bytes.fromhex(digits[0].decode()) if digits else b""
+    facts, behind = _unhex(raw, start + _HEAD_DIGITS + 1)
+    parts = _unhex(raw, behind + 1)[0] if raw[behind : behind + 1] == b":" else b""
+    each = len(parts) // max(len(facts) // _FACTS.size, 1)
     return SegmentFooter(
-        head, tuple(_chunk(fact, file, columns) for fact in _FACTS.iter_unpack(facts))
+        head,
+        tuple(
+            _chunk(fact, file, columns, parts[index * each : (index + 1) * each])
+            for index, fact in enumerate(_FACTS.iter_unpack(facts))
+        ),
     )
 
 
-def _chunk(fact: tuple[int, ...], file: str, columns: int) -> Chunk:
+def _unhex(raw: bytes, start: int) -> tuple[bytes, int]:
+    """What the digits at a place say, and the place behind them."""
+    digits = _HEX.match(raw, start)
+    assert digits is not None, "the pattern matches no digits, too"
+    return bytes.fromhex(digits[0].decode()), digits.end()
+
+
+def _chunk(fact: tuple[int, ...], file: str, columns: int, parts: bytes) -> Chunk:
     base, end, rows, position, length, check, low, high, size = fact
     location = Location(file, position, length)
-    return Chunk(base, end, rows, location, check, columns, low, high, size)
+    return Chunk(base, end, rows, location, check, columns, low, high, size, parts)
 
 
 def segment_schema(schema: pa.Schema, topic: str, partition: int, base_offset: int) -> pa.Schema:

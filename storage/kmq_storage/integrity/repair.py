@@ -21,6 +21,7 @@ from kmq_storage.integrity.verify import verify
 from kmq_storage.log.behind import go_on_behind
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.local_log import LocalLog
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -32,6 +33,7 @@ def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
     Alone it loses nothing. With `drop_damaged` what can't be read is cut out: readers get
     DataLossError with the range, and all else goes on.
     """
+    check_writable(log.disk)
     done = list(_steps(log, drop_damaged=drop_damaged))
     report = verify(log, deep=True)
     return Report(report.ok, report.damage, report.unreferenced, done + report.notes)

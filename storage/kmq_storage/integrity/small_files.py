@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+import pyarrow as pa
+
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.identity import decode_identity, encode_identity
 from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.log.hint import Hint
+from kmq_storage.maintenance.clones import decode_clone
 from kmq_storage.maintenance.pins import decode_pin
 from kmq_storage.objects.files import Files
 
@@ -38,6 +41,15 @@ def check_pins(disk: Files) -> Iterator[Finding]:
     """Which pins hold nothing, since nobody can read them."""
     for file in unreadable_pins(disk):
         yield Damage(file, reason="the pin can't be read; it keeps no files")
+
+
+def check_clones(disk: Files) -> Iterator[Finding]:
+    """Which records of clones can't be read: nothing is collected beside them."""
+    for file in disk.walk(paths.CLONE_FOLDER):
+        try:
+            decode_clone(pa.py_buffer(disk.read(file.path)), file.path)
+        except CorruptionError as error:
+            yield Damage(file.path, reason=error.message)
 
 
 def unreadable_pins(disk: Files) -> Iterator[str]:

@@ -18,7 +18,7 @@ from kmq_storage.integrity.manifest_files import check_manifest
 from kmq_storage.integrity.older import check_older
 from kmq_storage.integrity.report import Damage, Finding, Report, report_of
 from kmq_storage.integrity.rows import MISSING, check_partitions, still_missing
-from kmq_storage.integrity.small_files import check_identity, check_locks, check_pins
+from kmq_storage.integrity.small_files import check_clones, check_identity, check_locks, check_pins
 from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
@@ -39,6 +39,7 @@ def verify(log: CommitLog, *, deep: bool = False) -> Report:
             check_partitions(disk, state, deep=deep),
             check_older(disk, state, deep=deep),
             check_pins(disk),
+            check_clones(disk),
             check_locks(disk),
         )
     )

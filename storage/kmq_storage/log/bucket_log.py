@@ -16,7 +16,6 @@ from kmq_storage.errors import (
     ClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
-    IllegalStateError,
     InvalidRequestError,
     UnavailableError,
 )
@@ -29,7 +28,7 @@ from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
 from kmq_storage.log.contention import Contention, Tail
-from kmq_storage.log.disk_errors import collected, translated
+from kmq_storage.log.disk_errors import check_writable, collected, translated
 from kmq_storage.log.follower import Follower
 from kmq_storage.log.framing import Stamp, framed
 from kmq_storage.log.journal import Cursor
@@ -213,8 +212,7 @@ class BucketLog:
 
     def _check_writable(self) -> None:
         self.check_open()
-        if self._files.read_only:
-            raise IllegalStateError("the store was opened read-only", url=self._files.url)
+        check_writable(self.disk)
 
     # --- reading ------------------------------------------------------------------------
 

@@ -17,9 +17,13 @@ from kmq_storage.objects.files import Files
 
 
 def check_writable(files: Files) -> None:
-    """IllegalStateError for a store that was opened read-only."""
+    """IllegalStateError for a store that was opened read-only, or is a read-only clone."""
     if files.read_only:
-        raise IllegalStateError("the store was opened read-only", url=files.url)
+        raise IllegalStateError(
+            f"store {files.url} was opened read-only, or cloned so; open it for writing, or clone "
+            "it without read_only",
+            url=files.url,
+        )
 
 
 def unavailable(error: OSError, url: str) -> UnavailableError:

@@ -15,7 +15,6 @@ from kmq_storage.environment import Environment
 from kmq_storage.errors import (
     ClosedError,
     CorruptionError,
-    IllegalStateError,
     KmqError,
     UnavailableError,
 )
@@ -25,6 +24,7 @@ from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
+    check_writable,
     repair_goes_on,
     translated,
     unavailable,
@@ -177,8 +177,7 @@ class LocalLog:
 
     def _check_writable(self) -> None:
         self.check_open()
-        if self.disk.read_only:
-            raise IllegalStateError("the store was opened read-only", url=self.disk.url)
+        check_writable(self.disk)
 
     @contextmanager
     def _at_the_end(self) -> Iterator[None]:

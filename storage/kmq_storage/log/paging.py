@@ -36,7 +36,7 @@ def repaged(manifest: Manifest, state: StoreState) -> Iterator[PageRef | list[Ke
             rows = []
             yield ref
             continue
-        old = [(key, row) for key, row in _rows_of(manifest, ref) if fresh.keeps(key, row)]
+        old = [(key, row) for key, row in rows_of(manifest, ref) if fresh.keeps(key, row)]
         rows = _merged(rows, old + fresh.before(following))
         while len(rows) >= 2 * PAGE_ROWS:
             yield rows[:PAGE_ROWS]
@@ -44,7 +44,8 @@ def repaged(manifest: Manifest, state: StoreState) -> Iterator[PageRef | list[Ke
     yield from _cut(rows + fresh.before(None))
 
 
-def _rows_of(manifest: Manifest, ref: PageRef) -> Iterator[KeyedRow]:
+def rows_of(manifest: Manifest, ref: PageRef) -> Iterator[KeyedRow]:
+    """The rows of a page in order, each with its partition."""
     page = manifest.page(ref)
     for key, (low, high) in page.spans.items():
         for row in page.rows(low, high):

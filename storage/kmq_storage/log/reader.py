@@ -6,7 +6,8 @@ Needs only a disk and places, no replay: Spark's executors read with this.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +15,25 @@ import pyarrow as pa
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.layout import UNTYPED, Layout
-from kmq_storage.format.records import decode_batch, offsets_of, without_offsets
+from kmq_storage.format.packing import Part, parts_of
+from kmq_storage.format.projection import read_columns
+from kmq_storage.format.records import mismatch, offsets_of, read_batch, without_offsets
 from kmq_storage.format.segment import decode_footer
 from kmq_storage.log.disk_errors import unavailable
+from kmq_storage.log.proving import Prover
 from kmq_storage.model import Chunk, Location, Place
 from kmq_storage.objects.files import Files
+
+if TYPE_CHECKING:
+    from kmq_storage.objects.read_cache import RemoteContents
 
 #: Bytes of files that stay mapped, beside the last one.
 _MAPPED_BYTES = 128 * 1024 * 1024
 _FOOTERS_KEPT = 256
 #: Bytes on their way ahead of a reader.
 _AHEAD = 16 * 1024 * 1024
+#: To fetch so many bytes more costs less than to ask once more.
+_GAP = 512 * 1024
 
 
 class ChunkReader:
@@ -32,7 +41,8 @@ class ChunkReader:
 
     def __init__(self, disk: Files) -> None:
         self._disk = disk
-        self._mapped: OrderedDict[str, pa.Buffer] = OrderedDict()
+        self._mapped: OrderedDict[str, pa.Buffer | RemoteContents] = OrderedDict()
+        self._prover = Prover()
         self._mapped_bytes = 0
         self._footers: OrderedDict[str, tuple[Chunk, ...]] = OrderedDict()
 
@@ -51,9 +61,26 @@ class ChunkReader:
                 self._footers.popitem(last=False)
         return self._footers[file]
 
-    def prefetch(self, places: Iterable[Place]) -> None:
+    def prefetch(self, places: Iterable[Place], layout: Layout = UNTYPED) -> None:
         """These are read next: where fetching takes its time it begins now, for so many bytes."""
-        self._disk.prefetch(_near(places))
+        self._disk.prefetch(_near(places, layout))
+
+    def prove_ahead(self, chunk: Chunk, layout: Layout) -> None:
+        """This is read soon: its checksum is worked out meanwhile, where that is worth it."""
+        location, parts = chunk.location, _parts(chunk, layout)
+        if not self._prover.takes(parts):
+            return
+        try:
+            contents = self._contents(location)
+        except (CorruptionError, OSError):
+            return  # who reads it is told
+        if isinstance(contents, pa.Buffer):  # not while it is on its way
+            message = contents.slice(location.position, location.length)
+            self._prover.begin(location, message, parts)
+
+    def forget_proofs(self) -> None:
+        """Nothing of what was begun is read soon."""
+        self._prover.forget()
 
     def _read_footer(self, segment: Place) -> tuple[Chunk, ...]:
         file = segment.location.file
@@ -107,18 +134,31 @@ class ChunkReader:
             return self._decode_now(chunk, layout)
 
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        message, file = self._bytes(chunk.location), chunk.location.file
-        return decode_batch(message, layout.stored(chunk.columns, file), chunk.checksum, file)
+        file, parts = chunk.location.file, _parts(chunk, layout)
+        schema, columns = layout.stored(chunk.columns, file), _columns(chunk, layout)
+        message = self._bytes(chunk.location, parts)
+        if not self._prover.holds(chunk.location, message, parts):
+            raise mismatch(file)
+        if columns is None:
+            return read_batch(message, schema, file)
+        return read_columns(message, schema, columns, file)
 
-    def _bytes(self, location: Location) -> pa.Buffer:
+    def _bytes(self, location: Location, parts: Sequence[Part] = ()) -> pa.Buffer:
+        """The bytes at a place; of a file elsewhere only these parts, if they are given."""
+        contents = self._contents(location)
+        if isinstance(contents, pa.Buffer) or not parts:
+            return contents.slice(location.position, location.length)
+        return contents.parts(location.position, location.length, _runs(parts))
+
+    def _contents(self, location: Location) -> pa.Buffer | RemoteContents:
         contents = self._mapped.get(location.file)
         if contents is None:
             contents = self._map(location.file)
         if location.position + location.length > contents.size:
             raise CorruptionError("file is shorter than its commit says")
-        return contents.slice(location.position, location.length)
+        return contents
 
-    def _map(self, file: str) -> pa.Buffer:
+    def _map(self, file: str) -> pa.Buffer | RemoteContents:
         contents = self._mapped[file] = self._disk.map(file)
         self._mapped_bytes += contents.size
         while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > 1:
@@ -126,14 +166,38 @@ class ChunkReader:
         return contents
 
 
-def _near(places: Iterable[Place]) -> Iterator[tuple[str, int, int]]:
+def _near(places: Iterable[Place], layout: Layout) -> Iterator[tuple[str, int, int]]:
     length = 0
     for place in places:
         where = place.location
-        length += where.length
-        if length > _AHEAD:
-            return
-        yield where.file, where.position, where.length
+        runs = _runs(_parts(place, layout)) if isinstance(place, Chunk) else [(0, where.length)]
+        for start, end in runs:
+            length += end - start
+            if length > _AHEAD:
+                return
+            yield where.file, where.position + start, end - start
+
+
+def _columns(chunk: Chunk, layout: Layout) -> tuple[int, ...] | None:
+    """The columns that are read alone; None when the batch is read whole."""
+    if not chunk.parts:
+        return None
+    return layout.wanted(chunk.columns, chunk.location.file, dense=chunk.dense)
+
+
+def _parts(chunk: Chunk, layout: Layout) -> Sequence[Part]:
+    return parts_of(chunk, _columns(chunk, layout))
+
+
+def _runs(parts: Sequence[Part]) -> list[tuple[int, int]]:
+    """Ranges with all the parts, those put together between which there is little."""
+    runs: list[tuple[int, int]] = []
+    for part in parts:
+        start = part.start
+        if runs and start - runs[-1][1] <= _GAP:
+            start, _ = runs.pop()
+        runs.append((start, part.end))
+    return runs
 
 
 def _cut(batch: pa.RecordBatch, chunk: Chunk, start: int, end: int) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.errors import CorruptionError, NotFoundError
+from kmq_storage.errors import CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.records import offsets_of, without_offsets
@@ -29,6 +30,8 @@ _JOINED_BYTES = 8 << 20
 _PLACES_AT_ONCE = 256
 #: Places that a reader is told of before it is there.
 _AHEAD = 16
+#: And chunks whose checksums are begun with.
+_PROVEN_AHEAD = 4
 
 P = TypeVar("P", Chunk, Segment, Place)
 
@@ -153,10 +156,10 @@ def scan_places(
                 yield _joined(small)
             raise part
         rows = part.batch.num_rows
-        size = part.batch.nbytes
         dense = rows == part.end - part.offset and offsets_of(part.batch) is None
         follows = not small or small[-1].end == part.offset
-        fits = dense and rows * _SMALL_SHARE <= batch_rows and size <= _JOINED_BYTES
+        size = part.batch.nbytes if dense and rows * _SMALL_SHARE <= batch_rows else _JOINED_BYTES
+        fits = size < _JOINED_BYTES
         full = bool(small) and part.end - small[0].offset > batch_rows
         if small and (full or not fits or not follows or small_bytes + size > _JOINED_BYTES):
             yield _joined(small)
@@ -187,26 +190,60 @@ def _slices(
     layout: Layout,
 ) -> Iterator[Slice]:
     start, end = span
-    for place in _announced(reader, places):
-        behind, covered = min(place.end_offset, end), max(place.base_offset, start)
-        for chunk in _announced(reader, reader.chunks(place)):
-            if chunk.base_offset < end and start < chunk.end_offset:
-                batch = reader.read(
-                    chunk, start, end, topic=topic, partition=partition, layout=layout
-                )
-                covered = min(chunk.end_offset, end)
-                first = max(start, chunk.base_offset)
-                yield Slice(topic, partition, first, batch, covered, layout)
-        if covered < behind:  # the last records were dropped by compaction
-            yield Slice(topic, partition, covered, layout.empty(), behind, layout)
+    covered = start
+    for step in _proven(reader, _steps(reader, places, span, layout), layout):
+        behind = min(step.end_offset, end)
+        first = max(covered, step.base_offset)
+        if isinstance(step, Chunk):
+            batch = reader.read(step, start, end, topic=topic, partition=partition, layout=layout)
+            yield Slice(topic, partition, first, batch, behind, layout)
+        elif first < behind:  # the last records were dropped by compaction
+            yield Slice(topic, partition, first, layout.empty(), behind, layout)
+        covered = behind
 
 
-def _announced(reader: ChunkReader, places: Sequence[P]) -> Iterator[P]:
+def _steps(
+    reader: ChunkReader, places: Sequence[Place], span: tuple[int, int], layout: Layout
+) -> Iterator[Place]:
+    """The chunks to read, and each segment behind its own."""
+    start, end = span
+    for place in _announced(reader, places, layout):
+        chunks = reader.chunks(place)
+        wanted = [c for c in chunks if c.base_offset < end and start < c.end_offset]
+        yield from _announced(reader, wanted, layout)
+        if not isinstance(place, Chunk):
+            yield place
+
+
+def _announced(reader: ChunkReader, places: Sequence[P], layout: Layout) -> Iterator[P]:
     """The places, the next ones told to the reader ahead of time."""
     for index, place in enumerate(places):
         if index % (_AHEAD // 2) == 0 and len(places) > 1:
-            reader.prefetch(places[index : index + _AHEAD])
+            reader.prefetch(places[index : index + _AHEAD], layout)
         yield place
+
+
+def _proven(reader: ChunkReader, steps: Iterator[Place], layout: Layout) -> Iterator[Place]:
+    """The same steps, while checksums are worked out for those that come next.
+
+    No further than to the end of a segment: only one is mapped at a time.
+    """
+    coming: deque[Place] = deque()
+    try:
+        for step in steps:
+            if coming and isinstance(step, Chunk):
+                reader.prove_ahead(step, layout)
+            coming.append(step)
+            most = _PROVEN_AHEAD if isinstance(step, Chunk) else 0
+            while len(coming) > most:
+                yield coming.popleft()
+    except KmqError:
+        yield from coming
+        raise
+    else:
+        yield from coming
+    finally:
+        reader.forget_proofs()
 
 
 def _joined(parts: Sequence[Slice]) -> Slice:

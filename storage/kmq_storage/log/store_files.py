@@ -23,11 +23,12 @@ def open_identity(
     """
     try:
         if not disk.exists(paths.STORE_FILE):
-            _check_no_log(disk)
+            check_no_store(disk)
             if not create or disk.read_only:
                 raise NotFoundError(f"Store[{disk.url}] doesn't exist.", url=disk.url)
             identity = Identity(environment.new_uuid(), log_file_bytes, disk.bucket_facts())
-            disk.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True)
+            if disk.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True):
+                _check_no_clone_began(disk)
         return decode_identity(disk.read(paths.STORE_FILE), disk.url)
     except (NotADirectoryError, FileExistsError) as error:
         raise InvalidRequestError(
@@ -43,8 +44,23 @@ def open_identity(
         ) from error
 
 
-def _check_no_log(disk: Files) -> None:
-    """A store that lost its kmq.json must not be taken for a new one and written over."""
+def _check_no_clone_began(disk: Files) -> None:
+    """A clone shows itself before it looks for a store the last time: one of both gives way."""
+    if disk.exists(paths.CLONING_FILE):
+        disk.remove(paths.STORE_FILE)
+        raise UnavailableError(
+            f"a clone is being made at {disk.url}; open it when it is done", url=disk.url
+        )
+
+
+def check_no_store(disk: Files) -> None:
+    """Neither a store that lost its kmq.json nor half a clone must be taken for a new one."""
+    if disk.exists(paths.CLONING_FILE):
+        raise NotFoundError(
+            f"Store[{disk.url}] doesn't exist: a clone there was never finished; clone once more, "
+            "or delete what is there.",
+            url=disk.url,
+        )
     found = next(filter(_is_log, disk.walk(paths.LOG_FOLDER)), None)
     if found is not None:
         raise CorruptionError(

@@ -22,6 +22,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.moving import missing_file
 from kmq_storage.log.state import StoreState
+from kmq_storage.maintenance.clones import kept_for_clones
 from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
@@ -83,8 +84,12 @@ def plan_roots(roots: Sequence[Root], *, since: int, pinned: int | None) -> Root
     return RootPlan(tuple(ordered[:retained]), tuple(ordered[retained:]), floor)
 
 
-def plan_collect(log: CommitLog, roots: RootPlan, *, orphans_before: int) -> CollectPlan:
+def plan_collect(
+    log: CommitLog, roots: RootPlan, cloned: Iterable[Iterable[bytes]], *, orphans_before: int
+) -> CollectPlan:
     """What nothing refers to; files that no commit named only when they are old (UTC us).
+
+    What is `cloned` others refer to.
 
     CorruptionError when a retained checkpoint can't be read: nobody knows what it refers to.
     FileNotFoundError or OffsetOutOfRangeError when another collector is faster.
@@ -92,6 +97,8 @@ def plan_collect(log: CommitLog, roots: RootPlan, *, orphans_before: int) -> Col
     disk = log.disk
     state, _ = log.snapshot()
     kept, named = references_of(disk, state), References(disk)
+    for file_ids in cloned:
+        kept.add_ids(file_ids)
     for root in roots.retained:
         kept.add_pages(_read(disk, root).refs)
     for root in roots.dropped:
@@ -126,29 +133,35 @@ def collect(
     deletion = _Deletion(disk)
     with translated(disk.url):
         now = disk.now()
-        pinned = pinned_lsn(disk, now, deletion.remove)
-        since, orphans_before = now - _us(grace), now - _us(orphan_age)
-        plan = _try_plan(log, since, pinned, orphans_before=orphans_before)
+        plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
         if plan.condemn:
             log.commit([Unit((CondemnEntry(plan.condemn),))], durable=True)
-            plan = _try_plan(log, since, pinned, orphans_before=orphans_before)
+            plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
         _carry_out(log, plan, deletion)
     return deletion.report()
 
 
 def _try_plan(
-    log: CommitLog, since: int, pinned: int | None, *, orphans_before: int
+    log: CommitLog, deletion: _Deletion, now: int, *, grace: float, orphan_age: float
 ) -> CollectPlan:
-    """What goes; nothing when another collector is faster."""
+    """What goes; nothing when another collector is faster.
+
+    Roots are looked at before pins, and pins before the records of clones. Then whoever pins
+    unseen finds only what these roots or later commits name, and a clone whose pin is given back
+    has its record.
+    """
+    orphans_before = now - _us(orphan_age)
     try:
         roots = list(_roots(log.disk))
+        pinned = pinned_lsn(log.disk, now, deletion.remove)
+        cloned = list(kept_for_clones(log.disk, orphans_before, deletion.remove))
         useless = [root for root in roots if _is_useless(log.disk, root)]
         whole = [root for root in roots if root not in useless]
-        plan = plan_roots(whole, since=since, pinned=pinned)
+        plan = plan_roots(whole, since=now - _us(grace), pinned=pinned)
         if not plan.retained:
             return CollectPlan()
         plan = replace(plan, dropped=(*plan.dropped, *useless))
-        return plan_collect(log, plan, orphans_before=orphans_before)
+        return plan_collect(log, plan, cloned, orphans_before=orphans_before)
     except (FileNotFoundError, OffsetOutOfRangeError):
         return CollectPlan()
     except CorruptionError as error:

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage import limits
-from kmq_storage.format.manifest import SEGMENT, Page, Row
+from kmq_storage.cutting import cut
+from kmq_storage.format.manifest import SEGMENT, Page, Row, weight_of
 from kmq_storage.format.records import COMPACTED, keys_of, offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
@@ -49,23 +50,9 @@ def plan_merges(
             return (rows.kind == SEGMENT) & (rows.weight < segment_bytes // 2)
 
         for small in topic.index(number).runs(part.start, part.end, is_small):
-            for run in _cut(small, segment_bytes):
+            for run in cut(small, weight_of, segment_bytes):
                 if len(run) >= fewest:
                     yield Replacement(topic, number, tuple(run), lsn)
-
-
-def _cut(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
-    """Runs of rows of about this many bytes each."""
-    run: list[Row] = []
-    size = 0
-    for row in rows:
-        if run and size + row.weight > segment_bytes:
-            yield run
-            run, size = [], 0
-        run.append(row)
-        size += row.weight
-    if run:
-        yield run
 
 
 def merge(log: CommitLog, plan: Iterable[Replacement]) -> CompactReport:

@@ -92,13 +92,30 @@ class MaintainReport:
 
 
 @dataclass(frozen=True, slots=True)
+class CloneReport:
+    """What a clone is made of."""
+
+    #: The commit of the source whose state it has.
+    lsn: int
+    #: Files that it shares with its source.
+    files: int
+    #: Records that stood in the commit log and were copied.
+    rows: int
+    #: Bytes of the segments written for them.
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStats:
     """Bytes and files of a store."""
 
-    #: Bytes of files by kind: log, staged, segments, checkpoints, pages.
+    #: Bytes of files by kind: log, staged, segments, checkpoints, pages; shared ones, too.
     bytes: dict[str, int]
     #: Files by kind.
     files: dict[str, int]
+    #: Of these, what clones of the store, or the store that it is a clone of, have too.
+    shared_files: int
+    shared_bytes: int
     #: Records held, and their bytes of keys, values, headers and properties.
     rows: int
     payload: int

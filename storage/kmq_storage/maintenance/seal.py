@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kmq_storage import limits
-from kmq_storage.format.manifest import SEGMENT, Page, Row
+from kmq_storage.cutting import cut
+from kmq_storage.format.manifest import LOG, SEGMENT, Page, Row, weight_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
@@ -26,19 +27,20 @@ def plan_seal(
     only: tuple[str, int] | None = None,
     segment_bytes: int = limits.SEGMENT_BYTES,
     older_than: int | None = None,
+    staged: bool = True,
 ) -> Iterator[Replacement]:
     """What to seal: every run of unsealed rows, cut where a segment would grow too large.
 
     Of all partitions, or of one topic's partition only.
     With `older_than` (UTC us) a run that would make less than a whole segment waits until its
-    oldest commit is older than that.
+    oldest commit is older than that. Unless `staged`, only what stands in the log itself.
     """
+    wanted = _is_unsealed if staged else _is_in_the_log
     lsn = state.lsn  # before: what a thread applies meanwhile makes it a conflict
     for topic, number in partitions_of(state) if only is None else [_found(state, *only)]:
         part = topic.partition(number)
-        unsealed = topic.index(number).runs(part.start, part.end, _is_unsealed)
-        for run in (each for rows in unsealed for each in _cut(rows, segment_bytes)):
-            whole = sum(row.weight for row in run) >= segment_bytes
+        unsealed = topic.index(number).runs(part.start, part.end, wanted)
+        for run, whole in (each for rows in unsealed for each in _segments(rows, segment_bytes)):
             if whole or older_than is None or run[0].time < older_than:
                 yield Replacement(topic, number, tuple(run), lsn)
 
@@ -57,18 +59,15 @@ def _is_unsealed(rows: Row | Page) -> Any:
     return rows.kind != SEGMENT
 
 
-def _cut(rows: Iterable[Row], segment_bytes: int) -> Iterator[list[Row]]:
-    """Runs of rows that make a segment each."""
-    run: list[Row] = []
-    size = 0
-    for row in rows:
-        run.append(row)
-        size += row.weight
-        if size >= segment_bytes:
-            yield run
-            run, size = [], 0
-    if run:
-        yield run
+def _is_in_the_log(rows: Row | Page) -> Any:
+    return rows.kind == LOG
+
+
+def _segments(rows: Iterable[Row], segment_bytes: int) -> Iterator[tuple[list[Row], bool]]:
+    """Runs of rows that make a segment each, and whether that is full: no more would fit in."""
+    runs = list(cut(rows, weight_of, segment_bytes))
+    for run in runs:
+        yield run, run is not runs[-1] or sum(map(weight_of, run)) >= segment_bytes
 
 
 def seal(log: CommitLog, plan: Iterable[Replacement]) -> SealReport:

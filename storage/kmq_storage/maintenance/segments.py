@@ -15,7 +15,7 @@ from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
 from kmq_storage.format.manifest import Row
-from kmq_storage.format.records import sealed_batch, timestamp_bounds
+from kmq_storage.format.records import sealed_batch, timestamp_bounds, with_light_nulls
 from kmq_storage.format.segment import SealedBatch, SegmentEncoder, segment_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -23,9 +23,10 @@ from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan_places
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.objects.files import Files
 
 #: A batch with this share of the most rows is full enough: putting it together costs a copy.
-_FULL_SHARE = 4
+_FULL_SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,9 @@ class Replacer:
 
         `mark` is COMPACTED, or 0; `gaps` are cut out in the same commit.
         """
+        file_id = new_file_id(self._log.environment.new_uuid(), replaced.lsn)
         try:
-            entry = write_segment(self._log, replaced, slices)
+            entry = write_segment(self._log.disk, file_id, replaced, slices)
         except CorruptionError as error:
             if error.context.get("missing") and self._is_outdated(replaced):
                 return None  # who was faster collected the files, too
@@ -214,12 +216,14 @@ def _sealed(parts: Sequence[Slice], size: int, schema: pa.Schema) -> SealedBatch
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     bounds = [timestamp_bounds(part.batch) for part in parts if part.batch.num_rows] or [(0, 0)]
     low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
+    batch = with_light_nulls(batch)
     return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)
 
 
-def write_segment(log: CommitLog, replaced: Replacement, slices: Iterable[Slice]) -> SegmentEntry:
+def write_segment(
+    disk: Files, file_id: bytes, replaced: Replacement, slices: Iterable[Slice]
+) -> SegmentEntry:
     """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
-    file_id = new_file_id(log.environment.new_uuid(), replaced.lsn)
     topic, (base, end) = replaced.topic, replaced.span
     encoder = SegmentEncoder(
         segment_schema(replaced.schema, topic.name, replaced.partition, base),
@@ -228,8 +232,8 @@ def write_segment(log: CommitLog, replaced: Replacement, slices: Iterable[Slice]
         compression=topic.settings.compression,
     )
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
-    with translated(log.disk.url):
-        log.disk.stage(file, encoder.buffers(_batches(slices, replaced)), sync=True)
+    with translated(disk.url):
+        disk.stage(file, encoder.buffers(_batches(slices, replaced)), sync=True)
     return SegmentEntry(
         topic.id,
         replaced.partition,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kmq_storage import limits, paths
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.maintenance.references import references_of
+from kmq_storage.maintenance.clones import clone_records
+from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import StoreStats
-from kmq_storage.objects.disk import FoundFile
+from kmq_storage.objects.files import Files, FoundFile
 
 _KINDS = {
     "log": paths.LOG_FOLDER,
@@ -22,16 +23,23 @@ def store_stats(log: CommitLog) -> StoreStats:
     state, _ = log.snapshot()
     found = {kind: list(log.disk.walk(folder)) for kind, folder in _KINDS.items()}
     live = references_of(log.disk, state)
+    shared = _shared_with_clones(log.disk, found["staged"] + found["segments"])
+    for kind in ("staged", "segments"):
+        used = [file for file in log.disk.walk_shared(_KINDS[kind]) if _is_live(file, live)]
+        found[kind] += used
+        shared += used
     garbage = [
         file
         for kind in ("staged", "segments", "pages")
         for file in found[kind]
-        if (file_id := paths.try_file_id(file.path)) is None or not live.has(file_id)
+        if not _is_live(file, live)
     ]
     topics = state.topics.values()
     return StoreStats(
         {kind: _bytes(files) for kind, files in found.items()},
         {kind: len(files) for kind, files in found.items()},
+        len(shared),
+        _bytes(shared),
         sum(topic.held for topic in topics),
         sum(part.size for topic in topics for part in topic.parts),
         sum(file.length < limits.SEGMENT_BYTES // 16 for file in found["segments"]),
@@ -39,6 +47,19 @@ def store_stats(log: CommitLog) -> StoreStats:
         _bytes(garbage),
         (state.appended + state.rewritten) / state.appended if state.appended else 1.0,
     )
+
+
+def _is_live(file: FoundFile, live: References) -> bool:
+    file_id = paths.try_file_id(file.path)
+    return file_id is not None and live.has(file_id)
+
+
+def _shared_with_clones(disk: Files, files: list[FoundFile]) -> list[FoundFile]:
+    """Files with a name in another store, and those that a clone reads here."""
+    kept = References(disk)
+    for _, record in clone_records(disk):
+        kept.add_ids(record.file_ids)
+    return [file for file in files if file.names > 1 or _is_live(file, kept)]
 
 
 def _bytes(files: list[FoundFile]) -> int:

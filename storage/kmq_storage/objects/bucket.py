@@ -11,6 +11,7 @@ import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -74,8 +75,22 @@ class Bucket(Protocol):
     def delete(self, name: str) -> None:
         """Delete an object; nothing happens when it is missing."""
 
+    def beside(self, prefix: str) -> Bucket:
+        """The same bucket at another prefix, with the same client and credentials."""
+
     def close(self) -> None:
         """Give back connections."""
+
+
+def prefix_of(url: str) -> str:
+    """Where a URL points to inside its bucket."""
+    return urlsplit(url).path.strip("/")
+
+
+def url_beside(url: str, prefix: str) -> str:
+    """The URL of another prefix of the same bucket."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/{prefix}"
 
 
 def joined_bytes(buffers: Iterable[Bytes]) -> bytes:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
+from itertools import chain
 
 import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.format.identity import BucketFacts
-from kmq_storage.objects.bucket import Bucket, Put, joined_bytes
+from kmq_storage.objects.branch_bucket import BranchBucket
+from kmq_storage.objects.bucket import Bucket, Put, joined_bytes, prefix_of
 from kmq_storage.objects.files import Bytes, FoundFile
 from kmq_storage.objects.lease import Lease, store_time
 from kmq_storage.objects.probe import RACES, Race, probe
@@ -44,9 +46,35 @@ class BucketFiles:
         self.url = bucket.url
         self.read_only = read_only
         self.cache = ReadCache(bucket, cache_bytes)
+        self._cache_bytes = cache_bytes
         self._environment = environment
         #: What is raced for when a store is made here.
         self.races = races
+
+    @property
+    def prefix(self) -> str:
+        """Where the store is inside its bucket."""
+        return prefix_of(self.url)
+
+    def beside(self, prefix: str) -> BucketFiles:
+        """The place of another store in the same bucket, to read only."""
+        return BucketFiles(
+            self.bucket.beside(prefix),
+            read_only=True,
+            cache_bytes=0,
+            environment=self._environment,
+        )
+
+    def with_origins(self, prefixes: Iterable[str]) -> BucketFiles:
+        """The same place, with the shared files of the stores at these prefixes."""
+        origins = [self.bucket.beside(prefix) for prefix in prefixes]
+        return BucketFiles(
+            BranchBucket(self.bucket, origins),
+            read_only=self.read_only,
+            cache_bytes=self._cache_bytes,
+            environment=self._environment,
+            races=self.races,
+        )
 
     def exists(self, path: str) -> bool:
         """Whether the object is there."""
@@ -64,6 +92,11 @@ class BucketFiles:
     def walk(self, folder: str) -> Iterator[FoundFile]:
         """The objects below a folder, by name."""
         return self.bucket.list(folder)
+
+    def walk_shared(self, folder: str) -> Iterator[FoundFile]:
+        """The files of other stores that are read here, too."""
+        origins = self.bucket.origins if isinstance(self.bucket, BranchBucket) else ()
+        return chain.from_iterable(bucket.list(folder) for bucket in origins)
 
     def now(self) -> int:
         """The time by the clock of the store, UTC microseconds: an object is written for it."""

@@ -60,6 +60,13 @@ class Disk(Files, Protocol):
     def stage_again(self, path: str) -> None:
         """Write a staged file whose sync failed into fresh blocks, synced, under the same name."""
 
+    def link(self, path: str, source: Files, source_path: str) -> None:
+        """Have a file of a store on the same file system, under a name of our own; not synced.
+
+        Nothing happens when the name is taken. FileNotFoundError when the file is missing;
+        another OSError where there are no such links.
+        """
+
     def open_log(self, path: str, size: int, *, create: bool) -> LogFile:
         """Open a log file, or create it with this size if it is missing."""
 

@@ -42,6 +42,8 @@ class FoundFile:
     length: int
     #: When it was last written, UTC microseconds by the store's clock.
     modified: int
+    #: By how many names a disk knows it: stores that share it have one each.
+    names: int = 1
 
 
 class Files(Protocol):
@@ -58,6 +60,9 @@ class Files(Protocol):
 
     def walk(self, folder: str) -> Iterator[FoundFile]:
         """The files in a folder and the folders below it, by path; none when it is missing."""
+
+    def walk_shared(self, folder: str) -> Iterator[FoundFile]:
+        """The files of other stores that are read here, too, but are not ours to delete."""
 
     def now(self) -> int:
         """The time by the clock that files are dated with, UTC microseconds."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.model import to_microseconds
 from kmq_storage.names import nearest
-from kmq_storage.objects.bucket import Fetched, Put, joined_bytes
+from kmq_storage.objects.bucket import Fetched, Put, joined_bytes, url_beside
 from kmq_storage.objects.credentials import check_process, secrets_of, without_secrets
 from kmq_storage.objects.files import Bytes, FoundFile
 
@@ -60,17 +60,27 @@ def open_fsspec(url: str, options: Mapping[str, Any], known: Sequence[str]) -> F
     except Exception as error:
         reason = without_secrets(str(error), secrets)
         raise InvalidRequestError(f"store {url} can't be opened: {reason}", url=url) from None
-    return FsspecBucket(url, files, str(root).rstrip("/"), secrets)
+    return FsspecBucket(
+        url, files, str(root).rstrip("/"), secrets, lambda other: open_fsspec(other, options, known)
+    )
 
 
 class FsspecBucket:
     """A folder of an fsspec file system."""
 
-    def __init__(self, url: str, files: Any, root: str, secrets: frozenset[str]) -> None:
+    def __init__(
+        self,
+        url: str,
+        files: Any,
+        root: str,
+        secrets: frozenset[str],
+        opened: Callable[[str], FsspecBucket],
+    ) -> None:
         self.url = url
         self._files = files
         self._root = root
         self._secrets = secrets
+        self._opened = opened
         self._process = os.getpid()
 
     def __repr__(self) -> str:
@@ -149,6 +159,10 @@ class FsspecBucket:
         """Delete an object; nothing happens when it is missing."""
         with suppress(FileNotFoundError):
             self._call(lambda: self._files.rm_file(self._path(name)))
+
+    def beside(self, prefix: str) -> FsspecBucket:
+        """The same place at another folder."""
+        return self._opened(url_beside(self.url, prefix))
 
     def close(self) -> None:
         """Connections are given back when the last handle goes."""

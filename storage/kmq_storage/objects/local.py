@@ -6,6 +6,7 @@ create-if-absent lets two writers win and `open("xb")` shows half files to reade
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kmq_storage import limits
-from kmq_storage.objects.disk import Bytes, FoundFile, SharedWords
+from kmq_storage.objects.disk import Bytes, Files, FoundFile, SharedWords
 from kmq_storage.objects.file_io import allocate, make_folder, sync_folder, write_all
 from kmq_storage.objects.flock import FileLock
 from kmq_storage.objects.mapped_log import MappedLogFile
@@ -62,7 +63,11 @@ class LocalDisk:
                     continue
                 with suppress(FileNotFoundError):
                     facts = entry.stat(follow_symlinks=False)
-                    yield FoundFile(path, facts.st_size, facts.st_mtime_ns // 1000)
+                    yield FoundFile(path, facts.st_size, facts.st_mtime_ns // 1000, facts.st_nlink)
+
+    def walk_shared(self, folder: str) -> Iterator[FoundFile]:
+        """None: what a clone shares it has by links of its own."""
+        return iter(())
 
     def now(self) -> int:
         """The time by the clock that files are dated with, UTC microseconds."""
@@ -143,6 +148,18 @@ class LocalDisk:
         _fill(fd, [self.read(path)], sync=True)
         os.rename(temporary, target)
         sync_folder(os.path.dirname(target))
+
+    def link(self, path: str, source: Files, source_path: str) -> None:
+        """Have a file of a store on the same file system, under a name of our own; not synced."""
+        if not isinstance(source, LocalDisk):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source.url)
+        target, original = self._path(path), source._path(source_path)
+        with suppress(FileExistsError):
+            try:
+                os.link(original, target)
+            except FileNotFoundError:  # the folder, perhaps
+                make_folder(os.path.dirname(target))
+                os.link(original, target)
 
     def open_log(self, path: str, size: int, *, create: bool) -> MappedLogFile:
         """Open a log file, or create it with this size if it is missing."""

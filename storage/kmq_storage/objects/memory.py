@@ -6,14 +6,16 @@ It keeps the contract of a real disk, so the same commit log runs on it.
 from __future__ import annotations
 
 import copy
+import errno
 import mmap
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from kmq_storage.environment import SYSTEM
-from kmq_storage.objects.disk import Bytes, FoundFile
+from kmq_storage.objects.disk import Bytes, Files, FoundFile
 
 _stores: dict[str, MemoryDisk] = {}
 _stores_lock = threading.Lock()
@@ -60,6 +62,10 @@ class MemoryDisk:
                 size = len(self.files[path]) if path in self.files else len(self.logs[path].data)
                 yield FoundFile(path, size, self._modified[path])
 
+    def walk_shared(self, folder: str) -> Iterator[FoundFile]:
+        """None: what a clone shares it has under names of its own."""
+        return iter(())
+
     def now(self) -> int:
         """The time by the clock that files are dated with, UTC microseconds."""
         return SYSTEM.now_us()
@@ -102,6 +108,16 @@ class MemoryDisk:
 
     def stage_again(self, path: str) -> None:
         """Write a staged file whose sync failed once more; memory needs none."""
+
+    def link(self, path: str, source: Files, source_path: str) -> None:
+        """Have a file of another store of this process, under a name of our own."""
+        if not isinstance(source, MemoryDisk):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source.url)
+        contents = source.read(source_path)
+        with self._guard:
+            if path not in self.files:
+                self._modified[path] = source._modified[source_path]
+                self.files[path] = contents
 
     def open_log(self, path: str, size: int, *, create: bool) -> MemoryLogFile:
         """Open a log file, or create it with this size if it is missing."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kmq_storage.errors import InvalidRequestError, KmqError
 from kmq_storage.model import to_microseconds
-from kmq_storage.objects.bucket import Fetched, Put, joined_bytes
+from kmq_storage.objects.bucket import Fetched, Put, joined_bytes, url_beside
 from kmq_storage.objects.credentials import (
     check_process,
     obstore_options,
@@ -58,7 +58,9 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
     except Exception as error:
         reason = without_secrets(str(error), secrets)
         raise InvalidRequestError(f"store {url} can't be opened: {reason}", url=url) from None
-    return ObstoreBucket(url, reading, creating, secrets)
+    return ObstoreBucket(
+        url, reading, creating, secrets, lambda other: open_obstore(other, options)
+    )
 
 
 def _endpoint(options: Mapping[str, Any]) -> str:
@@ -70,11 +72,19 @@ def _endpoint(options: Mapping[str, Any]) -> str:
 class ObstoreBucket:
     """A prefix of a bucket: `reading` retries, `creating` never does."""
 
-    def __init__(self, url: str, reading: Any, creating: Any, secrets: frozenset[str]) -> None:
+    def __init__(
+        self,
+        url: str,
+        reading: Any,
+        creating: Any,
+        secrets: frozenset[str],
+        opened: Callable[[str], ObstoreBucket],
+    ) -> None:
         self.url = url
         self._reading = reading
         self._creating = creating
         self._secrets = secrets
+        self._opened = opened
         self._process = os.getpid()
 
     def __repr__(self) -> str:
@@ -144,6 +154,10 @@ class ObstoreBucket:
         """Delete an object; nothing happens when it is missing."""
         with suppress(FileNotFoundError):
             self._call(lambda: self._reading.delete(name))
+
+    def beside(self, prefix: str) -> ObstoreBucket:
+        """The same bucket at another prefix."""
+        return self._opened(url_beside(self.url, prefix))
 
     def close(self) -> None:
         """Connections are given back when the last handle goes."""

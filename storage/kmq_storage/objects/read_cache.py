@@ -5,8 +5,10 @@ Objects of a store never change, so what is here is never wrong.
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
@@ -113,6 +115,21 @@ class RemoteContents:
         """The bytes from a position on."""
         rest = self.size - start if length is None else min(length, self.size - start)
         return self._cache.part(self._name, start, max(rest, 0))
+
+    def parts(self, start: int, length: int, runs: Sequence[tuple[int, int]]) -> pa.Buffer:
+        """The bytes from a position on, of which only some runs (start, end) are fetched.
+
+        What stands between them takes no memory and means nothing.
+        """
+        if runs == [(0, length)]:
+            return self.slice(start, length)
+        for first, end in runs[1:]:
+            self._cache.fetch_ahead(self._name, start + first, end - first)
+        found = mmap.mmap(-1, length)
+        for first, end in runs:
+            part = self._cache.part(self._name, start + first, end - first)
+            found[first : first + part.size] = memoryview(part)
+        return pa.py_buffer(found)
 
     def to_pybytes(self) -> bytes:
         """All bytes."""

@@ -105,10 +105,10 @@ def test_a_segment_without_a_record_is_a_file_too():
 def test_the_footer_says_it_in_fixed_width_text():
     encoder, contents = _encoded(BATCHES, most=5)
     text = pa.ipc.open_file(contents).metadata[b"kmq.batches"].decode()
-    file_id, head, facts = text.split(":")
+    file_id, head, facts, parts = text.rstrip(".").split(":")
     assert (file_id, len(head)) == (FILE_ID.hex(), 8)
-    digits = facts.rstrip(".")
-    assert len(facts) == 5 * len(digits) // 3
+    assert (len(facts), len(parts)) == (3 * 120, 3 * 7 * 16)
+    assert len(text) == len(f"{file_id}:{head}::") + 5 * (120 + 7 * 16)
     assert int(head, 16) == checksum(contents.slice(0, _first(encoder, contents)))
 
 

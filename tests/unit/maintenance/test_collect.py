@@ -98,7 +98,7 @@ def test_a_file_that_no_commit_ever_named_goes_when_it_is_old(store: Store, disk
         paths.segment_file(bytes(16), 0, 0, new_file_id(uuid.uuid4(), 1)),
         paths.staged_file(new_file_id(uuid.uuid4(), 2)),
         paths.staged_file(before_ids_had_an_lsn),
-        paths.page_file(b"p" * 16),
+        paths.page_file(new_file_id(uuid.uuid4(), 1)),
         f"{paths.SEGMENT_FOLDER}/{'0' * 32}/0/abc.tmp",
         f"{paths.CHECKPOINT_FOLDER}/abc.tmp",
     ]

@@ -1,4 +1,4 @@
-"""`kmq copy`: copy a store, or some of its topics, to another place."""
+"""`kmq copy` and `kmq clone`: a store, or some of its topics, at another place."""
 
 from __future__ import annotations
 
@@ -24,15 +24,36 @@ def _copy(arguments: Namespace, output: Output) -> None:
     output.fact(dataclasses.asdict(report), text)
 
 
+def _clone(arguments: Namespace, output: Output) -> None:
+    report = kmq.clone(arguments.source, arguments.target, read_only=arguments.read_only)
+    text = (
+        f"cloned commit {report.lsn}: {report.files} file(s) are shared, "
+        f"{report.rows} unsealed records were copied"
+    )
+    output.fact(dataclasses.asdict(report), text)
+
+
+_SOURCE = argument("source", metavar="SOURCE", help="the store to read")
+
 COMMANDS = (
     Command(
         "copy",
         "copy a store or topics to another store; goes on where it was interrupted",
         _copy,
         (
-            argument("source", metavar="SOURCE", help="the store to read"),
+            _SOURCE,
             argument("target", metavar="TARGET", help="the store to write; made when missing"),
             argument("--topic", action="append", help="only this topic; may be repeated"),
+        ),
+    ),
+    Command(
+        "clone",
+        "make a store that shares the sealed records of another, and lives on its own",
+        _clone,
+        (
+            _SOURCE,
+            argument("target", metavar="TARGET", help="the store to make, on the same disk"),
+            argument("--read-only", action="store_true", help="the clone takes no writes"),
         ),
     ),
 )

@@ -1,0 +1,166 @@
+"""Cloning: a store of its own at another place, which shares files with the one it came from.
+
+Only what stands in the commit log is copied, and the manifest. Segments and staged files are
+shared: on a disk by hard links, in a bucket by reading them where they are (`sharing`).
+`kmq.json` comes last: before it there is no clone. See docs/design/clone.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kmq_storage import paths
+from kmq_storage.errors import AlreadyExistsError, UnavailableError
+from kmq_storage.format.identity import Identity, encode_identity
+from kmq_storage.format.layout_entries import SegmentEntry
+from kmq_storage.format.manifest import LOG, PageRef, decode_refs
+from kmq_storage.log.checkpoint import publish_root, write_pages
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import translated
+from kmq_storage.log.journal import Cursor
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.moving import trying_again
+from kmq_storage.log.paging import rows_of
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.store_files import check_no_store
+from kmq_storage.maintenance.checkpointing import check_undamaged
+from kmq_storage.maintenance.reports import CloneReport
+from kmq_storage.maintenance.seal import plan_seal
+from kmq_storage.maintenance.segments import write_segment
+from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.disk import Disk
+from kmq_storage.sharing import Sharing, sharing_of
+
+#: What an unfinished clone left that another one must not find; shared files are the same.
+_LEFT_OVER = (paths.CHECKPOINT_FOLDER, paths.PAGE_FOLDER, paths.LOG_FOLDER, paths.COLLECTED_FOLDER)
+
+
+def make_clone(
+    source: CommitLog, target: Disk | BucketFiles, *, read_only: bool = False
+) -> CloneReport:
+    """Make a clone of the newest state of a store.
+
+    AlreadyExistsError when there is a store, InvalidRequestError where no files can be shared.
+    """
+    sharing = sharing_of(source, target)
+    with translated(target.url), _alone(target):
+        _begin(target, sharing)
+        with sharing.keeping():
+            built = trying_again(lambda: _build(source, target, sharing))
+            identity = Identity(
+                source.environment.new_uuid(),
+                source.identity.log_file_bytes,
+                source.identity.bucket,
+                sharing.origins,
+                read_only,
+            )
+            if built.lsn:
+                sharing.start_log(identity, built.lsn)
+            sharing.register(identity, built.lsn, built.shared)
+            if not target.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True):
+                raise _exists(target)
+        target.remove(paths.CLONING_FILE)
+    return built.report()
+
+
+@contextmanager
+def _alone(target: Disk | BucketFiles) -> Iterator[None]:
+    lock = target.open_lock(paths.CLONE_LOCK)
+    if not lock.try_acquire():
+        raise UnavailableError(
+            f"{lock.holder()} is making a clone in {target.url}; try again when it is done",
+            url=target.url,
+        )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _begin(target: Disk | BucketFiles, sharing: Sharing) -> None:
+    """Have a place where nothing is, or only what an unfinished clone left."""
+    if target.exists(paths.STORE_FILE):
+        target.remove(paths.CLONING_FILE)  # whoever made the clone died just after
+        raise _exists(target)
+    if not target.exists(paths.CLONING_FILE):
+        check_no_store(target)
+        sharing.begin()
+        if target.exists(paths.STORE_FILE):  # made meanwhile
+            target.remove(paths.CLONING_FILE)
+            raise _exists(target)
+
+
+def _exists(target: Disk | BucketFiles) -> AlreadyExistsError:
+    return AlreadyExistsError(f"Store[{target.url}] exists already.", url=target.url)
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    lsn: int
+    shared: tuple[bytes, ...]
+    copied: tuple[SegmentEntry, ...]
+
+    def report(self) -> CloneReport:
+        """What users are told."""
+        rows = sum(entry.rows for entry in self.copied)
+        return CloneReport(
+            self.lsn, len(self.shared), rows, sum(entry.length for entry in self.copied)
+        )
+
+
+def _build(source: CommitLog, target: Disk | BucketFiles, sharing: Sharing) -> _Built:
+    """Everything but the identity; CorruptionError with `missing` when a file moved meanwhile."""
+    for folder in _LEFT_OVER:
+        for file in list(target.walk(folder)):
+            target.remove(file.path)
+    state, cursor = source.snapshot()
+    check_undamaged(state)
+    if not state.lsn:
+        return _Built(0, (), ())
+    copied = tuple(_copy_unsealed(source, target, state))
+    here = Cursor(state.lsn, cursor.chain, cursor.time, state.lsn + 1, 0)
+    root, _ = write_pages(target, state, here, source.environment.new_uuid)
+    refs, _ = decode_refs(root)
+    _copy_pages(source, target, state, refs)
+    shared = _shared_files(Manifest(target, refs), {entry.file_id for entry in copied})
+    sharing.share(shared.values())
+    publish_root(target, state.lsn, root, began=target.now())
+    return _Built(state.lsn, tuple(shared), copied)
+
+
+def _copy_unsealed(
+    source: CommitLog, target: Disk | BucketFiles, state: StoreState
+) -> Iterator[SegmentEntry]:
+    """Write what stands in the log into segments of the clone, and have the state say so."""
+    reader = ChunkReader(source.disk)
+    for replaced in list(plan_seal(state, staged=False)):
+        file_id = source.environment.new_uuid().bytes
+        entry = write_segment(target, file_id, replaced, replaced.slices(reader))
+        state.apply(state.lsn, 0, [entry])
+        yield entry
+
+
+def _copy_pages(
+    source: CommitLog, target: Disk | BucketFiles, state: StoreState, refs: list[PageRef]
+) -> None:
+    """Copy the pages that didn't change: the manifest of a clone is its own."""
+    assert state.manifest is not None, "a reader's state has a manifest"
+    unchanged = {ref.page_id for ref in state.manifest.refs}
+    for ref in refs:
+        if ref.page_id in unchanged:
+            file = paths.page_file(ref.page_id)
+            target.stage(file, [source.disk.map(file)], sync=True)
+
+
+def _shared_files(manifest: Manifest, own: set[bytes]) -> dict[bytes, str]:
+    """The files that a manifest names and that aren't the clone's own, by id."""
+    files = {}
+    for ref in manifest.refs:
+        for key, row in rows_of(manifest, ref):
+            assert row.kind != LOG, "nothing of a clone stands in the log of its source"
+            if row.file not in own:
+                files[row.file] = row.path(key)
+    return files

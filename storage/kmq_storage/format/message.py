@@ -1,0 +1,135 @@
+"""What Arrow's own metadata says of where bytes stand, which pyarrow neither tells nor lets change.
+
+A message of a file is 8 bytes, a flatbuffer and a body of buffers; a file's footer is a flatbuffer
+too. Only what kmq needs of them is here: where buffers begin in a body, and where a footer says
+that messages begin in a file. All numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyarrow import types
+
+from kmq_storage.format.checksum import Bytes
+
+_PREFIX = 8
+_U16, _I32, _U32 = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
+_BUFFER = struct.Struct("<qq")
+_BLOCK = struct.Struct("<qi4xq")
+#: Which member of which table, by Arrow's Message.fbs and File.fbs.
+_MESSAGE_HEADER, _MESSAGE_BODY_LENGTH = 2, 3
+_BATCH_BUFFERS, _BATCH_COMPRESSION = 2, 3
+_FOOTER_BATCHES = 3
+#: A footer ends with its length and the magic.
+_FOOTER_END = 10
+
+
+def head_length(start: bytes) -> int:
+    """The bytes of a message before its body, from the first 8."""
+    return _PREFIX + int.from_bytes(start[4:_PREFIX], "little")
+
+
+class MessageHead:
+    """A record batch message up to its body: where the buffers are, and could be."""
+
+    def __init__(self, head: bytes) -> None:
+        self._bytes = bytearray(head)
+        message, batch = _message_and_batch(head)
+        self._body_length = _member(head, message, _MESSAGE_BODY_LENGTH)
+        self._buffers = _elements(head, _member(head, batch, _BATCH_BUFFERS))
+
+    def buffers(self) -> list[tuple[int, int]]:
+        """Where each buffer begins in the body, and its bytes without padding."""
+        first, count = self._buffers
+        end = first + count * _BUFFER.size
+        return list(_BUFFER.iter_unpack(memoryview(self._bytes)[first:end]))
+
+    def placed(self, starts: Sequence[int], body_length: int) -> bytes:
+        """The same bytes for a body in which the buffers begin elsewhere."""
+        first, _ = self._buffers
+        for index, start in enumerate(starts):
+            struct.pack_into("<q", self._bytes, first + index * _BUFFER.size, start)
+        struct.pack_into("<q", self._bytes, self._body_length, body_length)
+        return bytes(self._bytes)
+
+
+def is_compressed(message: pa.Buffer) -> bool:
+    """Whether the buffers in the body of a record batch message are compressed."""
+    _, batch = _message_and_batch(message)
+    return bool(_member(message, batch, _BATCH_COMPRESSION))
+
+
+def placed_footer(footer: bytes, messages: Sequence[tuple[int, int, int]]) -> bytes:
+    """A file's footer and what follows, for messages at (position, bytes before body, of body)."""
+    changed = bytearray(footer)
+    end = len(footer) - _FOOTER_END
+    start = end - int.from_bytes(footer[end : end + 4], "little")
+    first, count = _elements(footer, _member(footer, _root(footer, start), _FOOTER_BATCHES))
+    assert count == len(messages), "every message has its block"
+    for index, message in enumerate(messages):
+        _BLOCK.pack_into(changed, first + index * _BLOCK.size, *message)
+    return bytes(changed)
+
+
+def buffers_in(kind: pa.DataType) -> int:
+    """How many buffers a column of a type that kmq stores has, those of its children with it."""
+    own = 2
+    if types.is_null(kind):
+        own = 0
+    elif types.is_struct(kind) or types.is_fixed_size_list(kind):
+        own = 1
+    elif _has_text(kind):
+        own = 3
+    return own + sum(buffers_in(child.type) for child in _children(kind))
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    plain = types.is_string(kind) or types.is_binary(kind)
+    return bool(plain or types.is_large_string(kind) or types.is_large_binary(kind))
+
+
+def _children(kind: pa.DataType) -> Iterator[pa.Field]:
+    if types.is_map(kind):
+        yield pa.field("entries", pa.struct([kind.key_field, kind.item_field]))
+    elif types.is_nested(kind):
+        yield from (kind.field(index) for index in range(kind.num_fields))
+
+
+def _message_and_batch(data: Bytes) -> tuple[int, int]:
+    """Where the tables of a message begin: its own, and that of its record batch."""
+    message = _root(data, _PREFIX)
+    return message, _pointed_at(data, _member(data, message, _MESSAGE_HEADER))
+
+
+def _root(data: Bytes, start: int) -> int:
+    return start + _number(_U32, data, start)
+
+
+def _member(data: Bytes, table: int, index: int) -> int:
+    """Where a member of a table stands; 0 when the table has none."""
+    members = table - _number(_I32, data, table)
+    slot = 4 + 2 * index
+    if slot >= _number(_U16, data, members):
+        return 0
+    place = _number(_U16, data, members + slot)
+    return table + place if place else 0
+
+
+def _pointed_at(data: Bytes, place: int) -> int:
+    return place + _number(_U32, data, place)
+
+
+def _elements(data: Bytes, place: int) -> tuple[int, int]:
+    """Where a vector's elements begin, and their number."""
+    if not place:
+        return 0, 0
+    vector = _pointed_at(data, place)
+    return vector + 4, _number(_U32, data, vector)
+
+
+def _number(form: struct.Struct, data: Bytes, place: int) -> int:
+    number: int = form.unpack_from(data, place)[0]
+    return number

@@ -1,0 +1,155 @@
+"""Record batch messages as segments have them: equal buffers once, and a checksum per column.
+
+The columns of nulls that a segment has for headers and properties which no record has are equal:
+what they share is written once. The checksum of a message is noted as it is behind each column,
+so the bytes of one column are proven by the two values around them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from kmq_storage.format.checksum import Bytes, checksum
+from kmq_storage.format.message import MessageHead, buffers_in, head_length
+from kmq_storage.model import Chunk
+
+#: Where a part of a message ends, and the CRC of all bytes up to there.
+PART = struct.Struct("<II")
+#: Buffers of fewer bytes are not worth a look.
+_SHARED_BYTES = 64
+_ALIGNMENT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMessage:
+    """The bytes of a record batch message, and what proves them."""
+
+    buffers: list[Bytes]
+    head_length: int
+    body_length: int
+    checksum: int
+    #: A PART for what stands before the body, then one per column. A column whose part has no
+    #: bytes stands in the part before.
+    parts: bytes
+
+    @property
+    def length(self) -> int:
+        """All bytes."""
+        return self.head_length + self.body_length
+
+
+def packed(pieces: Sequence[Bytes], schema: pa.Schema) -> PackedMessage:
+    """A message from the pieces in which pyarrow writes it."""
+    head, at = _split(pieces)
+    body = _Body()
+    entries = iter(head.buffers())
+    starts: list[int] = []
+    ends: list[int] = []
+    for field in schema:
+        first = len(starts)
+        body.begin_column()
+        for _ in range(buffers_in(field.type)):
+            start, length = next(entries)
+            starts.append(body.add(at[start]) if length else body.length)
+        lowest = min(starts[first:], default=body.length)
+        ends = [end if end <= lowest else body.length for end in ends] + [body.length]
+    assert next(entries, None) is None, "a column has more buffers than its type says"
+    return _proven(head.placed(starts, body.length), body, ends)
+
+
+def _split(pieces: Sequence[Bytes]) -> tuple[MessageHead, dict[int, Bytes]]:
+    """What stands before the body, and each piece of the body by its position there."""
+    start, count = b"", 0
+    while len(start) < 8 or len(start) < head_length(start):
+        start += bytes(pieces[count])
+        count += 1
+    position, at = 0, {}
+    for piece in pieces[count:]:
+        at[position] = piece
+        position += len(piece)
+    return MessageHead(start), at
+
+
+class _Body:
+    """Buffers one behind the other, those that a column shares with its neighbour once."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Bytes] = []
+        self.length = 0
+        self._before: dict[tuple[int, int], int] = {}
+        self._here: dict[tuple[int, int], int] = {}
+
+    def begin_column(self) -> None:
+        """The buffers that follow are another column's."""
+        self._before, self._here = self._here, {}
+
+    def add(self, piece: Bytes) -> int:
+        """Where the buffer stands."""
+        if not isinstance(piece, pa.Buffer) or piece.size < _SHARED_BYTES:
+            return self._append(piece)
+        key = (piece.address, piece.size)
+        known = self._before.get(key)
+        start = self._here[key] = self._append(piece) if known is None else known
+        return start
+
+    def _append(self, piece: Bytes) -> int:
+        start, padding = self.length, bytes(-len(piece) % _ALIGNMENT)
+        self.pieces += [piece, padding] if padding else [piece]
+        self.length += len(piece) + len(padding)
+        return start
+
+
+def _proven(head: bytes, body: _Body, ends: Sequence[int]) -> PackedMessage:
+    found = checksum(head)
+    position, known = 0, {0: found}
+    for piece in body.pieces:
+        found = checksum(piece, found)
+        position += len(piece)
+        known[position] = found
+    parts = b"".join(PART.pack(len(head) + end, known[end]) for end in (0, *ends))
+    return PackedMessage([head, *body.pieces], len(head), body.length, found, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of a message in [start, end), and the CRC of the message up to both ends."""
+
+    start: int
+    end: int
+    before: int
+    behind: int
+
+
+def parts_of(chunk: Chunk, columns: tuple[int, ...] | None) -> tuple[Part, ...]:
+    """What must be right to read these columns of a chunk, neighbours as one; all with None.
+
+    One part for all of it, too, where nothing is known of its columns.
+    """
+    if columns is None or not chunk.parts:
+        return (Part(0, chunk.location.length, 0, chunk.checksum),)
+    return _parts_of(chunk.parts, columns)
+
+
+@lru_cache(maxsize=64)
+def _parts_of(parts: bytes, columns: tuple[int, ...]) -> tuple[Part, ...]:
+    ends = [(0, 0), *PART.iter_unpack(parts)]
+    found: list[Part] = []
+    for number in sorted({0, *(_standing(ends, column) for column in columns)}):
+        (start, before), (end, behind) = ends[number], ends[number + 1]
+        if found and found[-1].end == start:
+            start, before = found[-1].start, found.pop().before
+        found.append(Part(start, end, before, behind))
+    return tuple(found)
+
+
+def _standing(ends: Sequence[tuple[int, int]], column: int) -> int:
+    """The part with the bytes of a column."""
+    part = column + 1
+    while ends[part] == ends[part + 1]:
+        part -= 1
+    return part

@@ -1,0 +1,106 @@
+"""What a store in a bucket keeps for its clones: the files that they read in its prefix.
+
+A clone's record names them all, so that nothing of the clone has to be read to know them, and
+stays until the clone is gone: its place has no store any more, or another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kmq_storage import limits, paths
+from kmq_storage.errors import CorruptionError, KmqError
+from kmq_storage.format.identity import decode_identity
+from kmq_storage.format.manifest import arrow_file
+from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.files import Files, FoundFile
+
+_FILE_ID = pa.field("file_id", pa.binary(16))
+
+
+@dataclass(frozen=True, slots=True)
+class CloneRecord:
+    """What one clone shares with the stores it came from."""
+
+    store_id: uuid.UUID
+    #: Where the clone is, inside the same bucket.
+    prefix: str
+    #: The commit of the source that it was made at.
+    lsn: int
+    #: The ids of staged files and segments.
+    file_ids: tuple[bytes, ...]
+
+
+def encode_clone(record: CloneRecord) -> tuple[str, pa.Buffer]:
+    """The name and the bytes of a record."""
+    facts = {"store_id": str(record.store_id), "prefix": record.prefix, "lsn": record.lsn}
+    schema = pa.schema([_FILE_ID]).with_metadata(
+        {"kmq.format": str(limits.FORMAT_VERSION), "kmq.clone": json.dumps(facts, sort_keys=True)}
+    )
+    ids = pa.array(record.file_ids, _FILE_ID.type)
+    contents = arrow_file(pa.RecordBatch.from_arrays([ids], schema=schema))
+    return paths.clone_file(record.store_id.bytes, _digest(contents)), contents
+
+
+def decode_clone(contents: pa.Buffer, file: str) -> CloneRecord:
+    """The record in a file; CorruptionError when its bytes changed."""
+    named = paths.try_clone(file)
+    if named is None or _digest(contents) != named[1]:
+        raise CorruptionError(
+            f"{file} is damaged: nobody knows which files a clone needs, so none is collected; "
+            "delete it when there is no such clone any more, or when `kmq copy` made it whole",
+            file=file,
+        )
+    reader = pa.ipc.open_file(contents)
+    facts = json.loads(reader.schema.metadata[b"kmq.clone"])
+    return CloneRecord(
+        uuid.UUID(facts["store_id"]),
+        facts["prefix"],
+        facts["lsn"],
+        tuple(reader.get_batch(0).column(0).to_pylist()),
+    )
+
+
+def _digest(contents: pa.Buffer) -> bytes:
+    return hashlib.blake2b(contents, digest_size=16).digest()
+
+
+def clone_records(disk: Files) -> Iterator[tuple[FoundFile, CloneRecord]]:
+    """What a store keeps for its clones."""
+    for file in disk.walk(paths.CLONE_FOLDER):
+        if paths.try_clone(file.path) is not None:
+            yield file, decode_clone(pa.py_buffer(disk.read(file.path)), file.path)
+
+
+def kept_for_clones(
+    disk: Files, before: int, forget: Callable[[str, int], None]
+) -> Iterator[Iterable[bytes]]:
+    """The ids of files that clones need; tells of records of clones that are gone.
+
+    One that was made at or after `before` (UTC us) counts: its clone may not be finished yet.
+    """
+    for file, record in clone_records(disk):
+        if file.modified < before and _is_gone(disk, record):
+            forget(file.path, file.length)
+        else:
+            yield record.file_ids
+
+
+def _is_gone(disk: Files, record: CloneRecord) -> bool:
+    """Whether its place surely has no such clone; in doubt there is one."""
+    if not isinstance(disk, BucketFiles):
+        return False  # brought here from a bucket
+    place = disk.beside(record.prefix)
+    try:
+        found = decode_identity(place.read(paths.STORE_FILE), place.url)
+    except FileNotFoundError:
+        return True
+    except (OSError, KmqError):
+        return False
+    return found.store_id != record.store_id

@@ -1,0 +1,157 @@
+"""How a clone comes to the files of its source without copying them: by links, or by reference."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from kmq_storage import limits, paths
+from kmq_storage.errors import CorruptionError, InvalidRequestError, UnavailableError
+from kmq_storage.format.identity import Identity
+from kmq_storage.log.collected import mark_collected
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.maintenance.clones import CloneRecord, encode_clone
+from kmq_storage.maintenance.pins import pinned
+from kmq_storage.objects.branch_bucket import BranchBucket
+from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.disk import Disk
+
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class Sharing(Protocol):
+    """What differs by place; calls in this order."""
+
+    #: What the clone's identity says of where its files are.
+    origins: tuple[str, ...]
+
+    def begin(self) -> None:
+        """Show that a clone is being made; InvalidRequestError when none can be made there."""
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Have the source keep its files while the clone is made."""
+
+    def share(self, files: Iterable[str]) -> None:
+        """Have these files of the source."""
+
+    def start_log(self, identity: Identity, lsn: int) -> None:
+        """Have a log that begins behind a commit."""
+
+    def register(self, clone: Identity, lsn: int, file_ids: tuple[bytes, ...]) -> None:
+        """Have the source keep these files for as long as there is this clone."""
+
+
+def sharing_of(source: CommitLog, target: Disk | BucketFiles) -> Sharing:
+    """How a clone there shares files; InvalidRequestError for places that have none in common."""
+    place = source.disk
+    if isinstance(target, BucketFiles):
+        if isinstance(place, BucketFiles) and urlsplit(target.url)[:2] == urlsplit(place.url)[:2]:
+            return References(source, place, target)
+    elif not isinstance(place, BucketFiles):
+        return Links(source, target)
+    raise _too_far(source, target)
+
+
+class Links:
+    """On a disk each file gets a second name: the stores know nothing of each other."""
+
+    origins: tuple[str, ...] = ()
+
+    def __init__(self, source: CommitLog, target: Disk) -> None:
+        self._source = source
+        self._target = target
+
+    def begin(self) -> None:
+        """Link the source's kmq.json, which shows whether there can be links at all."""
+        try:
+            self._target.link(paths.CLONING_FILE, self._source.disk, paths.STORE_FILE)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise _too_far(self._source, self._target) from error
+            raise
+        self._target.sync_names("")
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Nothing to do: what is linked stays, and what is gone before is looked up again."""
+        return nullcontext()
+
+    def share(self, files: Iterable[str]) -> None:
+        """Link each file, and bring the names to disk."""
+        folders = set()
+        for file in files:
+            try:
+                self._target.link(file, self._source.disk, file)
+            except FileNotFoundError as error:
+                message = f"{file} of store {self._source.disk.url} is missing"
+                raise CorruptionError(message, file=file, missing=True) from error
+            folders.add(file.rpartition("/")[0])
+        for folder in folders:
+            self._target.sync_names(folder)
+
+    def start_log(self, identity: Identity, lsn: int) -> None:
+        """Make the first log file."""
+        self._target.open_log(paths.log_file(lsn + 1), identity.log_file_bytes, create=True)
+
+    def register(self, clone: Identity, lsn: int, file_ids: tuple[bytes, ...]) -> None:
+        """Nothing to do: a file is there until its last name is gone."""
+
+
+class References:
+    """In a bucket files stay where they are, and their stores keep them for the clone."""
+
+    def __init__(self, log: CommitLog, source: BucketFiles, target: BucketFiles) -> None:
+        self._log = log
+        self._source = source
+        self._target = target
+        self._began = 0
+        self.origins = (source.prefix, *log.identity.origins)
+
+    def begin(self) -> None:
+        """Copy the source's kmq.json."""
+        raw = self._source.read(paths.STORE_FILE)
+        self._target.publish(paths.CLONING_FILE, [raw], sync=True)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Pin what is there now."""
+        self._began = self._source.now()
+        with pinned(self._log, self._log.refresh().lsn, limits.ORPHAN_AGE):
+            yield
+
+    def share(self, files: Iterable[str]) -> None:
+        """Nothing to do: the clone's identity says where they are."""
+
+    def start_log(self, identity: Identity, lsn: int) -> None:
+        """Say that there are no commits up to this one."""
+        mark_collected(self._target, lsn)
+
+    def register(self, clone: Identity, lsn: int, file_ids: tuple[bytes, ...]) -> None:
+        """Write a record into every store that has some of the files.
+
+        UnavailableError when it took so long that the pin may be over before the clone is there.
+        """
+        record = CloneRecord(clone.store_id, self._target.prefix, lsn, file_ids)
+        name, contents = encode_clone(record)
+        bucket = self._source.bucket
+        origins = bucket.origins if isinstance(bucket, BranchBucket) else ()
+        for each in (bucket, *origins):
+            each.put(name, [contents])
+        if self._source.now() - self._began > limits.ORPHAN_AGE * 1e6 / 2:
+            raise UnavailableError(
+                f"cloning {self._source.url} took so long that files may have been collected; "
+                "there is no clone, try again",
+                url=self._target.url,
+            )
+
+
+def _too_far(source: CommitLog, target: Disk | BucketFiles) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"store {source.disk.url} can't be cloned to {target.url}: a clone shares files, so it is "
+        "on the same file system (one with hard links, and by who owns the files) or in the same "
+        "bucket; use `kmq copy`",
+        source=source.disk.url,
+        target=target.url,
+    )

@@ -1,0 +1,187 @@
+"""Making a clone: what a kill at any step leaves, and what moves meanwhile.
+
+Finds half a clone that opens, a place where no clone can be made again, and a clone that lacks
+what its source had.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.store import Store
+from kmq_storage import paths
+from kmq_storage.cloning import make_clone
+from kmq_storage.log.checkpoint import checkpoints
+from tests.support.dying_bucket import ROWS, DyingBucket, clone_to, fill, open_bucket
+from tests.support.dying_disk import Died, DyingDisk
+from tests.support.engine import Sent, open_engine, rows_of, send_rows
+
+
+@pytest.fixture
+def bucket() -> DyingBucket:
+    return DyingBucket("memory-bucket://b/source")
+
+
+@pytest.mark.parametrize("growing", [True, False])
+def test_killed_at_any_step_there_is_no_clone_or_a_whole_one_and_the_next_one_works(
+    *, growing: bool
+):
+    source = fill(open_engine())
+    if not growing:  # then pages of its manifest are taken over as they are
+        source.seal()
+        source.checkpoint()
+    steps = next(step for step in count() if not _killed_on_a_disk(source, step, growing=growing))
+    assert steps >= 8
+
+
+def _killed_on_a_disk(source: Store, step: int, *, growing: bool) -> bool:
+    """Whether a maker of a clone died at a step; all is well after that."""
+    expected = rows_of(source, "t")
+    target = DyingDisk(f"memory://{uuid.uuid4().hex}")
+    target.changes_left = step
+    died = _dies(lambda: make_clone(source.log, target))
+    target.revive()
+    if target.exists(paths.STORE_FILE):
+        with pytest.raises(kmq.AlreadyExistsError):
+            make_clone(source.log, target)
+    else:
+        if step:  # before the first one there is nothing at all
+            with pytest.raises(kmq.NotFoundError, match="never finished"):
+                open_engine(target)
+        if growing:
+            send_rows(source.log, "t", ROWS)
+            expected = rows_of(source, "t")
+        make_clone(source.log, target)
+    assert not target.exists(paths.CLONING_FILE)
+    clone = open_engine(target)
+    assert (len(checkpoints(target)), len(target.logs)) == (1, 1)
+    assert rows_of(clone, "t") == expected
+    assert clone.verify(deep=True).damage == []
+    send_rows(clone.log, "t", ROWS)
+    clone.maintain(grace=0)
+    assert clone.verify(deep=True).ok
+    return died
+
+
+def _dies(work: Callable[[], object]) -> bool:
+    try:
+        work()
+    except Died:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("where", ["source", "clone"])
+def test_killed_at_any_step_in_a_bucket_it_is_the_same(bucket: DyingBucket, where: str):
+    expected = rows_of(fill(open_bucket(bucket, create=True)), "t")
+    steps = next(step for step in count() if not _killed_in_a_bucket(bucket, where, step, expected))
+    assert steps >= {"source": 3, "clone": 7}[where]
+
+
+def _killed_in_a_bucket(
+    source: DyingBucket, where: str, step: int, expected: dict[int, Sent]
+) -> bool:
+    clone = source.beside(f"clone-{step}")
+    (source if where == "source" else clone).changes_left = step
+    died = _dies(lambda: clone_to(source, f"clone-{step}"))
+    for bucket in (source, clone):
+        bucket.revive()
+    if paths.STORE_FILE not in clone.objects:
+        if paths.CLONING_FILE in clone.objects:
+            with pytest.raises(kmq.NotFoundError, match="never finished"):
+                open_bucket(clone, create=True)
+        clone_to(source, f"clone-{step}")
+    assert rows_of(open_bucket(clone), "t") == expected
+    assert open_bucket(clone).verify(deep=True).damage == []
+    return died
+
+
+def test_two_at_once_make_one_clone():
+    source = fill(open_engine())
+    target = DyingDisk(f"memory://{uuid.uuid4().hex}")
+    lock = target.open_lock(paths.CLONE_LOCK)
+    assert lock.try_acquire()
+    with pytest.raises(kmq.UnavailableError, match="is making a clone"):
+        make_clone(source.log, target)
+    assert not target.exists(paths.CLONING_FILE)
+
+
+def test_a_store_that_is_made_before_a_clone_shows_itself_stays(monkeypatch: pytest.MonkeyPatch):
+    source, target = fill(open_engine()), DyingDisk(f"memory://{uuid.uuid4().hex}")
+    link = target.link
+
+    def link_later(*arguments: Any) -> None:
+        open_engine(target)
+        link(*arguments)
+
+    monkeypatch.setattr(target, "link", link_later)
+    with pytest.raises(kmq.AlreadyExistsError):
+        make_clone(source.log, target)
+    assert open_engine(target).topics() == []
+
+
+def test_a_store_that_is_made_after_a_clone_showed_itself_gives_way(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    source, target = fill(open_engine()), DyingDisk(f"memory://{uuid.uuid4().hex}")
+    publish = target.publish
+
+    def publish_later(path: str, *arguments: Any, **options: bool) -> bool:
+        monkeypatch.setattr(target, "publish", publish)
+        target.link(paths.CLONING_FILE, source.log.disk, paths.STORE_FILE)
+        return publish(path, *arguments, **options)
+
+    monkeypatch.setattr(target, "publish", publish_later)
+    with pytest.raises(kmq.UnavailableError, match="a clone is being made"):
+        open_engine(target)
+    make_clone(source.log, target)
+    assert rows_of(open_engine(target), "t") == rows_of(source, "t")
+
+
+def test_a_store_that_lost_its_identity_is_not_cloned_over():
+    source, lost = fill(open_engine()), DyingDisk(f"memory://{uuid.uuid4().hex}")
+    fill(open_engine(lost))
+    lost.remove(paths.STORE_FILE)
+    before = dict(lost.files)
+    with pytest.raises(kmq.CorruptionError, match="put it back from a copy"):
+        make_clone(source.log, lost)
+    assert lost.files == before
+
+
+def test_files_that_move_while_they_are_linked_are_looked_up_again():
+    source = fill(open_engine())
+    expected = {row.key: row.value for row in rows_of(source, "t").values()}
+    target, links = DyingDisk(f"memory://{uuid.uuid4().hex}"), []
+    link = target.link
+
+    def link_later(path: str, *arguments: object) -> None:
+        links.append(path)
+        if len(links) == 2:
+            source.seal()
+            source.compact("t")
+            source.checkpoint()
+            source.collect(grace=0)
+        link(path, *arguments)  # type: ignore[arg-type]
+
+    target.link = link_later  # type: ignore[method-assign, assignment]
+    make_clone(source.log, target)
+    clone = open_engine(target)
+    assert {row.key: row.value for row in rows_of(clone, "t").values()} == expected
+    assert clone.verify(deep=True).damage == []
+
+
+def test_a_missing_segment_is_damage_of_the_source_and_stops_the_clone():
+    source = fill(open_engine())
+    disk = source.log.disk
+    (segment,) = [file.path for file in disk.walk(paths.SEGMENT_FOLDER)]
+    disk.remove(segment)
+    target = DyingDisk(f"memory://{uuid.uuid4().hex}")
+    with pytest.raises(kmq.CorruptionError, match="is missing"):
+        make_clone(source.log, target)
+    assert not target.exists(paths.STORE_FILE)
