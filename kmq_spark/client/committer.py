@@ -16,12 +16,12 @@ from kmq_spark.client.few_rows import FewRows, are_few
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.work import ArrowWork, RowWork, work_of
-from kmq_spark.errors import KmqError, UnavailableError
+from kmq_spark.errors import KmqError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.cutting import cut
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
-from kmq_storage.log.staging import PartitionRecords, Placed, Stager
+from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.model import Commit
@@ -42,6 +42,8 @@ class Written:
     sequence: int
     #: None when nothing was left to store.
     commit: WrittenCommit | None = None
+    #: Stored so long ago that the commit was collected: nobody knows the places any more.
+    collected: bool = False
 
     def fail(self, error: KmqError) -> None:
         """None of the sends is stored."""
@@ -53,6 +55,9 @@ class Written:
         """Tell every send its places, and wake who waits."""
         if self.commit is not None:
             _tell_places(self.units, self.commit)
+        elif self.collected:
+            for work in self.units:
+                work.committed({})
         for send in self.sends:
             send.finish()
 
@@ -73,7 +78,7 @@ class Committer:
         self._begun: Written | None = None
         self._stager = Stager(
             log.disk,
-            log.environment.new_uuid,
+            file_ids(log),
             sync=durable,
             uploads=Uploads() if log.is_remote else None,
         )
@@ -115,13 +120,19 @@ class Committer:
             if not units:
                 return
             try:
-                written.commit = self._append(units, written.sequence)
+                self._store(written)
             except RefusedError as refused:
                 work = list(units)[refused.unit]
                 del units[work]
                 units = self._encode_all(work.refuse(refused.cause), units)
             else:
                 return
+
+    def _store(self, written: Written) -> None:
+        try:
+            written.commit = self._append(written.units, written.sequence)
+        except OffsetOutOfRangeError:  # a retry that came late: what was collected was on disk
+            written.commit, written.collected = None, True
 
     def _work_of(self, sends: Sequence[Sends]) -> Sequence[Work]:
         first = sends[0] if len(sends) == 1 else None
@@ -193,7 +204,10 @@ class Committer:
         )
 
     def _append(self, units: dict[Work, Unit], sequence: int) -> WrittenCommit:
-        """Write a commit under its sequence, or find it when it is stored already."""
+        """Write a commit under its sequence, or find it when it is stored already.
+
+        OffsetOutOfRangeError when it was stored, and collected since.
+        """
         entry = ProducerEntry(self._name, self._epoch, sequence)
         try:
             return self._log.append([*units.values(), Unit((entry,))])
@@ -219,7 +233,7 @@ class Committer:
     def _write_again(self, written: Written) -> bool:
         """After a failed sync: the same commit under the same sequence; False if it can't be."""
         try:
-            written.commit = self._append(written.units, written.sequence)
+            self._store(written)
         except (KmqError, RefusedError, OSError):
             return False
         return True

@@ -61,8 +61,6 @@ class Follower:
         self, topic: Topic, part: Part, span: tuple[int, int], ends: Mapping[Part, int]
     ) -> None:
         start, end = span
-        if not self._log.durable:
-            end = min(end, topic.partition(part[1]).end)
         found: dict[int, int] = {}
         position = start
         try:
@@ -77,6 +75,10 @@ class Follower:
             end = position
             if position >= error.context["start"]:
                 raise
+        if not self._log.durable:  # a failed sync may have lost what is not on disk meanwhile
+            now = self._log.state.find_topic(part[0])
+            end = min(end, now.partition(part[1]).end if now else 0)
+            found = {offset: found[offset] for offset in found if offset < end}
         assert all(start <= offset < end for offset in found), "only what was asked for"
         self._oracle.check_missing(part, (start, end), found)
         for offset, identity in found.items():

@@ -73,7 +73,8 @@ class BucketLog:
         facts = identity.bucket or NOTHING_KNOWN
         self._objects = CommitObjects(disk, identity.seed, conditional=facts.conditional)
         self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
-        self._follower = Follower(disk, self._objects, environment)
+        with translated(disk.url):
+            self._follower = Follower(disk, self._objects, environment)
         #: The second half of the nonces of this handle's commits: others see whose turn it is.
         self._tag = environment.new_uuid().bytes[8:]
         self._contention = Contention(environment, self._tag)
@@ -282,9 +283,15 @@ class BucketLog:
             return self._objects.delete_up_to(min(deletable_lsn(self._files), lsn - 1))
 
     def written_commit(self, lsn: int) -> WrittenCommit:
-        """The commit with this LSN."""
+        """The commit with this LSN; OffsetOutOfRangeError when it was collected."""
         with translated(self._files.url):
-            found = self._read_back(lsn)
+            first = collected_lsn(self._files) + 1
+            if lsn < first:
+                raise collected(self._files.url, lsn, first)
+            return self._stored(lsn)
+
+    def _stored(self, lsn: int) -> WrittenCommit:
+        found = self._read_back(lsn)
         if found is None:
             raise UnavailableError(f"store {self._files.url} has no commit {lsn}", lsn=lsn)
         return _written(found.end, found.entries())
@@ -303,7 +310,8 @@ class BucketLog:
         for lsn in range(wanted, last + 1):
             if (lsn - wanted) % _AHEAD == 0:
                 self._objects.fetch_ahead(lsn, min(2 * _AHEAD, last + 1 - lsn))
-            found = self.written_commit(lsn)
+            with translated(self._files.url):
+                found = self._stored(lsn)
             yield Commit(found.lsn, found.time, found.entries)
 
     def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:

@@ -81,7 +81,10 @@ class CommitLog(Protocol):
         """The state that the next commit would follow as far as this handle knows, at no cost."""
 
     def written_commit(self, lsn: int) -> WrittenCommit:
-        """The written commit with this LSN, whether it is on disk or not."""
+        """The written commit with this LSN, whether it is on disk or not.
+
+        OffsetOutOfRangeError when it was collected: then it was on disk.
+        """
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""

@@ -28,6 +28,7 @@ from kmq_storage.format.frame import (
     read_directory,
 )
 from kmq_storage.format.identity import Identity
+from kmq_storage.log.framing import by_file
 from kmq_storage.log.hint import Hint
 from kmq_storage.objects.disk import Bytes, Disk, LogFile
 
@@ -329,7 +330,7 @@ class Journal:
         files appear from the last to the first and old ones go from the first to the last, so
         that whoever takes over after a crash in between finds every frame.
         """
-        fresh = self._split(cursor.lsn + 1, frames)
+        fresh = by_file(cursor.lsn + 1, frames, self.file_bytes)
         old = [first for first in self._first_lsns if first > cursor.lsn and first not in fresh]
         self._hint.count_roll(cursor.lsn)
         for first in sorted(fresh, reverse=True):
@@ -339,17 +340,21 @@ class Journal:
         self._hint.count_roll(cursor.lsn)
         self.look_again()
 
-    def _split(self, lsn: int, frames: list[bytes]) -> dict[int, list[bytes]]:
-        """Consecutive frames from this LSN on, by the first LSN of the file that takes them."""
-        files: dict[int, list[bytes]] = {lsn: []}
-        file, room = lsn, self.file_bytes
-        for number, frame in enumerate(frames, lsn):
-            if len(frame) > room:
-                file, room = number, self.file_bytes
-                files[file] = []
-            files[file].append(frame)
-            room -= len(frame)
-        return files
+    def renew(self, first: int, end: Cursor) -> None:
+        """Have the files with the frames from an LSN on anew, with the same bytes, synced.
+
+        Whoever knows where a frame stands finds it there. Only under the append lock.
+        """
+        here, begin = self.locate(end), self._file_of(first) or 0
+        self._hint.count_roll(first)
+        for file in [each for each in self._first_lsns if begin <= each <= here.file]:
+            log = self._log(file)
+            length = here.position if file == here.file else self.file_bytes
+            if log is not None:
+                bytes_of = log.slice(0, min(length, log.size)).to_pybytes()
+                self._disk.replace_log(paths.log_file(file), self.file_bytes, [bytes_of])
+        self._hint.count_roll(first)
+        self.look_again()
 
     def try_resync(self, cursor: Cursor) -> tuple[Cursor, StoredFrame] | None:
         """Beyond a damaged frame: the next place where a later frame proves itself, or None."""

@@ -161,7 +161,10 @@ class LocalLog:
             raise ClosedError("the store is closed")
 
     def written_commit(self, lsn: int) -> WrittenCommit:
-        """The written commit with this LSN, whether it is on disk or not."""
+        """The written commit with this LSN, whether it is on disk or not.
+
+        OffsetOutOfRangeError when it was collected: then it was on disk.
+        """
         return self._history.written(lsn, self._writer_losses)
 
     def _check_writable(self) -> None:

@@ -6,7 +6,6 @@ names it, nobody reads it, so a task that failed leaves nothing visible.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +14,10 @@ import pyarrow as pa
 from kmq_storage import limits, paths
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry
+from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.records import EncodedBatch, columns_of, encode_batch, timestamp_bounds
 from kmq_storage.format.typed import versioned
+from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.files import Files
@@ -77,20 +78,25 @@ def inline_entry(topic_id: bytes, partition: int, batch: EncodedBatch) -> Record
     )
 
 
+def file_ids(log: CommitLog) -> Callable[[], bytes]:
+    """What makes ids for files that are about to be staged for commits of this log."""
+    return lambda: new_file_id(log.environment.new_uuid(), log.recent_state().lsn)
+
+
 class Stager:
     """Decides where record batches go, and writes the files of those that are large."""
 
     def __init__(
         self,
         disk: Files,
-        new_uuid: Callable[[], uuid.UUID],
+        new_id: Callable[[], bytes],
         *,
         sync: bool,
         inline_bytes_max: int = limits.INLINE_BATCH_BYTES_MAX,
         uploads: Uploads | None = None,
     ) -> None:
         self._disk = disk
-        self._new_uuid = new_uuid
+        self._new_id = new_id
         self._sync = sync
         self._inline_bytes_max = inline_bytes_max
         #: Writes files meanwhile; with None each is there when `stage` returns.
@@ -119,7 +125,7 @@ class Stager:
 
         With uploads it may still be on its way: `wait_for` the entries before their commit.
         """
-        file_id = self._new_uuid().bytes
+        file_id = self._new_id()
         contents, spans = _arrow_file(records)
         if self._uploads is None:
             self._write(file_id, contents)
