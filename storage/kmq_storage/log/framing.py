@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -58,16 +58,3 @@ def framed(entries: Sequence[Entry], bodies: Sequence[pa.Buffer]) -> Framed:
         for entry in entries
     ]
     return Framed(at_places, bodies, placed)
-
-
-def by_file(first_lsn: int, frames: Iterable[bytes], file_bytes: int) -> dict[int, list[bytes]]:
-    """Consecutive frames by the first LSN of the log file that takes them."""
-    file, room = first_lsn, file_bytes
-    files: dict[int, list[bytes]] = {file: []}
-    for lsn, frame in enumerate(frames, first_lsn):
-        if len(frame) > room:
-            file, room = lsn, file_bytes
-            files[file] = []
-        files[file].append(frame)
-        room -= len(frame)
-    return files

@@ -14,6 +14,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from kmq_storage import paths
+from kmq_storage.cutting import cut
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry, decode_entries
@@ -28,7 +29,6 @@ from kmq_storage.format.frame import (
     read_directory,
 )
 from kmq_storage.format.identity import Identity
-from kmq_storage.log.framing import by_file
 from kmq_storage.log.hint import Hint
 from kmq_storage.objects.disk import Bytes, Disk, LogFile
 
@@ -330,7 +330,10 @@ class Journal:
         files appear from the last to the first and old ones go from the first to the last, so
         that whoever takes over after a crash in between finds every frame.
         """
-        fresh = by_file(cursor.lsn + 1, frames, self.file_bytes)
+        lsn, fresh = cursor.lsn + 1, dict[int, list[bytes]]()
+        for run in [*cut(frames, len, self.file_bytes)] or [[]]:
+            fresh[lsn] = run
+            lsn += len(run)
         old = [first for first in self._first_lsns if first > cursor.lsn and first not in fresh]
         self._hint.count_roll(cursor.lsn)
         for first in sorted(fresh, reverse=True):
