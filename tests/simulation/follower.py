@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from kmq_storage.errors import OffsetOutOfRangeError
+from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
@@ -35,8 +35,9 @@ class Follower:
 
         With `again` everything is read once more, not only what is new.
         """
-        assert not state.damage, state.damage
-        assert state.broken is None, state.broken
+        damage = state.broken or (state.damage[-1] if state.damage else None)
+        if damage is not None:
+            raise CorruptionError(f"damage in a healthy store: {damage}", file=damage.file)
         assert state.lsn >= self.lsn or not self._log.durable, "a durable reader never goes back"
         self.lsn = state.lsn
         bounds = {

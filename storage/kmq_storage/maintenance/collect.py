@@ -71,7 +71,8 @@ def plan_roots(roots: Sequence[Root], *, since: int, pinned: int | None) -> Root
     """Which checkpoints to retain; `since` is when the grace time began (UTC us).
 
     A root was the newest until the next one was written: the first one older than the grace time
-    may have been found within it. A pin keeps the root from which its LSN was reached.
+    may have been found within it, or another one of its LSN, which says the same through pages of
+    its own. A pin keeps the root from which its LSN was reached.
     """
     ordered = sorted(roots, key=lambda root: (root.lsn, root.digest), reverse=True)
 
@@ -82,6 +83,8 @@ def plan_roots(roots: Sequence[Root], *, since: int, pinned: int | None) -> Root
     retained = min(max(unsettled, default=0) + 1, len(ordered))
     oldest = ordered[retained - 1] if ordered else None
     floor = oldest.lsn if oldest is not None and is_settled(oldest) else 0
+    while retained < len(ordered) and oldest is not None and ordered[retained].lsn == oldest.lsn:
+        retained += 1
     return RootPlan(tuple(ordered[:retained]), tuple(ordered[retained:]), floor)
 
 

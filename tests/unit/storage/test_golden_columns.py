@@ -69,9 +69,13 @@ def _chunks(store: kmq.Store, name: str) -> list[Chunk]:
 
 def test_the_maker_makes_such_a_store(tmp_path: Path):
     make(tmp_path / "store")
-    made = {str(file.relative_to(tmp_path / "store")) for file in _files(tmp_path / "store")}
-    golden = DATA / "format-1-columns"
-    assert made == {str(file.relative_to(golden)) for file in _files(golden)}
+    assert _names(tmp_path / "store") == _names(DATA / "format-1-columns")
+
+
+def _names(folder: Path) -> set[str]:
+    """The segments, by name without the half of their ids that was random when they were made."""
+    end = len(".arrow") + 16
+    return {str(file.relative_to(folder))[:-end] for file in _files(folder)}
 
 
 def _files(folder: Path) -> list[Path]:
