@@ -53,13 +53,14 @@ class Follower:
 
     def _begin(self) -> None:
         """Begin at the newest checkpoint, or where the log begins."""
+        due = self._environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
         found = newest_checkpoint(self._files)
         with self.changed:
             if found is None:
                 self.state, self.cursor = StoreState(Manifest(self._files, ())), Cursor()
             else:
                 self.state, self.cursor = found.state(self._files, indexed=True), found.cursor
-            self.state.rebase_time = self._environment.monotonic() + limits.REBASE_SECONDS
+            self.state.rebase_time = due
             self._known_since = None
             self._end_proven = False
             self._writers = Writers()

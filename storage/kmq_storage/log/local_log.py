@@ -96,8 +96,9 @@ class LocalLog:
 
     def _start_reader(self) -> None:
         self._reader_losses = self._hint.losses
+        due = self.environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
         self._reader = Replica(self.disk, self._new_journal(), indexed=True)
-        self._reader.state.rebase_time = self.environment.monotonic() + limits.REBASE_SECONDS
+        self._reader.state.rebase_time = due
 
     def _new_journal(self) -> Journal:
         return Journal(self.disk, self.identity, self._hint)
