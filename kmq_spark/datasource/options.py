@@ -76,6 +76,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     if starting and starting.word == GROUP and group is None:
         refuse(starting.option, GROUP, "an option 'group' that names the group")
     archive = given.get("archive")
+    least, most = _triggers(given)
     strategy = values.choice(given, "startingOffsetsByTimestampStrategy", (ERROR, LATEST_INSTEAD))
     return SourceOptions(
         url=values.store_url(given),
@@ -83,9 +84,9 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         starting=starting,
         ending=parse_ending(given),
         latest_when_untimed=strategy == LATEST_INSTEAD,
-        max_offsets_per_trigger=values.whole_number(given, "maxOffsetsPerTrigger"),
+        max_offsets_per_trigger=most,
         max_bytes_per_trigger=values.size(given, "maxBytesPerTrigger"),
-        min_offsets_per_trigger=values.whole_number(given, "minOffsetsPerTrigger"),
+        min_offsets_per_trigger=least,
         max_trigger_delay=values.seconds(given, "maxTriggerDelay", _MAX_TRIGGER_DELAY),
         tasks=TaskLimits(
             min_partitions=values.whole_number(given, "minPartitions"),
@@ -102,6 +103,14 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     )
 
 
+def _triggers(given: Mapping[str, str]) -> tuple[int | None, int | None]:
+    least = values.whole_number(given, "minOffsetsPerTrigger")
+    most = values.whole_number(given, "maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        refuse("minOffsetsPerTrigger", str(least), f"at most maxOffsetsPerTrigger ({most})")
+    return least, most
+
+
 def check_stream(options: SourceOptions) -> None:
     """InvalidRequestError for what a batch may ask for and a stream may not."""
     if options.table is not None:
@@ -113,9 +122,6 @@ def check_stream(options: SourceOptions) -> None:
         raise InvalidRequestError(
             f"option {option!r} is for batch reads; a stream has no end", option=option
         )
-    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
-    if least is not None and most is not None and least > most:
-        refuse("minOffsetsPerTrigger", str(least), f"at most maxOffsetsPerTrigger ({most})")
 
 
 def warn_of_stream_options(options: Mapping[str, str]) -> None:

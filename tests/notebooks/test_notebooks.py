@@ -66,3 +66,12 @@ def test_the_quickstart_survives_its_kill_and_loses_no_flight(tmp_path: Path):
     assert "killed with" in printed
     (folder,) = tmp_path.glob("kmq-quickstart-*")
     assert (folder / "delays.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.spark
+def test_a_job_that_was_moved_from_kafka_reads_and_writes_the_same_rows(tmp_path: Path):
+    spark_support.require_jvm()
+    printed = _run(ROOT / "notebooks/from_kafka.ipynb", tmp_path)
+    assert "rows of each batch: [5, 5, 2]" in printed
+    assert "12 rows in totals, as many as in orders" in printed
+    assert "use option 'group'" in printed

@@ -34,6 +34,7 @@ def start_session(warehouse: Path, delta_jars: Sequence[Path] = ()) -> SparkSess
     for key, value in {
         **(_with_delta(delta_jars) if delta_jars else {}),
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
