@@ -84,7 +84,7 @@ def output_modes(ask: Asker) -> None:
         topic, target = ask.topic(f"from-{mode}", 1, 3), ask.topic(f"to-{mode}")
         counts = _stream(ask, topic).groupBy("topic").count().selectExpr("string(count) value")
         frame = counts if mode != "append" else _stream(ask, topic).select("value")
-        _copy(ask, mode, frame, target, ask.checkpoint(), mode)
+        _copy(ask, mode, frame, target, ask.checkpoint(), mode=mode)
 
 
 def replayed_batches(ask: Asker) -> None:
@@ -102,7 +102,7 @@ def _stream(ask: Asker, topic: str) -> DataFrame:
 
 
 def _copy(
-    ask: Asker, fact: str, frame: DataFrame, target: str, checkpoint: Path, mode: str = "append"
+    ask: Asker, fact: str, frame: DataFrame, target: str, checkpoint: Path, *, mode: str = "append"
 ) -> None:
     writer = frame.writeStream.format(ask.side.name).options(**ask.side.address, topic=target)
     writer = writer.option("checkpointLocation", str(checkpoint)).outputMode(mode)
