@@ -247,12 +247,18 @@ GROUP_COMMIT = Group(
 BUCKET = Group(
     _named(
         "bucket",
-        *("puts", "one_writer", "eight_writers"),
+        *("puts", "one_writer", "eight_in_turns", "eight_writers"),
         *("puts_slow", "one_writer_slow", "eight_writers_slow"),
     ),
     (
         Figure("commits, one writer / bare uploads", "one_writer.rate", "puts.rate", 0.8),
         Figure("commits, 8 writers / bare uploads", "eight_writers.rate", "puts.rate", 0.8),
+        Figure(
+            "commits, 8 writers / bare uploads of 8 clients that read each other's",
+            "eight_writers.rate",
+            "eight_in_turns.rate",
+            0.8,
+        ),
         Figure(
             "commits, 8 writers / their uploads", "eight_writers.rate", "eight_writers.uploads", 0.5
         ),

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from kmq_spark.demo import delta_jars
 from kmq_storage.objects import memory
+from tests.support import azurite as azurite_support
 from tests.support import s3 as s3_support
 from tests.support import spark as spark_support
 
@@ -114,6 +115,16 @@ def versitygw(
     if reason:
         pytest.skip(reason)
     server = s3_support.start_versitygw(tmp_path_factory.mktemp("versitygw"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[azurite_support.Azurite]:
+    """Azure's emulator; where it is not installed the test is skipped, with the reason."""
+    if reason := azurite_support.missing_azurite():
+        pytest.skip(reason)
+    server = azurite_support.start_azurite()
     yield server
     server.kill()
 

@@ -15,12 +15,15 @@ from typing import Any
 from benchmarks import dataset
 from benchmarks.cases.senders import SPAWN
 from benchmarks.job import Job, Measure, Sample
+from kmq_storage.log.contention import TURN
 from tests.support.fault_proxy import FaultProxy
 from tests.support.s3 import S3Server, build_versitygw, missing_versitygw, start_versitygw
 
 MANY = 8
 SLOW_SECONDS = 0.02
 TOPIC = "records"
+#: How long a bare client sleeps when it finds nothing.
+_LOOK_SECONDS = 0.02
 #: About the size of a commit of one record.
 _BODY = b"x" * 600
 
@@ -42,6 +45,7 @@ def _place(job: Job, delay: float) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _put(url: str, options: dict[str, Any], seconds: float, begin: Any, done: Any) -> None:
+    from kmq_storage import paths
     from kmq_storage.objects.open_bucket import open_bucket_files
 
     bucket = open_bucket_files(url, "s3", options, read_only=False).bucket
@@ -49,8 +53,33 @@ def _put(url: str, options: dict[str, Any], seconds: float, begin: Any, done: An
     begin.wait()
     count, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
-        bucket.put_if_absent(f"log/{count:020d}", [_BODY])
+        bucket.put_if_absent(paths.commit_object(count), [_BODY])
         count += 1
+    done.put((count, 0))
+
+
+def _put_in_turns(url: str, options: dict[str, Any], seconds: float, begin: Any, done: Any) -> None:
+    """What any protocol costs in which each writer knows what the others wrote: bare requests.
+
+    Turns of 32 go round without anything being said; who has none fetches what the others put.
+    """
+    from kmq_storage import paths
+    from kmq_storage.objects.open_bucket import open_bucket_files
+
+    bucket = open_bucket_files(url, "s3", options, read_only=False).bucket
+    bucket.put_if_absent(f"log/warm-{uuid.uuid4().hex}", [_BODY])
+    own = begin.wait()
+    name, count, end = 1_000_000, 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        try:
+            if name // TURN % MANY == own:
+                bucket.put_if_absent(paths.commit_object(name), [_BODY])
+                count += 1
+            else:
+                bucket.get(paths.commit_object(name))
+            name += 1
+        except FileNotFoundError:
+            time.sleep(_LOOK_SECONDS)
     done.put((count, 0))
 
 
@@ -106,6 +135,11 @@ def _check(url: str, options: dict[str, Any], rows: int) -> None:
 def puts(job: Job) -> Measure:
     """Bare uploads of one client, one after another."""
     return lambda: _rates(job, _put, 1, 0.0)
+
+
+def eight_in_turns(job: Job) -> Measure:
+    """Bare uploads of eight clients in turns, each of which fetches those of the others."""
+    return lambda: _rates(job, _put_in_turns, MANY, 0.0)
 
 
 def one_writer(job: Job) -> Measure:

@@ -7,13 +7,12 @@ from typing import Any
 
 import fsspec
 
+from kmq_storage.objects.urls import absolute
+
 
 def fixed(path: str | os.PathLike[str]) -> str:
     """The path or URL of an archive; a relative path is fixed now, `file:` is left out."""
-    text = os.fspath(path).rstrip("/")
-    for prefix in ("file://", "file:"):
-        text = text.removeprefix(prefix)
-    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
+    return absolute(os.fspath(path).rstrip("/")).removeprefix("file://")
 
 
 def file_system(path: str) -> tuple[Any, str]:

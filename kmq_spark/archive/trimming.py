@@ -23,6 +23,14 @@ def trim_archived(store: Store, group: str, keep: float) -> Offsets:
     starts: dict[str, Mapping[int, int]] = {}
     for topic, archived in store.describe_group(group).committed.items():
         kept_from = store.offsets_for_time(topic, now - timedelta(seconds=keep))
-        before = {p: min(n, kept_from.get(p) or n) for p, n in archived.items()}
-        starts |= store.trim(topic, before).starts
+        starts |= store.trim(topic, _before(archived, kept_from)).starts
     return starts
+
+
+def _before(archived: Mapping[int, int], kept_from: Mapping[int, int | None]) -> dict[int, int]:
+    """Where each partition is to begin: nothing is kept of one that has no record so late."""
+    before = {}
+    for partition, offset in archived.items():
+        kept = kept_from[partition]
+        before[partition] = offset if kept is None else min(offset, kept)
+    return before

@@ -19,6 +19,13 @@ from kmq_storage.errors import UnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: What is said goes to our own output.
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
 
 def _archive(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True):
@@ -65,7 +72,9 @@ def _session(*, with_delta: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("kmq archive").config("spark.ui.enabled", "false")
+    builder = SparkSession.builder.appName("kmq archive")
+    for name, value in _QUIET.items():
+        builder = builder.config(name, value)
     if not os.environ.get("MASTER"):
         builder = builder.master("local[*]")
     if with_delta and find_spec("delta") is not None:

@@ -31,7 +31,7 @@ class Commits:
         self._turn = threading.Lock()
         #: Whether a signal ended a caller's commit: what became of it, the worker finds out.
         self._interrupted = False
-        pending.commit_here = self.try_here
+        pending.commit_here = self._help
         self.worker = threading.Thread(target=self._run, name="kmq-producer", daemon=True)
         pending.workers.add(self.worker)
         self.worker.start()
@@ -54,20 +54,26 @@ class Commits:
 
     def sent(self) -> None:
         """Something was sent that shall not linger: commit it here, or wake the worker."""
-        if not (self._pending.calm() and self.try_here(waits=self._pending.awaited())):
+        here = self._pending.calm() and self._log.prompt
+        if not (here and self.try_here(waits=self._pending.awaited())):
             self._pending.call_worker()
 
     def sent_batch(self, sends: Sends) -> None:
         """A batch was sent: commit it here if the caller waits for each, or leave it to gather."""
-        if not (self._pending.awaited() and self.try_here()):
+        here = self._pending.awaited() and self._log.prompt
+        if not (here and self.try_here()):
             self._pending.call_worker_for(sends)
+
+    def _help(self) -> bool:
+        """For a caller who waits for its send now, and for the network in any thread."""
+        return (self._log.prompt or self._log.is_remote) and self.try_here()
 
     def try_here(self, *, waits: bool = True) -> bool:
         """Commit what waits in the calling thread, if nobody is at it; whether it did.
 
         Unless the caller `waits`, it is not kept until all is on disk.
         """
-        if not self._log.prompt or not self._turn.acquire(blocking=False):
+        if not self._turn.acquire(blocking=False):
             return False
         try:
             sends = self._pending.take_alone(self._log.inline_bytes_max)

@@ -9,20 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from kmq_spark.client.few_rows import FewRows, are_few
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.work import ArrowWork, RowWork, work_of
-from kmq_spark.errors import KmqError, UnavailableError
+from kmq_spark.errors import KmqError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.cutting import cut
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
-from kmq_storage.log.staging import PartitionRecords, Placed, Stager
+from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.uploads import Uploads
 from kmq_storage.model import Commit
 
 _LOGGER = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ class Written:
     sequence: int
     #: None when nothing was left to store.
     commit: WrittenCommit | None = None
+    #: Stored so long ago that the commit was collected: nobody knows the places any more.
+    collected: bool = False
 
     def fail(self, error: KmqError) -> None:
         """None of the sends is stored."""
@@ -52,6 +55,9 @@ class Written:
         """Tell every send its places, and wake who waits."""
         if self.commit is not None:
             _tell_places(self.units, self.commit)
+        elif self.collected:
+            for work in self.units:
+                work.committed({})
         for send in self.sends:
             send.finish()
 
@@ -70,7 +76,12 @@ class Committer:
         self._next_sequence = 0
         #: What was begun last.
         self._begun: Written | None = None
-        self._stager = Stager(log.disk, log.environment.new_uuid, sync=durable)
+        self._stager = Stager(
+            log.disk,
+            file_ids(log),
+            sync=durable,
+            uploads=Uploads() if log.is_remote else None,
+        )
 
     def write(self, sends: Sequence[Sends], *, again: bool = False) -> Iterator[Written]:
         """Write all sends in commits of bounded size; those that can't be stored have failed.
@@ -105,15 +116,23 @@ class Committer:
         left = [send for send in written.sends if not (send.failure or send.done)]
         units = self._encode_all(self._work_of(left), {})
         while units:
-            written.units = units
+            written.units = units = self._uploaded(units)
+            if not units:
+                return
             try:
-                written.commit = self._append(units, written.sequence)
+                self._store(written)
             except RefusedError as refused:
                 work = list(units)[refused.unit]
                 del units[work]
                 units = self._encode_all(work.refuse(refused.cause), units)
             else:
                 return
+
+    def _store(self, written: Written) -> None:
+        try:
+            written.commit = self._append(written.units, written.sequence)
+        except OffsetOutOfRangeError:  # a retry that came late: what was collected was on disk
+            written.commit, written.collected = None, True
 
     def _work_of(self, sends: Sequence[Sends]) -> Sequence[Work]:
         first = sends[0] if len(sends) == 1 else None
@@ -147,6 +166,17 @@ class Committer:
         now = self._log.environment.now_us()
         return self._place(work.encode(topic, self._router, now), room)
 
+    def _uploaded(self, units: dict[Work, Unit]) -> dict[Work, Unit]:
+        """The units whose files are there; the work of others has failed."""
+        there: dict[Work, Unit] = {}
+        for work, unit in units.items():
+            try:
+                self._stager.wait_for(unit.entries)
+                there[work] = unit
+            except KmqError as error:
+                work.fail(error)
+        return there
+
     def prepare(self, send: ArrowSend) -> None:
         """Encode in the calling thread, beside the worker's; errors come up again where it commits.
 
@@ -160,7 +190,7 @@ class Committer:
 
     def _try_place(self, parts: Sequence[PartitionRecords]) -> Unit | None:
         room = self._log.inline_bytes_max
-        return self._place(parts, room) if self._stager.fit(parts, room=room) else None
+        return self._place(parts, room) if self._stager.is_prompt(parts, room=room) else None
 
     def _place(self, parts: Sequence[PartitionRecords], room: int) -> Unit:
         placed: list[Placed] = []
@@ -174,12 +204,15 @@ class Committer:
         )
 
     def _append(self, units: dict[Work, Unit], sequence: int) -> WrittenCommit:
-        """Write a commit under its sequence, or find it when it is stored already."""
-        identity = Unit((ProducerEntry(self._name, self._epoch, sequence),))
+        """Write a commit under its sequence, or find it when it is stored already.
+
+        OffsetOutOfRangeError when it was stored, and collected since.
+        """
+        entry = ProducerEntry(self._name, self._epoch, sequence)
         try:
-            return self._log.append([*units.values(), identity])
+            return self._log.append([*units.values(), Unit((entry,))])
         except DuplicateCommitError as duplicate:
-            return self._log.written_commit(duplicate.lsn)
+            return own_part(self._log.written_commit(duplicate.lsn), entry)
         except RefusedError as refused:
             if refused.unit == len(units):
                 raise refused.cause from None  # the producer itself is refused: it is fenced
@@ -200,7 +233,7 @@ class Committer:
     def _write_again(self, written: Written) -> bool:
         """After a failed sync: the same commit under the same sequence; False if it can't be."""
         try:
-            written.commit = self._append(written.units, written.sequence)
+            self._store(written)
         except (KmqError, RefusedError, OSError):
             return False
         return True
@@ -208,6 +241,13 @@ class Committer:
 
 def _inline_bytes(unit: Unit) -> int:
     return sum(body.size for body in unit.bodies)
+
+
+def own_part(commit: WrittenCommit, last: ProducerEntry) -> WrittenCommit:
+    """What a producer has of a commit that several share: its sequence follows its records."""
+    end = commit.entries.index(last) + 1
+    others = (n for n in range(end - 1) if isinstance(commit.entries[n], ProducerEntry))
+    return replace(commit, entries=commit.entries[max(others, default=-1) + 1 : end])
 
 
 def _tell_places(units: dict[Work, Unit], commit: Commit) -> None:

@@ -142,8 +142,8 @@ class Fetcher:
         part = topic.partition(partition.partition)
         if self._reset == "none":
             raise OffsetOutOfRangeError(
-                f"{topic.name}-{partition.partition}: the group has no committed offset and "
-                "auto_offset_reset is 'none'",
+                f"{topic.name}-{partition.partition}: nothing says where to begin (there is no "
+                "committed offset), and auto_offset_reset is 'none'",
                 topic=topic.name,
                 partition=partition.partition,
                 start=part.start,

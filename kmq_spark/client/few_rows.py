@@ -65,14 +65,15 @@ class FewRows:
         self._sends.failure = self._sends.failure or error
 
     def committed(self, first_offsets: dict[int, int]) -> None:
-        """The rows of each partition stand from these offsets on."""
+        """The rows of each partition stand from these offsets on; empty when nobody knows."""
         self._bases = first_offsets
         self._sends.placed(self, 0)
 
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Partitions and offsets of the rows from `first` up to `end`; -1 for those that failed."""
+        known = bool(self._bases)
         found = {
-            row: (partition, self._bases[partition] + rank)
+            row: (partition, self._bases[partition] + rank if known else -1)
             for partition, rows in self._rows.items()
             for rank, row in enumerate(rows)
         }

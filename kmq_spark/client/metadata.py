@@ -22,6 +22,7 @@ class RecordMetadata(tuple[Any, ...]):
 
     topic: str = property(itemgetter(0))  # type: ignore[assignment]
     partition: int = property(itemgetter(1))  # type: ignore[assignment]
+    #: -1 when it is stored, but the commit was collected before its producer could be told.
     offset: int = property(itemgetter(2))  # type: ignore[assignment]
     #: Whether the record was there already and this is the first one's place.
     duplicate: bool = property(itemgetter(4))  # type: ignore[assignment]

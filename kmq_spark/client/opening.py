@@ -36,7 +36,9 @@ def open_store(
         maintenance: look after the store in the background while there are producers.
         storage_options: for stores in buckets, which read the usual environment variables
             without them: the names of obstore (`access_key_id`, ...) or s3fs (`key`, `secret`,
-            `endpoint_url`), and `cache_bytes`.
+            `endpoint_url`); `cache_bytes`, kept in memory of what was read (64 MiB); and
+            `cache_folder`, where processes of this host share what they read of staged batches,
+            segments and pages, up to `cache_folder_bytes` (10 GiB).
         environment: the source of time, ids and randomness.
 
     """

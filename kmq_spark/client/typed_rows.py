@@ -77,7 +77,7 @@ def _untyped(topic: str) -> InvalidRequestError:
 def no_bytes(topic: str) -> InvalidRequestError:
     """The error for bytes that are sent to a typed topic."""
     return InvalidRequestError(
-        f"topic {topic} is typed: value must be a dict or dataclass, not bytes",
+        f"topic {topic} is typed: value must be a dict or dataclass, not bytes or text",
         topic=topic,
         field="value",
     )

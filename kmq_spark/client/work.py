@@ -18,7 +18,13 @@ from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.topic_arrow import rows_of_topic_arrow
 from kmq_spark.client.typed_rows import rows_of_values
 from kmq_spark.client.values import Extras
-from kmq_spark.errors import InvalidRequestError, KmqError, NotFoundError, QueueFullError
+from kmq_spark.errors import (
+    ConflictError,
+    InvalidRequestError,
+    KmqError,
+    NotFoundError,
+    QueueFullError,
+)
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.topic_state import Topic
@@ -33,6 +39,9 @@ Numbers: TypeAlias = "npt.NDArray[np.int64]"
 _WORK_BYTES = 4 * 1024 * 1024
 
 Parts = Sequence[PartitionRecords]
+
+#: A topic that was deleted meanwhile may be there anew; files that were given up, too.
+_TRY_AGAIN = (NotFoundError, ConflictError)
 
 
 class RowWork:
@@ -105,8 +114,8 @@ class RowWork:
 
     def refuse(self, error: KmqError) -> list[RowWork]:
         """What is left to try after a refusal: nothing, or fewer rows."""
-        if isinstance(error, NotFoundError):
-            return [self]  # deleted meanwhile; perhaps made again under this name
+        if isinstance(error, _TRY_AGAIN):
+            return [self]
         if not isinstance(error, QueueFullError):
             self.fail(error)
             return []
@@ -127,7 +136,7 @@ class RowWork:
             send.failure = send.failure or error
 
     def committed(self, first_offsets: dict[int, int]) -> None:
-        """The rows of each partition stand from these offsets on."""
+        """The rows of each partition stand from these offsets on; empty when nobody knows."""
         self._bases = first_offsets
         for start, send in zip(self._starts, self._sends, strict=False):
             send.placed(self, start)
@@ -140,13 +149,15 @@ class RowWork:
         return partitions[first:end].tolist(), offsets[first:end].tolist()
 
     def _resolved(self) -> tuple[Numbers, Numbers]:
-        """The partition and the offset of every row, from what the commit said."""
+        """The partition and the offset of every row, from what the commit said; -1 if unknown."""
         count = self._starts[-1]
         kept = np.arange(count) if self._kept is None else self._kept
-        bases = np.zeros(max(self._bases, default=0) + 1, np.int64)
-        bases[list(self._bases)] = list(self._bases.values())
         partitions, offsets = np.full(count, -1), np.full(count, -1)
         partitions[kept] = self._routes
+        if not self._bases:
+            return partitions, offsets
+        bases = np.zeros(max(self._bases) + 1, np.int64)
+        bases[list(self._bases)] = list(self._bases.values())
         offsets[kept] = bases[partitions[kept]] + ranks(self._routes, len(kept))
         return partitions, offsets
 
@@ -203,8 +214,8 @@ class ArrowWork:
         return found
 
     def refuse(self, error: KmqError) -> list[ArrowWork]:
-        """What is left to try after a refusal: only a topic that was made anew."""
-        if isinstance(error, NotFoundError):
+        """What is left to try after a refusal: all of it, or nothing."""
+        if isinstance(error, _TRY_AGAIN):
             return [self]
         self.fail(error)
         return []

@@ -23,7 +23,7 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
 )
-from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.layout_entries import CondemnEntry, GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_microseconds
@@ -95,6 +95,8 @@ def _entry_rows(entry: Entry, topics: Names) -> list[dict[str, Any]]:
             return [{"kind": "batch", "name": entry.application, "number": entry.version}]
         case GroupEntry():
             return [{"kind": "group", "name": entry.group, "number": entry.generation}]
+        case CondemnEntry():
+            return [{"kind": "condemn", "number": entry.before}]
 
 
 def _placed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kmq_spark.datasource.store_url import is_storage_option
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.names import nearest
 
@@ -98,7 +99,7 @@ def refuse_unknown(
     known_names = {name.lower(): name for name in known}
     other_names = {name.lower(): name for name in other_side}
     for name in given:
-        if name in known_names:
+        if name in known_names or is_storage_option(name):
             continue
         if name in other_names:
             other = "write" if use == "read" else "read"

@@ -6,17 +6,22 @@ the logs it opened, so that a micro-batch doesn't replay a log from its beginnin
 
 from __future__ import annotations
 
+from typing import Any
+
+from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.open import open_commit_log, open_place
 
-_opened: dict[tuple[str, bool], CommitLog] = {}
+#: By URL, what its client was told, and whether it is for reading only.
+_opened: dict[tuple[str, tuple[tuple[str, Any], ...], bool], CommitLog] = {}
 
 
 def open_log(url: str, *, read_only: bool) -> CommitLog:
     """The commit log of a store that exists; NotFoundError when there is none."""
-    disk, identity = open_place(url, read_only=read_only)
-    key = (disk.url, read_only)
+    options = storage_options(url)
+    disk, identity = open_place(url, read_only=read_only, storage_options=options)
+    key = (disk.url, tuple(sorted(options.items())), read_only)
     known = _opened.get(key)
     if known is not None and known.identity == identity:
         return known

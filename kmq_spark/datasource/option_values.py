@@ -7,14 +7,15 @@ raises InvalidRequestError with its name, its value and what was expected.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from kmq_spark.datasource.refusal import refuse
+from kmq_spark.datasource.store_url import with_storage_options
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.names import check_name, nearest
+from kmq_storage.objects.urls import absolute
 
 Given = Mapping[str, str]
 
@@ -154,9 +155,4 @@ def store_url(given: Given) -> str:
         )
     if url.startswith("memory://"):
         refuse("path", url, "a folder: a store in memory is seen by one process, Spark has several")
-    return absolute(url)
-
-
-def absolute(url: str) -> str:
-    """A URL as it is, a path as an absolute one."""
-    return url if "://" in url else os.path.abspath(os.path.expanduser(url))
+    return with_storage_options(absolute(url), given)

@@ -26,6 +26,7 @@ from kmq_spark.datasource.refusal import refuse
 from kmq_spark.datasource.subscription import Subscription, parse_subscription
 from kmq_spark.datasource.table_columns import TABLES
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.objects.urls import absolute
 
 #: What `startingOffsetsByTimestampStrategy` says of a partition without a record that late.
 ERROR, LATEST_INSTEAD = "error", "latest"
@@ -98,7 +99,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         include_metadata=values.boolean(given, "includeMetadata", default=False),
         fail_on_data_loss=values.boolean(given, "failOnDataLoss", default=True),
         group=group,
-        archive=None if archive is None else values.absolute(archive),
+        archive=None if archive is None else absolute(archive),
     )
 
 

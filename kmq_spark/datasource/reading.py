@@ -15,6 +15,7 @@ from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.record_batches import BATCH_ROWS, Origin, gathered, of_archive, of_log
+from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.datasource.tasks import Slice, Task, TopicRange
 from kmq_spark.datasource.view import View
 from kmq_storage.errors import CorruptionError
@@ -38,7 +39,7 @@ def read_partition(
 
 
 def _read_log(options: SourceOptions, task: Task, view: View) -> Iterator[pa.RecordBatch]:
-    disk, _ = open_place(options.url, read_only=True)
+    disk, _ = open_place(options.url, read_only=True, storage_options=storage_options(options.url))
     try:
         pieces = _of_log(options, disk, task, view)
         yield from gathered(batch for batch in pieces if batch.num_rows)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.datasource.table_columns import table_arrow_schema, table_batch
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError, UnavailableError
@@ -41,7 +42,7 @@ class SegmentsTask(InputPartition):
 
     def batches(self, url: str) -> Iterator[pa.RecordBatch]:
         """The rows of this task."""
-        disk = open_disk(url, read_only=True)
+        disk = open_disk(url, read_only=True, storage_options=storage_options(url))
         try:
             manifest = Manifest(disk, self.pages)
             for ref in self.pages:

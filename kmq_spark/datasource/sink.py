@@ -20,9 +20,10 @@ from kmq_storage.log.state import StoreState
 
 @dataclass(frozen=True)
 class Sink:
-    """A store to write to, the topic that was chosen, and the topics a row may name."""
+    """A store to write to as of some LSN, the topic chosen, and the topics a row may name."""
 
     url: str
+    lsn: int
     topic: str | None
     definitions: Mapping[str, TopicEntry]
     #: What a batch write is known by; a stream's tasks tell.
@@ -71,6 +72,7 @@ def open_sink(options: SinkOptions) -> Sink:
     }
     return Sink(
         options.url,
+        state.lsn,
         options.topic,
         definitions,
         options.batch,

@@ -14,7 +14,7 @@ from kmq_storage.errors import OffsetOutOfRangeError
 from kmq_storage.format.entries import BatchIdEntry, Entry
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.staging import PartitionRecords, Stager
+from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def _unit_of(
     log: CommitLog, written: Iterable[Written], first: Sequence[Entry], last: Sequence[Entry]
 ) -> Unit:
     """The entries and batches of the commit; small ones of several tasks are put together."""
-    stager = Stager(log.disk, log.environment.new_uuid, sync=True)
+    stager = Stager(log.disk, file_ids(log), sync=True)
     entries: list[Entry] = list(first)
     bodies: list[pa.Buffer] = []
     waiting: _Runs = {}

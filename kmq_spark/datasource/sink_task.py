@@ -33,7 +33,7 @@ def write_task(
     if sink.stored:
         return Written((), ())
     topics = sink.topics()
-    output = StagedOutput(sink.url)
+    output = StagedOutput(sink.url, sink.lsn)
     router = Router("murmur2", first_turn=task)
     for batch in batches:
         for topic, records in _by_topic(batch, sink.topic, topics):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
+from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.open import open_disk
 
 #: A task holds at most about this much in memory before it writes files.
@@ -28,8 +31,11 @@ _Place = tuple[bytes, int]
 class StagedOutput:
     """Takes records of any partitions and brings them to disk in few files, in their order."""
 
-    def __init__(self, url: str) -> None:
-        self._stager = Stager(open_disk(url), SYSTEM.new_uuid, sync=True)
+    def __init__(self, url: str, lsn: int) -> None:
+        disk = open_disk(url, storage_options=storage_options(url))
+        self._stager = Stager(
+            disk, lambda: new_file_id(SYSTEM.new_uuid(), lsn), sync=True, uploads=Uploads()
+        )
         self._waiting: dict[_Place, list[PartitionRecords]] = {}
         self._held = 0
         self._staged: list[RecordsEntry] = []
@@ -53,6 +59,7 @@ class StagedOutput:
             whole = merged(run)
             for sized in whole.batches:
                 self._staged += self._stager.stage(replace(whole, batches=(sized,)))
+        self._stager.wait_for(self._staged)
         self._waiting.clear()
         self._held = 0
 

@@ -15,6 +15,7 @@ from kmq_storage import limits
 from kmq_storage.cutting import cut
 from kmq_storage.errors import AlreadyExistsError, InvalidRequestError
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, TopicEntry
+from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.format.manifest import SEGMENT, Row, weight_of
 from kmq_storage.log.binding import DuplicateCommitError, Unit
@@ -77,7 +78,7 @@ def _copy_partition(
     position = _position(target.state, copied, topic, number, mark)
     for run in _runs(topic.index(number).rows(max(position, part.start), part.end)):
         piece = Replacement(topic, number, tuple(run), target.refresh().lsn, first=position)
-        file_id = target.environment.new_uuid().bytes
+        file_id = new_file_id(target.environment.new_uuid(), piece.lsn)
         entry = write_segment(target.disk, file_id, piece, piece.slices(reader))
         entry = replace(entry, old_rows=0, old_size=0)
         _prove(proof, topic, number, entry)

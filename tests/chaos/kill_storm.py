@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -25,7 +26,8 @@ from tests.chaos import storm_workers
 from tests.chaos.storm_oracle import Oracle
 
 #: Each worker that is kept alive: what it does, its group if it is a member, its durability.
-SLOTS = (
+Slot = tuple[Callable[..., None], str | None, str]
+SLOTS: tuple[Slot, ...] = (
     (storm_workers.produce, None, "fsync"),
     (storm_workers.produce, None, "fsync"),
     (storm_workers.produce, None, "os"),
@@ -51,24 +53,30 @@ class Worker:
 class Storm:
     """The processes of one round."""
 
-    def __init__(self, url: str, rng: random.Random) -> None:
+    def __init__(
+        self,
+        url: str,
+        rng: random.Random,
+        *,
+        slots: tuple[Slot, ...] = SLOTS,
+        oracle: Oracle | None = None,
+    ) -> None:
         self._url = url
         self._rng = rng
+        self._slots = slots
         # A server that has imported everything forks a worker in milliseconds.
         self._context = multiprocessing.get_context("forkserver")
         maintenance = "kmq_storage.maintenance"
         self._context.set_forkserver_preload(
             ["tests.chaos.storm_workers", f"{maintenance}.maintain", f"{maintenance}.collect"]
         )
-        self._started = 0
         self.kills = 0
-        self.oracle = Oracle()
-        self._workers = [self._start(slot) for slot in range(len(SLOTS))]
+        self.oracle = oracle or Oracle()
+        self._workers = [self._start(slot) for slot in range(len(slots))]
 
     def _start(self, slot: int) -> Worker:
-        target, group, durability = SLOTS[slot]
-        name = f"w{self._started}"
-        self._started += 1
+        target, group, durability = self._slots[slot]
+        name = f"w{self._rng.getrandbits(48):x}"
         reports, theirs = self._context.Pipe(duplex=False)
         arguments = (self._url, group or name, durability, self._rng.getrandbits(32), theirs)
         process = self._context.Process(target=target, args=arguments, daemon=True)
@@ -79,8 +87,8 @@ class Storm:
     def rage(self, kills: int) -> None:
         """Kill this many workers at random moments of their lives; start others in their place."""
         while self.kills < kills:
-            self._listen(self._rng.random() * _LIFE)
-            slot = self._rng.randrange(len(SLOTS))
+            self.listen(self._rng.random() * _LIFE)
+            slot = self._rng.randrange(len(self._slots))
             self._kill(self._workers[slot])
             self._workers[slot] = self._start(slot)
 
@@ -89,7 +97,7 @@ class Storm:
         for worker in self._workers:
             self._kill(worker)
 
-    def _listen(self, seconds: float) -> None:
+    def listen(self, seconds: float) -> None:
         """Take reports for a while."""
         deadline = time.monotonic() + seconds
         by_pipe = {worker.reports: worker for worker in self._workers}

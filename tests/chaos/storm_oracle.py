@@ -100,6 +100,8 @@ class Oracle:
     def _check_groups(self, store: kmq.Store) -> None:
         ends = store.offsets(TOPIC)
         for group, told in self.committed.items():
+            if not any(told.values()):
+                continue  # it began, and may have died before its first commit
             stored = store.describe_group(group).committed.get(TOPIC, {})
             for partition, offset in told.items():
                 if not offset <= stored.get(partition, 0) <= ends[partition][1]:

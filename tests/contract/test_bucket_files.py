@@ -33,6 +33,12 @@ class TestMotoByFsspec(FilesContract):
         return files
 
 
+class TestAzurite(FilesContract):
+    @pytest.fixture
+    def files(self, azurite: S3Server) -> BucketFiles:
+        return _opened(azurite)
+
+
 class TestVersitygw(FilesContract):
     @pytest.fixture
     def files(self, versitygw: S3Server) -> BucketFiles:

@@ -86,6 +86,18 @@ def test_commits_are_deleted_only_long_after_they_were_marked(bucket: MemoryBuck
         next(_open(bucket, clock).commits(3))
 
 
+def test_a_commit_that_was_collected_is_said_to_be_so_though_its_name_is_taken_again(
+    bucket: MemoryBucket, clock: Clock
+):
+    log = _filled(bucket, clock)
+    last = _collect(log, clock)
+    send(log, b"more")
+    bucket.objects[paths.commit_object(last)] = bucket.objects[paths.commit_object(last + 1)]
+    with pytest.raises(OffsetOutOfRangeError, match=f"begins at commit {last + 1}"):
+        log.written_commit(last)
+    assert log.written_commit(last + 1).lsn == last + 1
+
+
 def test_a_writer_that_slept_while_its_next_name_was_collected_commits_at_the_end(
     bucket: MemoryBucket, clock: Clock
 ):

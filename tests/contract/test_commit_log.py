@@ -56,6 +56,12 @@ class TestMotoByFsspec(CommitLogContract):
         )
 
 
+class TestAzurite(CommitLogContract):
+    @pytest.fixture
+    def open_handle(self, azurite: S3Server) -> Open:
+        return _handles_at(azurite)
+
+
 class TestVersitygw(CommitLogContract):
     @pytest.fixture
     def open_handle(self, versitygw: S3Server) -> Open:

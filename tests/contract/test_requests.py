@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
+import kmq_spark as kmq
+from kmq_spark.errors import UnavailableError
 from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.identity import BucketFacts, Identity
@@ -19,7 +22,7 @@ from kmq_storage.log.scan import scan
 from kmq_storage.objects.bucket import Fetched
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.open import open_disk
-from tests.support.fault_proxy import FaultProxy
+from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.s3 import S3Server
 from tests.support.storage import make_topic, open_log, send, unit_of, values_of
@@ -94,6 +97,59 @@ def test_a_reader_has_many_files_on_their_way_and_fetches_each_once(proxy: Fault
     assert values == [b"%d" % n for n in range(30)]
     assert proxy.count("GET", below="staged") == 30
     assert proxy.most >= 8
+
+
+def test_large_batches_of_a_segment_are_fetched_ahead_of_a_reader(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "BATCH_ROWS_MAX", 2)
+    values = [b"%d" % n * 900_000 for n in range(10)] * 2
+    url, options = proxy.server.new_url(), proxy.options()
+    with kmq.open(url, storage_options=options, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send_arrow("t", pa.table({"value": values})).result(60)
+        assert store.seal().segments == 1
+    with kmq.open(url, storage_options=options, read_only=True) as store:
+        store.topics()
+        proxy.requests.clear()
+        proxy.delay, proxy.most = 0.05, 0
+        read = store.read("t", columns=["value"]).read_all()["value"]
+        proxy.delay = 0.0
+    assert read.to_pylist() == values
+    assert proxy.most >= 6
+    assert proxy.count("GET", below="segments") <= 12
+
+
+@pytest.mark.parametrize("sends", [1, 8])
+def test_large_batches_are_on_their_way_at_once(proxy: FaultProxy, sends: int):
+    numbers = pa.array([row // 2 for row in range(16)], pa.int32())
+    rows = pa.table({"value": [b"x" * 600_000] * 16, "partition": numbers})
+    with kmq.open(proxy.server.new_url(), storage_options=proxy.options()) as store:
+        store.create_topic("t", partitions=8)
+        with store.producer(linger=0.0) as producer:
+            proxy.requests.clear()
+            proxy.delay, proxy.most = 0.05, 0
+            each = len(rows) // sends
+            for first in range(0, len(rows), each):
+                producer.send_arrow("t", rows.slice(first, each))
+        proxy.delay = 0.0
+        assert store.read("t").read_all()["value"].equals(rows["value"])
+    assert proxy.count("PUT", below="staged") == 8
+    assert proxy.most >= 6
+
+
+def test_a_large_batch_that_can_not_be_uploaded_fails_alone(proxy: FaultProxy):
+    with kmq.open(proxy.server.new_url(), storage_options=proxy.options()) as store:
+        store.create_topic("t")
+        with store.producer(linger=0.0) as producer:
+            proxy.choose = lambda request: Fault.REFUSE_501 if "staged" in request.path else None
+            large = producer.send_arrow("t", pa.table({"value": [b"x" * 600_000] * 2}))
+            small = producer.send("t", b"small")
+            assert small.result(60).offset == 0
+            with pytest.raises(UnavailableError):
+                large.result(60)
+        assert store.offsets("t") == {0: (0, 1)}
 
 
 def test_what_was_read_is_kept_up_to_a_number_of_bytes():

@@ -17,7 +17,7 @@ from kmq_storage.format.typed import encode_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
+from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.local import LocalDisk
@@ -60,7 +60,7 @@ def _filled(
     version: int = 0,
 ) -> None:
     log.commit([Unit((TopicEntry(topic, name, 1, settings),))])
-    stager = Stager(log.disk, log.environment.new_uuid, sync=True)
+    stager = Stager(log.disk, file_ids(log), sync=True)
     placed = stager.place(PartitionRecords("-", topic, 0, (batch,), version), room=2**20)
     log.commit([Unit(placed.entries, placed.bodies)])
 

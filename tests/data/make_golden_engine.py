@@ -20,7 +20,7 @@ from kmq_storage.format.records import HEADERS, KEY, PROPERTIES
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
+from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.collect import collect
@@ -120,9 +120,7 @@ def _records(
     *also: Entry,
     staged: bool = False,
 ) -> None:
-    stager = Stager(
-        log.disk, log.environment.new_uuid, sync=True, inline_bytes_max=0 if staged else 2**20
-    )
+    stager = Stager(log.disk, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**20)
     placed = stager.place(PartitionRecords("-", topic, partition, (batch,)), room=2**20)
     log.commit([Unit(placed.entries + also, placed.bodies)])
 

@@ -15,7 +15,7 @@ from kmq_storage.format.records import KEY
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.staging import PartitionRecords, Stager
+from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.local import LocalDisk
@@ -41,7 +41,7 @@ def make(folder: Path) -> None:
 
 
 def _write(log: CommitLog, batch: BatchIdEntry, first: int) -> None:
-    stager = Stager(log.disk, log.environment.new_uuid, sync=True)
+    stager = Stager(log.disk, file_ids(log), sync=True)
     staged = stager.stage(PartitionRecords("totals", TOTALS, 0, (rows(first, 10, KEY),)))
     moved = GroupOffsetsEntry("group", -1, TOTALS, ((0, first + 10),))
     log.commit([Unit((batch, *staged, moved))])

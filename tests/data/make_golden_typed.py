@@ -20,7 +20,7 @@ from kmq_storage.format.typed import encode_schema, stored_columns, typed_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
+from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.local import LocalDisk
@@ -98,9 +98,7 @@ def _define(log: CommitLog, topic: bytes, name: str, schemas: list[str]) -> None
 def _records(
     log: CommitLog, topic: bytes, batch: SizedBatch, version: int, *, staged: bool = False
 ) -> None:
-    stager = Stager(
-        log.disk, log.environment.new_uuid, sync=True, inline_bytes_max=0 if staged else 2**20
-    )
+    stager = Stager(log.disk, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**20)
     placed = stager.place(PartitionRecords("-", topic, 0, (batch,), version), room=2**20)
     log.commit([Unit(placed.entries, placed.bodies)])
 

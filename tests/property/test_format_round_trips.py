@@ -30,7 +30,7 @@ from kmq_storage.format.entries import (
     encode_entries,
 )
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
-from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.layout_entries import CondemnEntry, GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.records import decode_batch, encode_batch, stored_schema
 from tests.support.storage import batch_of
 
@@ -111,6 +111,10 @@ ENTRIES: st.SearchStrategy[Entry] = st.one_of(
         planned_lsn=u64,
     ),
     st.builds(
+        CondemnEntry,
+        before=u64,
+    ),
+    st.builds(
         GapEntry,
         topic_id=ids,
         partition=u32,
@@ -132,7 +136,7 @@ def test_entries_come_back_as_they_were(entries: list[Entry]):
     assert list(decode_entries(directory)) == entries
 
 
-@given(st.lists(ENTRIES, max_size=2), st.integers(11, 2**16 - 1), st.binary(max_size=20))
+@given(st.lists(ENTRIES, max_size=2), st.integers(12, 2**16 - 1), st.binary(max_size=20))
 def test_an_unknown_kind_is_refused_and_not_skipped(known: list[Entry], kind: int, payload: bytes):
     strange = kind.to_bytes(2, "little") + bytes(2) + len(payload).to_bytes(4, "little") + payload
     directory = encode_entries(known) + strange.ljust(-(-len(strange) // 8) * 8, b"\0")

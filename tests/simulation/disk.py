@@ -158,8 +158,8 @@ class SimulatedDisk:
         self.scheduler.pause(stay=_STAY)
         return pa.py_buffer(self._inode(path).data)
 
-    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
-        pass
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
+        return False
 
     def bucket_facts(self) -> None:
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from kmq_storage.errors import OffsetOutOfRangeError
+from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
@@ -35,8 +35,9 @@ class Follower:
 
         With `again` everything is read once more, not only what is new.
         """
-        assert not state.damage, state.damage
-        assert state.broken is None, state.broken
+        damage = state.broken or (state.damage[-1] if state.damage else None)
+        if damage is not None:
+            raise CorruptionError(f"damage in a healthy store: {damage}", file=damage.file)
         assert state.lsn >= self.lsn or not self._log.durable, "a durable reader never goes back"
         self.lsn = state.lsn
         bounds = {
@@ -61,8 +62,6 @@ class Follower:
         self, topic: Topic, part: Part, span: tuple[int, int], ends: Mapping[Part, int]
     ) -> None:
         start, end = span
-        if not self._log.durable:
-            end = min(end, topic.partition(part[1]).end)
         found: dict[int, int] = {}
         position = start
         try:
@@ -77,6 +76,10 @@ class Follower:
             end = position
             if position >= error.context["start"]:
                 raise
+        if not self._log.durable:  # a failed sync may have lost what is not on disk meanwhile
+            now = self._log.state.find_topic(part[0])
+            end = min(end, now.partition(part[1]).end if now else 0)
+            found = {offset: found[offset] for offset in found if offset < end}
         assert all(start <= offset < end for offset in found), "only what was asked for"
         self._oracle.check_missing(part, (start, end), found)
         for offset, identity in found.items():

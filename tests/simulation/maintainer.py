@@ -50,7 +50,7 @@ class Maintainer:
                 self._done["unavailable"] += 1
             except CorruptionError:
                 # What is not on disk yet may be lost by a failed sync while it is sealed.
-                if log.durable or not self._world.disk.failed:
+                if log.durable or not self._world.machine.failed:
                     raise
 
     def _seal(self, log: WatchedLog) -> None:
@@ -101,7 +101,7 @@ class Maintainer:
             start = min(part.end, part.start + more)
             return trim(log, plan_trim(state.topic(name), {number: start}), lsn)
 
-        with log.trimming_by_hand():
+        with log.watch.trimming_by_hand():
             self._done["trimmed"] += planning(log, trimmed).rows
 
     def _retain(self, log: WatchedLog) -> None:

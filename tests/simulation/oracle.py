@@ -48,6 +48,8 @@ class Oracle:
     #: What a durable reader saw or a writer was told after a sync: it must stay there.
     durable: dict[Place, int] = field(default_factory=dict)
     _places: dict[int, Place] = field(default_factory=dict)
+    #: By LSN, the first record of the commit that was acknowledged under it.
+    _winners: dict[int, int] = field(default_factory=dict)
     #: The highest start that somebody was about to commit; those that a durable reader saw.
     trims: dict[Part, int] = field(default_factory=lambda: defaultdict(int))
     starts: dict[Part, int] = field(default_factory=lambda: defaultdict(int))
@@ -73,6 +75,8 @@ class Oracle:
             self.confirm(place, record.identity)
         self.acknowledged += len(places)
         first = min(record.identity for record in places.values())
+        winner = self._winners.setdefault(lsn, first)
+        assert winner == first, f"commit {lsn} is that of {winner} and that of {first}"
         self.history.append(f"acknowledged {first} at {lsn}")
 
     def confirm(self, place: Place, identity: int) -> None:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 #: How long a stall may be (seconds, steps): some are longer than every grace time.
 STALLS = (0.1, 5.0, 45.0, 300.0)
-_STALLED_STEPS = 600
 _STEPS_MAX = 400_000
 
 
@@ -36,6 +35,8 @@ class Scheduler:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        #: How many steps of others a stall lasts at most.
+        self.stalled_steps = 600
         self.clock = 1_000.0
         self.steps = 0
         self.crash_at = -1
@@ -83,6 +84,11 @@ class Scheduler:
         """The task that runs now; None outside of `run`."""
         return self._running
 
+    @property
+    def from_outside(self) -> bool:
+        """Whether somebody looks from outside: nothing must go wrong then."""
+        return self._outside > 0
+
     @contextmanager
     def unseen(self) -> Iterator[None]:
         """Look at the machine from outside: nothing runs, fails or ends in the block."""
@@ -117,7 +123,7 @@ class Scheduler:
         """The running task stands still for a while, and the others go on."""
         task = self._running
         assert task is not None, "a task runs"
-        task.asleep_until = self.steps + self.rng.randrange(_STALLED_STEPS)
+        task.asleep_until = self.steps + self.rng.randrange(self.stalled_steps)
         self.clock += self.rng.choice(STALLS)
         self._hand_over(task)
 

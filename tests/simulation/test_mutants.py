@@ -6,29 +6,44 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.simulation.bucket_mutants import BUCKET_MUTANTS
+from tests.simulation.bucket_world import BucketWorld
+from tests.simulation.collection_mutants import COLLECTION_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.world import simulate
+from tests.simulation.world import World, simulate
 
 _SEEDS = 150
 #: Where a mistake shows late: the seed that showed it last is tried first.
 _SHOWN_BY = {
+    "forgets_that_names_are_free_again": 115,
+    "acknowledges_a_void_commit": 58,
+    "names_what_was_condemned": 39,
     "never_looks_for_moved_files": 75,
     "collects_before_the_grace_time_is_over": 93,
     "leaves_later_files_after_a_cut": 19,
 }
 
 
-def _first_failure(seeds: Iterable[int]) -> int | None:
+def _first_failure(seeds: Iterable[int], kind: type[World] = World) -> int | None:
     for seed in seeds:
         try:
-            simulate(seed)
+            simulate(seed, kind)
         except Exception:
             return seed
     return None
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+@pytest.mark.parametrize("mutant", MUTANTS + COLLECTION_MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_planted_mistake_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch):
     mutant(monkeypatch)
     seeds = [_SHOWN_BY.get(mutant.__name__, 0), *range(_SEEDS)]
     assert _first_failure(seeds) is not None
+
+
+@pytest.mark.parametrize("mutant", BUCKET_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_mistake_that_is_planted_in_buckets_is_found(
+    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+):
+    mutant(monkeypatch)
+    seeds = [_SHOWN_BY.get(mutant.__name__, 0), *range(_SEEDS)]
+    assert _first_failure(seeds, BucketWorld) is not None

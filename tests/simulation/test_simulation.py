@@ -1,4 +1,4 @@
-"""Many seeded runs of a simulated machine.
+"""Many seeded runs of a simulated machine, and of hosts that share a simulated bucket.
 
 Finds what no single process can: an interleaving of two writers, or a crash between two calls to
 the disk, after which an acknowledged commit is gone, doubled, torn, or seen and taken back, a
@@ -12,7 +12,8 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.world import run, simulate
+from tests.simulation.bucket_world import BucketWorld
+from tests.simulation.world import World, run, simulate
 
 _BLOCK = 25
 _ASKED = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
@@ -44,17 +45,30 @@ def test_nothing_acknowledged_is_lost_or_doubled_and_readers_see_a_prefix(seeds:
             raise
 
 
+@pytest.mark.parametrize("seeds", _BLOCKS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_the_same_holds_for_hosts_that_share_a_bucket(seeds: list[int]):
+    for seed in seeds:
+        try:
+            simulate(seed, BucketWorld)
+        except Exception as error:
+            error.add_note(f"again: KMQ_SIM_SEEDS={seed} python -m tests.simulation --bucket")
+            raise
+
+
 def test_a_seed_gives_the_same_history_every_time():
     assert [simulate(seed) for seed in range(5)] == [simulate(seed) for seed in range(5)]
     assert simulate(0) != simulate(1)
+    in_buckets = [simulate(seed, BucketWorld) for seed in range(3)]
+    assert in_buckets == [simulate(seed, BucketWorld) for seed in range(3)]
 
 
-def test_the_runs_are_not_empty():
+@pytest.mark.parametrize("kind", [World, BucketWorld])
+def test_the_runs_are_not_empty(kind: type[World]):
     done: Counter[str] = Counter()
     for seed in range(20):
-        world = run(seed)
+        world = run(seed, kind)
         done += world.done
         done.update(acknowledged=world.oracle.acknowledged)
-        done.update(boots=world.disk.boots, failed=world.disk.failed)
+        done.update(boots=world.machine.boots, failed=world.machine.failed)
     for what, least in _AT_LEAST.items():
         assert done[what] > least, what

@@ -1,7 +1,8 @@
-"""One seeded run: several boots of one machine, with writers, readers and maintainers.
+"""One seeded run: several boots, with writers, readers and maintainers.
 
 What goes wrong here and nowhere else: another process runs, a process stalls or dies, or the
-machine does, between any two calls to the disk.
+machine does, between any two calls to the disk. In a bucket (`bucket_world`) each process is on
+a host of its own, and between any two requests.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from unittest.mock import patch
@@ -17,10 +18,10 @@ from unittest.mock import patch
 from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError, UnavailableError
-from kmq_storage.format.entries import ProducerEntry, RecordsEntry, TopicEntry
-from kmq_storage.format.layout_entries import TrimEntry
+from kmq_storage.format.entries import ProducerEntry, TopicEntry
 from kmq_storage.log import manifest, paging
 from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.framing import Framed
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.local_log import LocalLog
@@ -30,8 +31,9 @@ from tests.simulation.audit import check_checkpoints, check_counts, files_of
 from tests.simulation.disk import Faults, SimulatedDisk
 from tests.simulation.follower import Follower
 from tests.simulation.maintainer import Maintainer
-from tests.simulation.oracle import Oracle, Part, Record
+from tests.simulation.oracle import Oracle
 from tests.simulation.scheduler import Scheduler, Task
+from tests.simulation.watch import Watch
 from tests.simulation.writer import Writer
 
 _FILE_BYTES = 8 * 1024
@@ -46,8 +48,8 @@ _SKEW = 5.0
 #: And some go wrong by so much, from one look to the next.
 _JUMPS = (0.0, 0.0, -3_600.0, 3_600.0, 10 * 365 * 86_400.0)
 _TOMBSTONE_DELAY = 60.0
-_ORPHAN_AGE = 1e9
-_GRACES = (0.0, 20.0)
+#: How old a file is before it may be taken for an orphan: shorter than many stalls, or for ever.
+_ORPHAN_AGES = (30.0, 1e9)
 _REBASE_SECONDS = 5.0
 #: So small that a few records make several batches, segments and pages.
 LIMITS = (
@@ -55,6 +57,8 @@ LIMITS = (
     (limits, "SEAL_AFTER", 10.0),
     (limits, "REBASE_SECONDS", _REBASE_SECONDS),
     (limits, "CHECKPOINT_COMMITS", 5),
+    (limits, "COLLECT_GRACE", 20.0),
+    (limits, "COLLECTED_LOG_GRACE", 20.0),  # shorter than many stalls
     (limits, "TOMBSTONE_DELAY", _TOMBSTONE_DELAY),
     (paging, "PAGE_ROWS", 4),
     (paging, "_PAGE_ROWS_MIN", 2),
@@ -66,52 +70,25 @@ LIMITS = (
 class WatchedLog(LocalLog):
     """A commit log that tells the oracle of each commit before it is written."""
 
-    oracle: Oracle
-    #: What the units of the next append are made of.
-    sending: Mapping[Part, list[Record]] = {}
-    by_hand = False
-    clocks_jump = False
-
-    @contextmanager
-    def trimming_by_hand(self) -> Iterator[None]:
-        """Trims of the block are not those of a retention time."""
-        self.by_hand = True
-        try:
-            yield
-        finally:
-            self.by_hand = False
+    watch: Watch
 
     def _write(self, commit: Framed) -> Cursor:
-        spans = {}
-        for entry in commit.entries:
-            if isinstance(entry, RecordsEntry):
-                part = self._part(entry.topic_id, entry.partition)
-                spans[part] = (entry.base_offset, self.sending[part])
-            elif isinstance(entry, TrimEntry):
-                self._expect(entry)
-        if spans:
-            self.oracle.write(spans)
+        self.watch.tell(self.known_state, commit.entries)
         return super()._write(commit)
-
-    def _part(self, topic_id: bytes, partition: int) -> Part:
-        topic = self._writer.state.topic_by_id(topic_id)
-        assert topic is not None
-        return topic.name, partition
-
-    def _expect(self, entry: TrimEntry) -> None:
-        part = self._part(entry.topic_id, entry.partition)
-        topic = self._writer.state.topic(part[0])
-        start = topic.partition(part[1]).start
-        if not self.by_hand:
-            retention = topic.settings.retention
-            assert retention is not None, "no retention, no trim"
-            if not self.clocks_jump:  # else records may be dated as old when they are made
-                self.oracle.check_expired(part, (start, entry.start), retention - 2 * _SKEW)
-        self.oracle.trims[part] = max(self.oracle.trims[part], entry.start)
 
 
 class World:
     """A machine, what runs on it, and what must hold."""
+
+    #: Before which step of a boot the machine stops, and a process is killed.
+    crash_steps, tidy_steps, kill_steps = 12_000, 40_000, 6_000
+    #: How long collection spares files, and how long ago a look was that finds no newer checkpoint.
+    graces: tuple[float, float] = (0.0, 20.0)
+    look_age = _REBASE_SECONDS
+    #: How likely a step of a process becomes a long one.
+    sleepiness: tuple[float, ...] = (0.0, 0.003, 0.01)
+    #: Whether processes write without waiting for the disk, and read what is not on it.
+    knows_os_durability = True
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -122,9 +99,8 @@ class World:
             tombstone_delay=_TOMBSTONE_DELAY - 2 * _SKEW,
         )
         self.done: Counter[str] = Counter()
-        self.orphan_age = _ORPHAN_AGE
-        self.disk = SimulatedDisk(self.scheduler, Faults())
-        self.disk.watch_removal = self._check_removal
+        self.orphan_age = self.rng.choice(_ORPHAN_AGES)
+        self._make_place()
         #: What readers may go on reading, and since when they have it.
         self._held: dict[int, tuple[float, set[str]]] = {}
         #: How long collection spares files, for all of a boot (seconds).
@@ -141,6 +117,13 @@ class World:
         for name, partitions, settings in _TOPICS:
             log.commit([Unit((TopicEntry(self.topics[name], name, partitions, settings),))])
         self._incarnation = 0
+
+    def _make_place(self) -> None:
+        self.machine = self.disk = SimulatedDisk(self.scheduler, Faults())
+        self.disk.watch_removal = self._check_removal
+
+    def _set_faults(self, *, on: bool) -> None:
+        self.disk.faults = random_faults(self.rng) if on else Faults()
 
     def environment(self, *, jumping: bool = False) -> Environment:
         """Clock, ids and randomness of one process; the clocks of two differ, some jump."""
@@ -162,8 +145,15 @@ class World:
         """A handle of its own, as another process has it; the clocks of writers may jump."""
         environment = self.environment(jumping=writes and self._clocks_jump)
         log = WatchedLog(self.disk, self.identity, environment, durable=durable)
-        log.oracle, log.clocks_jump = self.oracle, self._clocks_jump
+        log.watch = self._new_watch()
         return log
+
+    def _new_watch(self) -> Watch:
+        return Watch(self.oracle, 2 * _SKEW, clocks_jump=self._clocks_jump)
+
+    def rest(self, log: CommitLog, lsn: int) -> None:
+        """Wait a little for the commit after this one."""
+        log.wait(lsn, 0.01)
 
     def name_of(self, topic_id: bytes) -> str:
         """The name of a topic."""
@@ -177,26 +167,27 @@ class World:
         tasks += [
             Task(f"maintainer {n}", partial(Maintainer(self).run)) for n in range(maintainers)
         ]
-        self.disk.faults = Faults() if self.tidy else random_faults(self.rng)
-        self.grace = self.rng.choice(_GRACES)
-        sleepy = 0.0 if self.tidy else self.rng.choice((0.0, 0.003, 0.01))
+        self.grace = self.rng.choice(self.graces)
+        self._set_faults(on=not self.tidy)
+        sleepy = 0.0 if self.tidy else self.rng.choice(self.sleepiness)
         begin = self.scheduler.steps
-        self.scheduler.crash_at = begin + self.rng.randrange(1, 40_000 if self.tidy else 12_000)
+        most = self.tidy_steps if self.tidy else self.crash_steps
+        self.scheduler.crash_at = begin + self.rng.randrange(1, most)
         for task in tasks:
             if self.rng.random() < (0.1 if self.tidy else 0.4):
-                task.kill_at = begin + self.rng.randrange(1, 6_000)
+                task.kill_at = begin + self.rng.randrange(1, self.kill_steps)
             task.sleepy = sleepy
         self.scheduler.run(tasks)
         self.scheduler.crash_at = -1
         self._held.clear()
-        self.disk.faults = Faults()
+        self._set_faults(on=False)
         if self.scheduler.failures:
             raise self.scheduler.failures[0]
         if self.scheduler.crashed or self.rng.random() < 0.5:
-            self.disk.crash()
+            self.machine.crash()
 
     def _read(self, number: int) -> None:
-        durable = number != 2
+        durable = number != 2 or not self.knows_os_durability
         self.scheduler.pause(stay=0.0)
         log = self.open(durable=durable)
         follower = Follower(self.oracle, log)
@@ -208,12 +199,12 @@ class World:
                 if self.rng.random() < (0.02 if self.grace else 0.4):
                     self.scheduler.stall()  # what it knows may move meanwhile
                 follower.follow(state, again=self.rng.random() < 0.3)
-                log.wait(follower.lsn, 0.01)
+                self.rest(log, follower.lsn)
             except UnavailableError:
                 continue
             except CorruptionError:
                 # What is not on disk yet may be lost by a failed sync while it is read.
-                if durable or not self.disk.failed:
+                if durable or not self.machine.failed:
                     raise
 
     def _hold(self, number: int, log: WatchedLog, began: float) -> None:
@@ -228,7 +219,7 @@ class World:
 
     def _check_removal(self, path: str) -> None:
         for since, files in self._held.values():
-            young = self.scheduler.clock - since < self.grace - _REBASE_SECONDS
+            young = self.scheduler.clock - since < self.grace - self.look_age
             assert not (young and path in files), f"{path} was removed from under a reader"
 
     def audit(self) -> None:
@@ -258,12 +249,14 @@ class World:
 
 def random_faults(rng: random.Random) -> Faults:
     """None in some boots, a few in others."""
-    # Not both in one boot: what tells of a failed sync may be lost with the page.
     sync = rng.choice((0.0, 0.0, 0.05, 0.2))
+    full = rng.choice((0.0, 0.0, 0.05))
+    # Not all three in one boot: a full disk has no room to write again what a sync left out.
+    both = bool(sync and full)
     return Faults(
         sync=sync,
-        full=rng.choice((0.0, 0.0, 0.05)),
-        garbage=0.0 if sync else rng.choice((0.0, 0.0, 0.003)),
+        full=full,
+        garbage=0.0 if both else rng.choice((0.0, 0.0, 0.003)),
         drop_pages=rng.random() < 0.5,
     )
 
@@ -277,16 +270,16 @@ def small_limits() -> Iterator[None]:
         yield
 
 
-def run(seed: int) -> World:
+def run(seed: int, kind: type[World] = World) -> World:
     """A world after some boots, checked."""
     with small_limits():
-        world = World(seed)
+        world = kind(seed)
         for _ in range(world.rng.randrange(1, 4)):
             world.boot()
         world.finish()
         return world
 
 
-def simulate(seed: int) -> str:
+def simulate(seed: int, kind: type[World] = World) -> str:
     """Run one seed; the digest of its history, or the first thing that must not be."""
-    return run(seed).oracle.digest()
+    return run(seed, kind).oracle.digest()

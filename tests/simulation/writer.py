@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kmq_storage.errors import OffsetOutOfRangeError, UnavailableError
+from kmq_storage.errors import ConflictError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.format.entries import GroupOffsetsEntry, ProducerEntry, RecordsEntry
 from kmq_storage.format.records import KEY, TIMESTAMP_TYPE, stored_schema
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
-from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
+from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
 from tests.simulation.oracle import Part, Place, Record
 
 if TYPE_CHECKING:
     from tests.simulation.world import WatchedLog, World
 
 _ATTEMPTS = 6
+_SLEEPS_AFTER_STAGING = 0.1
 _KEYS = (b"a", b"b", b"c", b"d")
 
 
@@ -50,13 +51,20 @@ class Writer:
             try:
                 units = [self._unit(log, *part, mine) for part, mine in plan.items()]
                 units.append(Unit((*offsets, ProducerEntry(self._name, self._epoch, sequence))))
+                if self._rng.random() < _SLEEPS_AFTER_STAGING:
+                    self._world.scheduler.stall()
                 commit = self._append(log, units, plan)
+                if commit is None:
+                    return
                 if log.durable or self._rng.random() < 0.3:
                     log.sync(commit)
                     self._world.oracle.acknowledge(self._places(commit, plan), commit.lsn)
                 if self._rng.random() < 0.9:
                     return  # else the answer is lost, and the writer tries again
             except RefusedError as refused:
+                if isinstance(refused.cause, ConflictError):
+                    self._world.done["given up"] += 1  # what it staged was taken for an orphan
+                    continue
                 if not isinstance(refused.cause, OffsetOutOfRangeError):
                     raise
                 offsets = ()  # the partition was trimmed meanwhile
@@ -66,14 +74,17 @@ class Writer:
 
     def _append(
         self, log: WatchedLog, units: list[Unit], plan: Mapping[Part, list[Record]]
-    ) -> WrittenCommit:
+    ) -> WrittenCommit | None:
         try:
-            log.sending = plan
+            log.watch.sending = plan
             return log.append(units)
         except DuplicateCommitError as duplicate:
-            return log.written_commit(duplicate.lsn)
+            try:
+                return log.written_commit(duplicate.lsn)
+            except OffsetOutOfRangeError:
+                return None  # collected: it was on disk
         finally:
-            log.sending = {}
+            log.watch.sending = {}
 
     def _places(
         self, commit: WrittenCommit, plan: Mapping[Part, list[Record]]
@@ -106,7 +117,7 @@ class Writer:
     def _unit(self, log: CommitLog, topic: str, partition: int, mine: list[Record]) -> Unit:
         stager = Stager(
             log.disk,
-            log.environment.new_uuid,
+            file_ids(log),
             sync=log.durable,
             inline_bytes_max=self._rng.choice((0, 1_000, 100_000)),
         )

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 
 from kmq_spark.client.store import Store
-from kmq_storage.environment import SYSTEM
 from kmq_storage.format.records import KEY, stored_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
+from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition
 from kmq_storage.maintenance import survivors
@@ -60,7 +59,7 @@ def unit_of_rows(
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     size = sum(len(row.key or b"") + len(row.value or b"") for row in rows)
-    stager = Stager(log.disk, SYSTEM.new_uuid, sync=True, inline_bytes_max=0 if staged else 2**30)
+    stager = Stager(log.disk, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**30)
     topic_id = log.refresh().topic(topic).id
     records = PartitionRecords(topic, topic_id, partition, (SizedBatch(batch, size),))
     placed = stager.place(records, room=2**30)

@@ -74,7 +74,7 @@ def unit_of(
 ) -> Unit:
     """A unit of records, inside the frame or staged."""
     limit = 0 if staged else 2**30
-    stager = Stager(disk, uuid.uuid4, sync=sync, inline_bytes_max=limit)
+    stager = Stager(disk, lambda: uuid.uuid4().bytes, sync=sync, inline_bytes_max=limit)
     records = PartitionRecords("t", topic_id, partition, (batch_of(values),))
     placed = stager.place(records, room=2**30)
     return Unit(placed.entries + also, placed.bodies, synced=sync)

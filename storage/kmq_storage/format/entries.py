@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kmq_storage.errors import FormatVersionError
-from kmq_storage.format.layout_entries import GapEntry, LayoutEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.layout_entries import (
+    CondemnEntry,
+    GapEntry,
+    LayoutEntry,
+    SegmentEntry,
+    TrimEntry,
+)
 
 _ENTRY = struct.Struct("<HHI")
 _RECORDS, _STAGED_RECORDS = 1, 10
@@ -325,6 +331,7 @@ Entry = (
     | TopicEntry
     | GroupEntry
     | LayoutEntry
+    | CondemnEntry
 )
 
 _PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
@@ -338,7 +345,15 @@ _PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
     SegmentEntry.kind: SegmentEntry.parse,
     TrimEntry.kind: TrimEntry.parse,
     GapEntry.kind: GapEntry.parse,
+    CondemnEntry.kind: CondemnEntry.parse,
 }
+
+
+def named_file(entry: Entry) -> bytes:
+    """The id of the staged file or segment that an entry names; empty when it names none."""
+    if isinstance(entry, RecordsEntry):
+        return entry.staged
+    return entry.file_id if isinstance(entry, SegmentEntry) else b""
 
 
 def encode_entries(entries: Iterable[Entry]) -> bytes:

@@ -140,4 +140,27 @@ class GapEntry:
         return cls(topic_id, partition, start, end, rows, size, planned, reason)
 
 
+@dataclass(frozen=True, slots=True)
+class CondemnEntry:
+    """From here on no commit names a staged file or segment that was begun before an LSN.
+
+    Those that were named before stay what they are; all others may be deleted.
+    """
+
+    #: Of files whose writers knew no commit from this LSN on (`file_ids.begun_at`).
+    before: int
+
+    kind = 11
+    _layout = struct.Struct("<Q")
+
+    def payload(self) -> bytes:
+        """The binary form."""
+        return self._layout.pack(self.before)
+
+    @classmethod
+    def parse(cls, payload: bytes) -> CondemnEntry:
+        """The entry of a binary form."""
+        return cls(*cls._layout.unpack(payload))
+
+
 LayoutEntry = SegmentEntry | TrimEntry | GapEntry

@@ -29,7 +29,9 @@ from kmq_storage.format.entries import (
     ProducerEntry,
     RecordsEntry,
     TopicEntry,
+    named_file,
 )
+from kmq_storage.format.file_ids import begun_at
 from kmq_storage.format.layout_entries import GapEntry, LayoutEntry, SegmentEntry, TrimEntry
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
@@ -44,6 +46,8 @@ class Unit:
     bodies: tuple[pa.Buffer, ...] = ()
     #: Whether the files that the entries name are on disk already.
     synced: bool = True
+    #: Whether the log names those files already; else they must not be condemned.
+    known: bool = False
 
 
 class RefusedError(Exception):
@@ -58,9 +62,11 @@ class RefusedError(Exception):
 class DuplicateCommitError(Exception):
     """The same producer sequence or batch id is stored already, in this commit."""
 
-    def __init__(self, lsn: int) -> None:
+    def __init__(self, lsn: int, unit: int = 0) -> None:
         super().__init__(f"already stored in commit {lsn}")
         self.lsn = lsn
+        #: Which unit of those that were to be committed.
+        self.unit = unit
 
 
 def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
@@ -69,9 +75,14 @@ def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
     bound: list[Entry] = []
     for number, unit in enumerate(units):
         try:
+            if not unit.known:
+                binding.check_files(unit.entries)
             bound += [binding.entry(entry) for entry in unit.entries]
         except KmqError as error:
             raise RefusedError(number, error) from error
+        except DuplicateCommitError as error:
+            error.unit = number
+            raise
     return bound
 
 
@@ -82,6 +93,22 @@ class _Binding:
         self._state = state
         self._ends: dict[tuple[bytes, int], int] = {}
         self._added: dict[bytes, int] = {}
+
+    def check_files(self, entries: Sequence[Entry]) -> None:
+        """ConflictError when a file may have been deleted before a commit could name it."""
+        condemned = self._state.condemned
+        if not condemned:
+            return
+        for entry in entries:
+            file_id = named_file(entry)
+            if file_id and begun_at(file_id) < condemned:
+                raise ConflictError(
+                    f"file {file_id.hex()} was written so long ago that it was given up before "
+                    "this commit; nothing is stored, write it again",
+                    file_id=file_id.hex(),
+                    begun=begun_at(file_id),
+                    condemned=condemned,
+                )
 
     def entry(self, entry: Entry) -> Entry:
         match entry:

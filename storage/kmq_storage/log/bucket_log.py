@@ -25,6 +25,7 @@ from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark_collected
+from kmq_storage.log.combining import Combining
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
 from kmq_storage.log.contention import Contention, Tail
@@ -52,6 +53,7 @@ class BucketLog:
     What is written is durable and visible at once, so there is one replica for all.
     """
 
+    is_remote = True
     #: Inline batches of one commit, in bytes.
     inline_bytes_max = limits.COMMIT_OBJECT_INLINE_MAX
 
@@ -71,11 +73,12 @@ class BucketLog:
         facts = identity.bucket or NOTHING_KNOWN
         self._objects = CommitObjects(disk, identity.seed, conditional=facts.conditional)
         self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
-        self._follower = Follower(disk, self._objects, environment)
-        self._contention = Contention(environment)
+        with translated(disk.url):
+            self._follower = Follower(disk, self._objects, environment)
         #: The second half of the nonces of this handle's commits: others see whose turn it is.
         self._tag = environment.new_uuid().bytes[8:]
-        self._writing = threading.Lock()
+        self._contention = Contention(environment, self._tag)
+        self._combining = Combining(self._append, bytes_max=self.inline_bytes_max)
         self._polling = threading.Lock()
         self._closed = False
 
@@ -94,17 +97,22 @@ class BucketLog:
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write one commit of all units; it is durable and visible to others.
 
-        RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
-        is stored already; nothing is written then. CommitOutcomeUnknownError when the store
-        didn't answer for long, UnavailableError when it refused.
+        What other threads of this handle append meanwhile may share the commit. RefusedError names
+        the unit that can't be bound, DuplicateCommitError the commit that is stored already;
+        nothing is written then. CommitOutcomeUnknownError when the store didn't answer for long,
+        UnavailableError when it refused.
         """
         self._check_writable()
-        with self._writing, translated(self._files.url):
+        return self._combining.append(units)
+
+    def _append(self, units: Sequence[Unit]) -> WrittenCommit:
+        """Write one commit; one thread at a time."""
+        with translated(self._files.url):
             became_writer = self._single is not None and self._single.check()
             if became_writer or not self._follower.is_sure:
                 self._follower.advance()
             while True:
-                self._contention.before(self._look, self._follower.tail)
+                self._contention.before(self._look, self._follower.cursor.lsn)
                 begun = Moment.now(self.environment)
                 commit = self._next_commit(units)
                 if self._create(commit) and not self._is_void(commit):
@@ -275,9 +283,15 @@ class BucketLog:
             return self._objects.delete_up_to(min(deletable_lsn(self._files), lsn - 1))
 
     def written_commit(self, lsn: int) -> WrittenCommit:
-        """The commit with this LSN."""
+        """The commit with this LSN; OffsetOutOfRangeError when it was collected."""
         with translated(self._files.url):
-            found = self._read_back(lsn)
+            first = collected_lsn(self._files) + 1
+            if lsn < first:
+                raise collected(self._files.url, lsn, first)
+            return self._stored(lsn)
+
+    def _stored(self, lsn: int) -> WrittenCommit:
+        found = self._read_back(lsn)
         if found is None:
             raise UnavailableError(f"store {self._files.url} has no commit {lsn}", lsn=lsn)
         return _written(found.end, found.entries())
@@ -296,7 +310,8 @@ class BucketLog:
         for lsn in range(wanted, last + 1):
             if (lsn - wanted) % _AHEAD == 0:
                 self._objects.fetch_ahead(lsn, min(2 * _AHEAD, last + 1 - lsn))
-            found = self.written_commit(lsn)
+            with translated(self._files.url):
+                found = self._stored(lsn)
             yield Commit(found.lsn, found.time, found.entries)
 
     def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError, UnavailableError
+from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.manifest import PageRef, decode_refs, encode_page, encode_refs
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.manifest import Manifest
@@ -74,7 +75,7 @@ def has_pages(disk: Files, checkpoint: Checkpoint) -> bool:
     """Whether every page that a checkpoint names is there."""
     wanted = {paths.page_file(ref.page_id) for ref in checkpoint.refs}
     there = {f"{paths.PAGE_FOLDER}/{name}" for name in disk.list(paths.PAGE_FOLDER)}
-    return wanted <= there
+    return all(map(disk.exists, wanted - there))  # a listing of a bucket may be a little old
 
 
 def starting_point(disk: Files, journal: Journal) -> Checkpoint | None:
@@ -135,7 +136,7 @@ def write_pages(
         if isinstance(page, PageRef):
             refs.append(page)
             continue
-        contents, ref = encode_page(page, new_uuid().bytes)
+        contents, ref = encode_page(page, new_file_id(new_uuid(), state.lsn))
         disk.stage(paths.page_file(ref.page_id), [contents], sync=True)
         refs.append(ref)
         written += 1

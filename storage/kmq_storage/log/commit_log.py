@@ -40,6 +40,8 @@ class CommitLog(Protocol):
     def prompt(self) -> bool:
         """Whether an append would not wait: it may be done where a caller should not be kept."""
 
+    #: Whether it takes requests to somewhere else, of which several at once take as long as one.
+    is_remote: bool
     #: Bytes of the batches inside one commit; more are staged, or go into the next one.
     inline_bytes_max: int
 
@@ -49,6 +51,8 @@ class CommitLog(Protocol):
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write one commit of all units; it is visible to others, but not yet synced.
+
+        It shows the entries of these units, though those of other threads may stand beside them.
 
         RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
         is stored already; nothing is written then. UnavailableError: disk full or lock held.
@@ -77,7 +81,10 @@ class CommitLog(Protocol):
         """The state that the next commit would follow as far as this handle knows, at no cost."""
 
     def written_commit(self, lsn: int) -> WrittenCommit:
-        """The written commit with this LSN, whether it is on disk or not."""
+        """The written commit with this LSN, whether it is on disk or not.
+
+        OffsetOutOfRangeError when it was collected: then it was on disk.
+        """
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""

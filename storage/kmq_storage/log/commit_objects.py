@@ -97,6 +97,14 @@ class CommitObjects:
             raise InvalidFrameError("the object holds another commit than its name says")
         return CommitObject(header, proven_directory(contents, 0, header))
 
+    def exists(self, lsn: int) -> bool:
+        """Whether there is an object with this name; it is kept for `fetch`."""
+        try:
+            self._files.map(paths.log_file(lsn))
+        except FileNotFoundError:
+            return False
+        return True
+
     def fetch_ahead(self, first: int, count: int) -> None:
         """Begin to fetch the commits with these LSNs."""
         self._files.prefetch((paths.log_file(lsn), 0, 1) for lsn in range(first, first + count))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kmq_storage.errors import (
+    CommitOutcomeUnknownError,
     IllegalStateError,
     KmqError,
     OffsetOutOfRangeError,
@@ -46,6 +47,13 @@ def lost_commit(url: str, lsn: int) -> UnavailableError:
         "again",
         url=url,
         lsn=lsn,
+    )
+
+
+def unknown_commit(url: str, lsn: int) -> CommitOutcomeUnknownError:
+    """A written commit may be gone."""
+    return CommitOutcomeUnknownError(
+        f"a failed sync changed the log of store {url}; commit {lsn} may be lost", lsn=lsn
     )
 
 

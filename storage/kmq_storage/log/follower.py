@@ -17,7 +17,7 @@ from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.checkpoint import newest_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, is_recent
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects
-from kmq_storage.log.contention import Tail
+from kmq_storage.log.contention import Tail, Writers
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
@@ -53,16 +53,17 @@ class Follower:
 
     def _begin(self) -> None:
         """Begin at the newest checkpoint, or where the log begins."""
+        due = self._environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
         found = newest_checkpoint(self._files)
         with self.changed:
             if found is None:
                 self.state, self.cursor = StoreState(Manifest(self._files, ())), Cursor()
             else:
                 self.state, self.cursor = found.state(self._files, indexed=True), found.cursor
-            self.state.rebase_time = self._environment.monotonic() + limits.REBASE_SECONDS
+            self.state.rebase_time = due
             self._known_since = None
             self._end_proven = False
-            self._last_tag, self._run = b"", 0
+            self._writers = Writers()
 
     def begin_anew(self) -> None:
         """Forget everything that was read: files that it names were collected."""
@@ -83,21 +84,27 @@ class Follower:
     def advance(self, expected: int = 1) -> None:
         """Apply every commit that is there; one request when there is nothing new.
 
-        With more than one expected, so many are asked for at once.
+        With more than one expected, so many are asked for at once if the last of them is there.
         """
         wanted = self._looks_begun + 1
         with self._looking:
             if self._last_look >= wanted:
                 return  # another thread looked after this call began
             self._looks_begun += 1
-            if expected > 1:
-                self._objects.fetch_ahead(self.cursor.lsn + 1, min(expected, _AHEAD_MAX))
-            self._look()
+            self._look(self._fetch_expected(expected))
             self._last_look = self._looks_begun
 
-    def _look(self) -> None:
+    def _fetch_expected(self, count: int) -> int:
+        """How many of the next commits are on their way now: so many, or none."""
+        count = min(count, _AHEAD_MAX)
+        if count <= 1 or not self._objects.exists(self.cursor.lsn + count):
+            return 0
+        self._objects.fetch_ahead(self.cursor.lsn + 1, count - 1)
+        return count
+
+    def _look(self, coming: int) -> None:
         self.state.broken = None
-        hits = 0
+        hits = -coming
         while True:
             cursor, since = self.cursor, Moment.now(self._environment)
             found, reason = self._try_fetch(cursor)
@@ -126,7 +133,7 @@ class Follower:
     def _fetch_ahead(self, hits: int) -> int:
         """Far behind, have many commits on their way at once."""
         if hits >= _ONE_BY_ONE and hits % _ONE_BY_ONE == 0:
-            self._objects.fetch_ahead(self.cursor.lsn + 1, min(hits, _AHEAD_MAX))
+            self._objects.fetch_ahead(self.cursor.lsn + 1, min(hits // 2, _AHEAD_MAX))
         return hits
 
     def _was_collected(self) -> bool:
@@ -195,7 +202,7 @@ class Follower:
     def tail(self) -> Tail:
         """The end of the log as far as it was read."""
         with self.changed:
-            return Tail(self.cursor.lsn, self.cursor.time, self._run)
+            return self._writers.tail(self.cursor.lsn, self.cursor.time)
 
     def applied(self, end: Cursor, entries: list[Entry], nonce: bytes) -> None:
         """Take over a commit that was read, or that this process wrote itself."""
@@ -204,8 +211,7 @@ class Follower:
                 return  # another thread was faster
             self.state.apply(end.lsn, end.time, entries, file=end.lsn, position=0)
             self.cursor = end
-            self._run = self._run + 1 if nonce[8:] == self._last_tag else 1
-            self._last_tag = nonce[8:]
+            self._writers.note(end.lsn, nonce[8:])
             self.changed.notify_all()
 
     def note_end(self, since: Moment) -> None:

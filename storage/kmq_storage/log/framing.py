@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry, directory_length, encode_entries
 from kmq_storage.format.frame import BodyLayout, FrameHeader, encode_frame, layout
-from kmq_storage.log.journal import Cursor
+
+if TYPE_CHECKING:
+    from kmq_storage.log.journal import Cursor
 
 
 @dataclass(frozen=True, slots=True)

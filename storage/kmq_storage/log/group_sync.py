@@ -103,8 +103,9 @@ class GroupSync:
         if not self._hint.valid or (self._hint.written or 0) < lsn:
             self._look_for(lsn)
             return
-        # Read before the sync: what is written meanwhile may miss it.
-        target = self._hint.written or 0
+        # Read before the sync: what is written meanwhile may miss it, or be lost by a repair, and
+        # its LSN be given out again.
+        losses, target = self._hint.losses, self._hint.written or 0
         if not self._hint.sync_failed:
             try:
                 self._journal.sync_staged(self._staged_between(synced, target))
@@ -113,7 +114,8 @@ class GroupSync:
                 self._hint.note_sync_failed(True)
                 self._write_again(synced, str(error))
             else:
-                self._hint.publish_synced(target)
+                if self._hint.losses == losses:
+                    self._hint.publish_synced(target)
         else:
             self._write_again(synced, "by another process")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from kmq_storage.errors import CommitOutcomeUnknownError, CorruptionError, UnavailableError
+from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.commit_log import WrittenCommit
-from kmq_storage.log.disk_errors import collected, lost_commit, repair_goes_on
+from kmq_storage.log.disk_errors import collected, lost_commit, repair_goes_on, unknown_commit
 from kmq_storage.log.group_sync import GroupSync, damaged_commit
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import CollectedError, Journal, StoredFrame
@@ -45,25 +45,27 @@ class History:
     def written(self, lsn: int, losses: int) -> WrittenCommit:
         """A commit that was written when so many losses were known, whether it is on disk or not.
 
-        CommitOutcomeUnknownError when frames were lost since.
+        CommitOutcomeUnknownError when frames were lost since, OffsetOutOfRangeError when it was
+        collected: then it was on disk.
         """
         frame = None
         with suppress(UnavailableError):
             frame = next(self.frames(lsn, lsn), None)
         if frame is None or self._hint.losses != losses:
-            raise CommitOutcomeUnknownError(
-                f"a failed sync changed the log of store {self._url}; commit {lsn} may be lost",
-                lsn=lsn,
-            )
+            raise unknown_commit(self._url, lsn)
         commit = commit_of(frame)
         return WrittenCommit(
             commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
         )
 
     def check_survived(self, commit: WrittenCommit) -> None:
-        """After a failed sync that lost frames: is this commit still the one of its LSN?"""
-        frames = self.frames(commit.lsn, commit.lsn)
-        if not any(frame.header.chain == commit.chain for frame in frames):
+        """UnavailableError when a failed sync lost this commit."""
+        try:
+            frames = self.frames(commit.lsn, commit.lsn)
+            survived = any(frame.header.chain == commit.chain for frame in frames)
+        except OffsetOutOfRangeError as error:  # its number may have been given out again
+            raise unknown_commit(self._url, commit.lsn) from error
+        if not survived:
             raise lost_commit(self._url, commit.lsn)
 
     def frames(self, first: int, last: int) -> Iterator[StoredFrame]:

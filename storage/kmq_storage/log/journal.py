@@ -14,6 +14,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from kmq_storage import paths
+from kmq_storage.cutting import cut
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry, decode_entries
@@ -329,7 +330,10 @@ class Journal:
         files appear from the last to the first and old ones go from the first to the last, so
         that whoever takes over after a crash in between finds every frame.
         """
-        fresh = self._split(cursor.lsn + 1, frames)
+        lsn, fresh = cursor.lsn + 1, dict[int, list[bytes]]()
+        for run in [*cut(frames, len, self.file_bytes)] or [[]]:
+            fresh[lsn] = run
+            lsn += len(run)
         old = [first for first in self._first_lsns if first > cursor.lsn and first not in fresh]
         self._hint.count_roll(cursor.lsn)
         for first in sorted(fresh, reverse=True):
@@ -339,17 +343,21 @@ class Journal:
         self._hint.count_roll(cursor.lsn)
         self.look_again()
 
-    def _split(self, lsn: int, frames: list[bytes]) -> dict[int, list[bytes]]:
-        """Consecutive frames from this LSN on, by the first LSN of the file that takes them."""
-        files: dict[int, list[bytes]] = {lsn: []}
-        file, room = lsn, self.file_bytes
-        for number, frame in enumerate(frames, lsn):
-            if len(frame) > room:
-                file, room = number, self.file_bytes
-                files[file] = []
-            files[file].append(frame)
-            room -= len(frame)
-        return files
+    def renew(self, first: int, end: Cursor) -> None:
+        """Have the files with the frames from an LSN on anew, with the same bytes, synced.
+
+        Whoever knows where a frame stands finds it there. Only under the append lock.
+        """
+        here, begin = self.locate(end), self._file_of(first) or 0
+        self._hint.count_roll(first)
+        for file in [each for each in self._first_lsns if begin <= each <= here.file]:
+            log = self._log(file)
+            length = here.position if file == here.file else self.file_bytes
+            if log is not None:
+                bytes_of = log.slice(0, min(length, log.size)).to_pybytes()
+                self._disk.replace_log(paths.log_file(file), self.file_bytes, [bytes_of])
+        self._hint.count_roll(first)
+        self.look_again()
 
     def try_resync(self, cursor: Cursor) -> tuple[Cursor, StoredFrame] | None:
         """Beyond a damaged frame: the next place where a later frame proves itself, or None."""

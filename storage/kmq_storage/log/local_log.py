@@ -55,6 +55,7 @@ class LocalLog:
     the reader's stops at the last visible one and knows where records are.
     """
 
+    is_remote = False
     inline_bytes_max = limits.INLINE_COMMIT_BYTES_MAX
 
     def __init__(
@@ -95,8 +96,9 @@ class LocalLog:
 
     def _start_reader(self) -> None:
         self._reader_losses = self._hint.losses
+        due = self.environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
         self._reader = Replica(self.disk, self._new_journal(), indexed=True)
-        self._reader.state.rebase_time = self.environment.monotonic() + limits.REBASE_SECONDS
+        self._reader.state.rebase_time = due
 
     def _new_journal(self) -> Journal:
         return Journal(self.disk, self.identity, self._hint)
@@ -160,7 +162,10 @@ class LocalLog:
             raise ClosedError("the store is closed")
 
     def written_commit(self, lsn: int) -> WrittenCommit:
-        """The written commit with this LSN, whether it is on disk or not."""
+        """The written commit with this LSN, whether it is on disk or not.
+
+        OffsetOutOfRangeError when it was collected: then it was on disk.
+        """
         return self._history.written(lsn, self._writer_losses)
 
     def _check_writable(self) -> None:

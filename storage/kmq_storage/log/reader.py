@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MAPPED_BYTES = 128 * 1024 * 1024
 _FOOTERS_KEPT = 256
 #: Bytes on their way ahead of a reader.
-_AHEAD = 16 * 1024 * 1024
+_AHEAD = 32 * 1024 * 1024
 #: To fetch so many bytes more costs less than to ask once more.
 _GAP = 512 * 1024
 
@@ -61,9 +61,12 @@ class ChunkReader:
                 self._footers.popitem(last=False)
         return self._footers[file]
 
-    def prefetch(self, places: Iterable[Place], layout: Layout = UNTYPED) -> None:
-        """These are read next: where fetching takes its time it begins now, for so many bytes."""
-        self._disk.prefetch(_near(places, layout))
+    def prefetch(self, places: Iterable[Place], layout: Layout = UNTYPED) -> bool:
+        """These are read next: where fetching takes its time it begins now, for so many bytes.
+
+        Whether it does: only then is it worth telling more as soon as some of them were read.
+        """
+        return self._disk.prefetch(_near(places, layout))
 
     def prove_ahead(self, chunk: Chunk, layout: Layout) -> None:
         """This is read soon: its checksum is worked out meanwhile, where that is worth it."""

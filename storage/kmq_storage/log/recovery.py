@@ -41,15 +41,36 @@ def recover(disk: Disk, journal: Journal, hint: Hint) -> None:
     last = max(known, hint.mark)
     if end.lsn >= last:
         journal.cut(end)
-        last = end.lsn
-    else:  # damage: what stands behind it counts, too
-        last = max(last, last_beyond)
+        if end.lsn > known:
+            _bring_to_disk(journal, hint, staged, (known + 1, end))
+        hint.note_sync_failed(False)
+        hint.rebuild(end.lsn)
+        return
+    last = max(last, last_beyond)  # damage: what stands behind it counts, too
     if _try_sync(journal, hint, staged, (start.lsn + 1, last)):
         hint.rebuild(last)
     elif end.lsn < known:
         raise OSError(errno.EIO, f"commit {end.lsn + 1} is damaged, and the disk fails to sync")
     else:
         hint.rebuild(write_again(journal, hint, known))
+
+
+def _bring_to_disk(
+    journal: Journal, hint: Hint, staged: set[str], span: tuple[int, Cursor]
+) -> None:
+    """Frames from an LSN up to the log's end, and the staged files that they name.
+
+    Their files are written again, not synced: a sync may have failed before, and what was told
+    of that on the page be gone with it. Only a full disk has no room for that.
+    """
+    first, end = span
+    try:
+        journal.stage_again(staged)
+        journal.renew(first, end)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not full or not _try_sync(journal, hint, staged, (first, end.lsn)):
+            raise
 
 
 def repair(disk: Disk, journal: Journal, hint: Hint) -> None:

@@ -19,7 +19,8 @@ def write_again(journal: Journal, hint: Hint, synced: int) -> int:
     """
     cursor, frames = _read_unsynced(journal, synced)
     end = cursor.lsn + len(frames)
-    lost = hint.written is None or end < hint.written
+    written = hint.written
+    lost = written is None or end < written
     if lost:  # before, for the next writer should this one die here; and after, for everybody
         hint.count_loss(end)
         hint.publish_written(end)

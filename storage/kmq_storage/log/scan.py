@@ -217,9 +217,11 @@ def _steps(
 
 def _announced(reader: ChunkReader, places: Sequence[P], layout: Layout) -> Iterator[P]:
     """The places, the next ones told to the reader ahead of time."""
+    announce_at = 0
     for index, place in enumerate(places):
-        if index % (_AHEAD // 2) == 0 and len(places) > 1:
-            reader.prefetch(places[index : index + _AHEAD], layout)
+        if index == announce_at and len(places) > 1:
+            fetches = reader.prefetch(places[index : index + _AHEAD], layout)
+            announce_at = index + (1 if fetches else _AHEAD // 2)
         yield place
 
 

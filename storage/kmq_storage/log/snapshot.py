@@ -22,6 +22,7 @@ def snapshot(state: StoreState) -> dict[str, Any]:
         "lsn": state.lsn,
         "definitions": state.definitions,
         "written": [state.appended, state.rewritten],
+        "condemned": state.condemned,
         "topics": [_topic(topic) for topic in state.topics.values()],
         "groups": {name: _group(group) for name, group in state.groups.items()},
         "producers": [[name, p.epoch, p.sequence, p.lsn] for name, p in state.producers.items()],
@@ -60,6 +61,7 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
     state.checkpoint_lsn = state.lsn
     state.rebase_at = state.lsn + limits.REBASE_COMMITS
     state.appended, state.rewritten = members["written"]
+    state.condemned = members.get("condemned", 0)
     for topic in members["topics"]:
         state.add_topic(_restored_topic(topic, manifest))
     state.groups = {name: _restored_group(group) for name, group in members["groups"].items()}

@@ -6,18 +6,20 @@ names it, nobody reads it, so a task that failed leaves nothing visible.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from kmq_storage import limits, paths
 from kmq_storage.format.checksum import checksum
-from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.entries import Entry, RecordsEntry
+from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.records import EncodedBatch, columns_of, encode_batch, timestamp_bounds
 from kmq_storage.format.typed import versioned
+from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
+from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.files import Files
 
 _FILE_MAGIC_BYTES = 8
@@ -76,24 +78,34 @@ def inline_entry(topic_id: bytes, partition: int, batch: EncodedBatch) -> Record
     )
 
 
+def file_ids(log: CommitLog) -> Callable[[], bytes]:
+    """What makes ids for files that are about to be staged for commits of this log."""
+    return lambda: new_file_id(log.environment.new_uuid(), log.recent_state().lsn)
+
+
 class Stager:
     """Decides where record batches go, and writes the files of those that are large."""
 
     def __init__(
         self,
         disk: Files,
-        new_uuid: Callable[[], uuid.UUID],
+        new_id: Callable[[], bytes],
         *,
         sync: bool,
         inline_bytes_max: int = limits.INLINE_BATCH_BYTES_MAX,
+        uploads: Uploads | None = None,
     ) -> None:
         self._disk = disk
-        self._new_uuid = new_uuid
+        self._new_id = new_id
         self._sync = sync
         self._inline_bytes_max = inline_bytes_max
+        #: Writes files meanwhile; with None each is there when `stage` returns.
+        self._uploads = uploads
 
-    def fit(self, parts: Sequence[PartitionRecords], *, room: int) -> bool:
-        """Whether all of this goes inside a frame that has `room` bytes."""
+    def is_prompt(self, parts: Sequence[PartitionRecords], *, room: int) -> bool:
+        """Whether placing this would not wait: it goes inside a frame, or is uploaded meanwhile."""
+        if self._uploads is not None:
+            return True
         sizes = [_message_bytes(records) for records in parts]
         return sum(sizes) <= room and max(sizes, default=0) <= self._inline_bytes_max
 
@@ -109,15 +121,29 @@ class Stager:
         return Placed(tuple(entries), tuple(batch.message for batch in encoded))
 
     def stage(self, records: PartitionRecords) -> list[RecordsEntry]:
-        """Write one file, and return the entries with which a commit refers to it."""
-        file_id = self._new_uuid().bytes
+        """Write one file, and return the entries with which a commit refers to it.
+
+        With uploads it may still be on its way: `wait_for` the entries before their commit.
+        """
+        file_id = self._new_id()
         contents, spans = _arrow_file(records)
-        with translated(self._disk.url):
-            self._disk.stage(paths.staged_file(file_id), [contents], sync=self._sync)
+        if self._uploads is None:
+            self._write(file_id, contents)
+        else:
+            self._uploads.begin(file_id, lambda: self._write(file_id, contents))
         return [
             _staged_entry(records, sized, file_id, contents, span)
             for sized, span in zip(records.batches, spans, strict=True)
         ]
+
+    def _write(self, file_id: bytes, contents: pa.Buffer) -> None:
+        with translated(self._disk.url):
+            self._disk.stage(paths.staged_file(file_id), [contents], sync=self._sync)
+
+    def wait_for(self, entries: Iterable[Entry]) -> None:
+        """Return when the files that these entries name are there; raises what kept one away."""
+        if self._uploads is not None:
+            self._uploads.wait_for({e.staged for e in entries if isinstance(e, RecordsEntry)})
 
 
 def _message_bytes(records: PartitionRecords) -> int:

@@ -25,7 +25,13 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
 )
-from kmq_storage.format.layout_entries import GapEntry, LayoutEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.layout_entries import (
+    CondemnEntry,
+    GapEntry,
+    LayoutEntry,
+    SegmentEntry,
+    TrimEntry,
+)
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
 from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.manifest import Manifest
@@ -92,6 +98,8 @@ class StoreState:
         #: Bytes of record batches written first, and of segments written since.
         self.appended = 0
         self.rewritten = 0
+        #: Files begun before this LSN can't be named any more.
+        self.condemned = 0
         #: Topics deleted, and partitions trimmed or cut, since the checkpoint below this state.
         self.deleted: set[bytes] = set()
         self.cut: set[tuple[bytes, int]] = set()
@@ -106,6 +114,7 @@ class StoreState:
             SegmentEntry: self._apply_segment,
             TrimEntry: self._apply_trim,
             GapEntry: self._apply_gap,
+            CondemnEntry: self._apply_condemn,
         }
 
     def find_topic(self, name: str) -> Topic | None:
@@ -247,6 +256,9 @@ class StoreState:
         if part.index is not None:
             part.index.cut_out(Gap(entry.start, entry.end, entry.reason))
             self.cut.add((entry.topic_id, entry.partition))
+
+    def _apply_condemn(self, entry: CondemnEntry, lsn: int, time: int) -> None:
+        self.condemned = max(self.condemned, entry.before)
 
     def _apply_producer(self, entry: ProducerEntry, lsn: int, time: int) -> None:
         self.producers.pop(entry.producer, None)

@@ -3,7 +3,7 @@
 The rule (docs/design/collection.md): a file goes only when no retained checkpoint and no commit
 after the oldest of them refers to it. Retained are all checkpoints that were the newest at some
 time within the grace time, or at a pin; whoever found a file through one of them still has it.
-Files that no commit ever named go when they are older than any writer that is still about to.
+Files that no commit ever named go when they are old, and when the log says that none will.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 
 from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
-from kmq_storage.format.entries import Entry, RecordsEntry
-from kmq_storage.format.layout_entries import SegmentEntry
+from kmq_storage.format.entries import named_file
+from kmq_storage.format.file_ids import begun_at
+from kmq_storage.format.layout_entries import CondemnEntry
+from kmq_storage.log.binding import Unit
 from kmq_storage.log.checkpoint import Checkpoint, has_pages, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.moving import missing_file
+from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.clones import kept_for_clones
 from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.references import References, references_of
@@ -60,13 +63,16 @@ class CollectPlan:
     #: The first LSN that is needed of the log; None for all of it.
     first_lsn: int | None = None
     roots: tuple[Root, ...] = ()
+    #: More would go if the log condemned what was begun before this LSN; 0 when nothing would.
+    condemn: int = 0
 
 
 def plan_roots(roots: Sequence[Root], *, since: int, pinned: int | None) -> RootPlan:
     """Which checkpoints to retain; `since` is when the grace time began (UTC us).
 
     A root was the newest until the next one was written: the first one older than the grace time
-    may have been found within it. A pin keeps the root from which its LSN was reached.
+    may have been found within it, or another one of its LSN, which says the same through pages of
+    its own. A pin keeps the root from which its LSN was reached.
     """
     ordered = sorted(roots, key=lambda root: (root.lsn, root.digest), reverse=True)
 
@@ -77,6 +83,8 @@ def plan_roots(roots: Sequence[Root], *, since: int, pinned: int | None) -> Root
     retained = min(max(unsettled, default=0) + 1, len(ordered))
     oldest = ordered[retained - 1] if ordered else None
     floor = oldest.lsn if oldest is not None and is_settled(oldest) else 0
+    while retained < len(ordered) and oldest is not None and ordered[retained].lsn == oldest.lsn:
+        retained += 1
     return RootPlan(tuple(ordered[:retained]), tuple(ordered[retained:]), floor)
 
 
@@ -102,15 +110,16 @@ def plan_collect(
             refs = _read(disk, root).refs
             named.add_pages((ref for ref in refs if ref.page_id not in kept.pages), whole=False)
     for commit in log.commits(None):
-        files = filter(None, map(_file_of, commit.entries))
+        files = filter(None, map(named_file, commit.entries))
         (named if commit.lsn <= roots.floor else kept).add_ids(files)
     found = [file for folder in _FOLDERS for file in disk.walk(folder)]
     found += [
         file for folder in _NAMED_OTHERWISE for file in disk.walk(folder) if _is_leftover(file)
     ]
-    going = tuple(file for file in found if _goes(file, kept, named, orphans_before))
+    rule = _Rule(kept, named, state, roots.retained[-1].lsn, orphans_before)
+    going = tuple(file for file in found if rule.goes(file))
     first_lsn = min(kept.lowest_log_file(), roots.floor + 1) if roots.floor else None
-    return CollectPlan(going, first_lsn, roots.dropped)
+    return CollectPlan(going, first_lsn, roots.dropped, rule.to_condemn(found))
 
 
 def collect(
@@ -129,6 +138,9 @@ def collect(
     with translated(disk.url):
         now = disk.now()
         plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
+        if plan.condemn:
+            log.commit([Unit((CondemnEntry(plan.condemn),))], durable=True)
+            plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
         _carry_out(log, plan, deletion)
     return deletion.report()
 
@@ -201,23 +213,56 @@ def _is_useless(disk: Files, root: Root) -> bool:
         return False  # damaged: nobody knows
 
 
-def _file_of(entry: Entry) -> bytes | None:
-    if isinstance(entry, RecordsEntry):
-        return entry.staged
-    return entry.file_id if isinstance(entry, SegmentEntry) else None
-
-
 def _is_leftover(file: FoundFile) -> bool:
     return file.path.endswith(".tmp")
 
 
-def _goes(file: FoundFile, kept: References, named: References, orphans_before: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What goes of the files that were found, by a state and all that somebody refers to."""
+
+    kept: References
+    named: References
+    state: StoreState
+    #: A checkpoint that is older than the oldest retained one does no harm without its pages.
+    oldest_root: int
+    orphans_before: int
+
+    def goes(self, file: FoundFile) -> bool:
+        """Whether nobody needs this file, now or later."""
+        if self._is_in(self.kept, file):
+            return False
+        limit = self.oldest_root if _is_page(file) else self.state.condemned
+        return self._is_in(self.named, file) or (
+            file.modified <= self.orphans_before and _begun_at(file) < limit
+        )
+
+    def to_condemn(self, files: Iterable[FoundFile]) -> int:
+        """What the log must condemn so that all old files go that no commit named; 0 if it has."""
+        waiting = (
+            _begun_at(file) + 1
+            for file in files
+            if file.modified <= self.orphans_before
+            and not _is_page(file)
+            and self.state.condemned <= _begun_at(file) <= self.state.lsn
+            and not self._is_in(self.kept, file)
+        )
+        return max(waiting, default=0)
+
+    @staticmethod
+    def _is_in(references: References, file: FoundFile) -> bool:
+        file_id = paths.try_file_id(file.path)
+        return file_id is not None and references.has(file_id)
+
+
+def _begun_at(file: FoundFile) -> int:
+    """The LSN that the writer of a file knew; -1 for what nobody can name."""
     file_id = paths.try_file_id(file.path)
-    if file_id is None:  # a leftover of a process that died while it wrote
-        return file.modified <= orphans_before
-    if kept.has(file_id):
-        return False
-    return named.has(file_id) or file.modified <= orphans_before
+    return -1 if file_id is None else begun_at(file_id)
+
+
+def _is_page(file: FoundFile) -> bool:
+    return file.path.startswith(f"{paths.PAGE_FOLDER}/")
 
 
 class _Deletion:

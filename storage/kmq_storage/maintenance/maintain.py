@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from kmq_storage import limits
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.moving import planning
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
@@ -82,11 +83,12 @@ def finish(
     log: CommitLog, *, laid_out: bool, grace: float
 ) -> tuple[CheckpointReport, CollectReport]:
     """Checkpoint when much was committed, or laid out anew; collect after that, or when due."""
-    due = _is_checkpoint_due(log, laid_out)
-    written = checkpoint(log) if due else CheckpointReport(log.state.lsn)
-    if due or has_dropped_roots(log.disk, grace):
-        return written, collect(log, grace=grace)
-    return written, CollectReport()
+    with translated(log.disk.url):
+        due = _is_checkpoint_due(log, laid_out)
+        written = checkpoint(log) if due else CheckpointReport(log.state.lsn)
+        if due or has_dropped_roots(log.disk, grace):
+            return written, collect(log, grace=grace)
+        return written, CollectReport()
 
 
 def _is_checkpoint_due(log: CommitLog, laid_out: bool) -> bool:

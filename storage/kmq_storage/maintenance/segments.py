@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from kmq_storage import limits, paths
 from kmq_storage.errors import ConflictError, CorruptionError, NotFoundError
+from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
 from kmq_storage.format.manifest import Row
@@ -107,35 +109,41 @@ class Replacer:
 
         `mark` is COMPACTED, or 0; `gaps` are cut out in the same commit.
         """
-        began, file_id = self._log.disk.now(), self._log.environment.new_uuid().bytes
+        file_id = new_file_id(self._log.environment.new_uuid(), replaced.lsn)
         try:
             entry = write_segment(self._log.disk, file_id, replaced, slices)
         except CorruptionError as error:
             if error.context.get("missing") and self._is_outdated(replaced):
                 return None  # who was faster collected the files, too
             raise
-        late = self._log.disk.now() - began > limits.ORPHAN_AGE * 1e6 / 2
         entry = replace(entry, columns=entry.columns | mark)
-        if not late and self._commit(entry, gaps):  # if late, it may be taken for an orphan
+        if self._commit(entry, gaps):
             return entry
-        # Nobody else knows of the file.
-        self._log.disk.remove(paths.segment_file(*_key(entry), entry.base_offset, entry.file_id))
+        with suppress(OSError):  # nobody else knows of the file; what stays is collected later
+            file = paths.segment_file(*_key(entry), entry.base_offset, entry.file_id)
+            self._log.disk.remove(file)
         return None
 
     def mark(self, segment: Replacement, mark: int) -> bool:
         """Note a mark at a segment that stays as it is."""
-        return self._commit(_marked(segment, mark))
+        return self._commit(_marked(segment, mark), known=True)
 
     def cut_out(self, gaps: Sequence[GapEntry]) -> bool:
         """Give up ranges of one partition; False when it changed meanwhile."""
         return self._commit(gaps[-1], gaps[:-1])
 
-    def _commit(self, entry: SegmentEntry | GapEntry, before: Sequence[GapEntry] = ()) -> bool:
+    def _commit(
+        self,
+        entry: SegmentEntry | GapEntry,
+        before: Sequence[GapEntry] = (),
+        *,
+        known: bool = False,
+    ) -> bool:
         key = _key(entry)
         planned = max(self._lsns.get(key, 0), entry.planned_lsn)
         entries = (replace(each, planned_lsn=planned) for each in (*before, entry))
         try:
-            self._lsns[key] = self._log.commit([Unit(tuple(entries))]).lsn
+            self._lsns[key] = self._log.commit([Unit(tuple(entries), known=known)]).lsn
         except (ConflictError, NotFoundError):
             return False
         return True

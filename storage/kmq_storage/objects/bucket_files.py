@@ -13,6 +13,7 @@ from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.format.identity import BucketFacts
 from kmq_storage.objects.branch_bucket import BranchBucket
 from kmq_storage.objects.bucket import Bucket, Put, joined_bytes, prefix_of
+from kmq_storage.objects.cache_folder import CacheFolder
 from kmq_storage.objects.files import Bytes, FoundFile
 from kmq_storage.objects.lease import Lease, store_time
 from kmq_storage.objects.probe import RACES, Race, probe
@@ -39,14 +40,15 @@ class BucketFiles:
         *,
         read_only: bool = False,
         cache_bytes: int = CACHE_BYTES,
+        cache_folder: CacheFolder | None = None,
         environment: Environment = SYSTEM,
         races: Sequence[Race] = RACES,
     ) -> None:
         self.bucket = bucket
         self.url = bucket.url
         self.read_only = read_only
-        self.cache = ReadCache(bucket, cache_bytes)
-        self._cache_bytes = cache_bytes
+        self.cache = ReadCache(bucket, cache_bytes, cache_folder)
+        self._cache_bytes, self._cache_folder = cache_bytes, cache_folder
         self._environment = environment
         #: What is raced for when a store is made here.
         self.races = races
@@ -72,6 +74,7 @@ class BucketFiles:
             BranchBucket(self.bucket, origins),
             read_only=self.read_only,
             cache_bytes=self._cache_bytes,
+            cache_folder=self._cache_folder,
             environment=self._environment,
             races=self.races,
         )
@@ -116,10 +119,11 @@ class BucketFiles:
         contents = RemoteContents(self.cache, name)
         return contents if name.startswith(_SLICED) else contents.slice()
 
-    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Begin to fetch parts of files (path, position, length) that will be mapped soon."""
         for path, position, length in places:
             self.cache.fetch_ahead(paths.in_bucket(path), position, length)
+        return True
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create an object whole or not at all; False when the name is taken by other bytes."""

@@ -82,8 +82,11 @@ class Files(Protocol):
     def open_lock(self, path: str) -> Lock:
         """Open or create a lock."""
 
-    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
-        """Parts of files (path, position, length) that will be mapped soon: fetch them ahead."""
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
+        """Parts of files (path, position, length) that will be mapped soon: fetch them ahead.
+
+        False where nothing needs to be fetched.
+        """
 
     def bucket_facts(self) -> BucketFacts | None:
         """What a new store should know of its bucket, found out by trying; None on a disk."""

@@ -88,8 +88,9 @@ class LocalDisk:
         finally:
             os.close(fd)
 
-    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
+    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Mapping costs nothing here."""
+        return False
 
     def bucket_facts(self) -> None:
         """This is no bucket."""

@@ -147,8 +147,9 @@ class ObstoreBucket:
             if page is None:
                 return
             for entry in page:
-                modified = to_microseconds(entry["last_modified"])
-                yield FoundFile(entry["path"], entry["size"], modified)
+                if entry["path"] > after:  # some servers begin where they like
+                    modified = to_microseconds(entry["last_modified"])
+                    yield FoundFile(entry["path"], entry["size"], modified)
 
     def delete(self, name: str) -> None:
         """Delete an object; nothing happens when it is missing."""

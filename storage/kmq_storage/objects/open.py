@@ -13,6 +13,7 @@ from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.file_systems import check_file_system
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
+from kmq_storage.objects.urls import whole_url
 
 if TYPE_CHECKING:
     from kmq_storage.objects.bucket_files import BucketFiles
@@ -26,12 +27,14 @@ def open_disk(
 ) -> Disk | BucketFiles:
     """The place behind a path or URL; relative paths are fixed.
 
-    `storage_options` are for buckets: the credentials and settings of their client, and
-    `cache_bytes`, how much of what was read is kept in memory.
+    `storage_options` are for buckets: the credentials and settings of their client, `cache_bytes`,
+    how much of what was read is kept in memory, and `cache_folder` and `cache_folder_bytes`: where
+    and how much of it is kept on a disk.
     """
     text = os.fspath(url) if isinstance(url, str | os.PathLike) else url
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidRequestError(f"store {text!r} is not a path or URL")
+    text = whole_url(text)
     scheme = urlsplit(text).scheme if "://" in text else ""
     if scheme not in ("", "file", "memory"):
         return _bucket(text, scheme, dict(storage_options or {}), read_only=read_only)
@@ -61,6 +64,9 @@ def _bucket(text: str, scheme: str, options: dict[str, Any], *, read_only: bool)
 
 
 def _local(path: Path, *, read_only: bool) -> LocalDisk:
-    folder = path.expanduser().absolute()
+    try:
+        folder = path.expanduser().absolute()
+    except RuntimeError as error:  # ~somebody whom nobody knows
+        raise InvalidRequestError(f"store {str(path)!r} is no path: {error}") from error
     check_file_system(folder)
     return LocalDisk(folder, read_only=read_only)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.objects.bucket import Bucket
 from kmq_storage.objects.bucket_files import CACHE_BYTES, BucketFiles
+from kmq_storage.objects.cache_folder import CacheFolder
 from kmq_storage.objects.credentials import check_url
 from kmq_storage.objects.fsspec_bucket import open_fsspec
 from kmq_storage.objects.obstore_bucket import SCHEMES, open_obstore
+
+#: What the folder of `cache_folder` holds at most, unless `cache_folder_bytes` says otherwise.
+CACHE_FOLDER_BYTES = 10 << 30
 
 _KNOWN = ("file", "memory", *SCHEMES)
 
@@ -21,11 +26,27 @@ def open_bucket_files(
     """The place of a store in a bucket."""
     check_url(url)
     options = dict(options)
-    cache_bytes = options.pop("cache_bytes", CACHE_BYTES)
-    if not isinstance(cache_bytes, int) or cache_bytes < 0:
-        raise InvalidRequestError("storage_options: cache_bytes is a number of bytes")
     url = url.rstrip("/")
-    return BucketFiles(_opened(url, scheme, options), read_only=read_only, cache_bytes=cache_bytes)
+    cache_bytes = _number(options, "cache_bytes", CACHE_BYTES)
+    folder = _cache_folder(url, options)
+    bucket = _opened(url, scheme, options)
+    return BucketFiles(bucket, read_only=read_only, cache_bytes=cache_bytes, cache_folder=folder)
+
+
+def _cache_folder(url: str, options: dict[str, Any]) -> CacheFolder | None:
+    folder = options.pop("cache_folder", None)
+    size = _number(options, "cache_folder_bytes", CACHE_FOLDER_BYTES)
+    return None if folder is None else CacheFolder(Path(folder).expanduser(), url, size)
+
+
+def _number(options: dict[str, Any], name: str, default: int) -> int:
+    """A number of bytes, perhaps as text: Spark's options are."""
+    given = options.pop(name, default)
+    if isinstance(given, str) and given.isdecimal():
+        given = int(given)
+    if not isinstance(given, int) or given < 0:
+        raise InvalidRequestError(f"storage_options: {name} is a number of bytes, not {given!r}")
+    return given
 
 
 def _opened(url: str, scheme: str, options: Mapping[str, Any]) -> Bucket:

@@ -1,6 +1,7 @@
 """What was fetched from a bucket and may be wanted again, up to a number of bytes.
 
-Objects of a store never change, so what is here is never wrong.
+Objects of a store never change, so what is here is never wrong. It is in memory and, if there is a
+folder for it, on a disk that processes share.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 
 from kmq_storage.objects.bucket import Bucket, Fetched
+from kmq_storage.objects.cache_folder import CacheFolder, Part
 
 #: The first bytes of an object are fetched at once: small objects then need one request.
 HEAD_BYTES = 1024 * 1024
@@ -21,19 +23,19 @@ HEAD_BYTES = 1024 * 1024
 #: Requests on their way ahead of a reader.
 _THREADS = 16
 
-_Part = tuple[str, int, int]
-
 
 class ReadCache:
     """Parts of objects by (name, start, length); the ones used longest ago go first."""
 
-    def __init__(self, bucket: Bucket, max_bytes: int) -> None:
+    def __init__(self, bucket: Bucket, max_bytes: int, folder: CacheFolder | None = None) -> None:
         self._bucket = bucket
         self._max_bytes = max_bytes
-        self._parts: OrderedDict[_Part, Fetched] = OrderedDict()
+        #: Where more is kept, and longer.
+        self._folder = folder
+        self._parts: OrderedDict[Part, Fetched] = OrderedDict()
         #: What is kept now.
         self.held_bytes = 0
-        self._coming: dict[_Part, Future[Fetched]] = {}
+        self._coming: dict[Part, Future[Fetched]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -47,7 +49,7 @@ class ReadCache:
             return _cut(self.head(name).data, start, length)
         return self._part((name, start, length)).data
 
-    def _part(self, part: _Part) -> Fetched:
+    def _part(self, part: Part) -> Fetched:
         with self._lock:
             found = self._parts.get(part)
             if found is not None:
@@ -56,17 +58,21 @@ class ReadCache:
             coming = self._coming.get(part)
         return coming.result() if coming is not None else self._fetch(part)
 
-    def _fetch(self, part: _Part) -> Fetched:
+    def _fetch(self, part: Part) -> Fetched:
         name, start, length = part
         try:
-            fetched = self._bucket.get(name, start, length)
+            fetched = self._folder.get(part) if self._folder else None
+            if fetched is None:
+                fetched = self._bucket.get(name, start, length)
+                if self._folder:
+                    self._folder.put(part, fetched)
             self.add(part, fetched)
             return fetched
         finally:
             with self._lock:
                 self._coming.pop(part, None)
 
-    def add(self, part: _Part, fetched: Fetched) -> None:
+    def add(self, part: Part, fetched: Fetched) -> None:
         """Keep what was fetched, and forget what was used longest ago."""
         if fetched.data.size > self._max_bytes:
             return

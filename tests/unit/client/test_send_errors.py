@@ -6,6 +6,7 @@ takes more or less than its capacity, and a producer that stays stuck after a fa
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,11 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.errors import CommitOutcomeUnknownError
+from kmq_storage.log.commit_log import WrittenCommit
+from kmq_storage.log.local_log import LocalLog
+from kmq_storage.objects.memory import MemoryDisk
+from tests.support.storage import make_topic, open_log, send
 from tests.unit.client.stored import lsn, records, values
 
 
@@ -130,6 +136,35 @@ def test_the_default_limit_is_a_mebibyte_and_a_topic_may_ask_for_more(store: kmq
         )
         assert producer.send("big", b"x" * 5_000_000).result(10).offset == 0
     assert [len(value or b"") for value in values(store, "big")] == [5_000_000]
+
+
+def test_a_retry_of_a_commit_that_was_collected_is_acknowledged_without_an_offset(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    disk = MemoryDisk(f"memory://{uuid.uuid4().hex}")
+    store, sync = kmq.Store(open_log(disk, file_bytes=4096)), LocalLog.sync
+    make_topic(store.log, partitions=2)
+
+    def late(log: LocalLog, commit: WrittenCommit) -> None:
+        """The answer comes so late that the commit is collected by then."""
+        monkeypatch.setattr(LocalLog, "sync", sync)
+        for _ in range(20):
+            send(log, b"x" * 500)
+        store.seal()
+        store.checkpoint()
+        store.collect(grace=0)
+        raise CommitOutcomeUnknownError(f"nobody knows of commit {commit.lsn}", lsn=commit.lsn)
+
+    batch = pa.record_batch({"value": [b"d"]})
+    with store.producer() as producer:
+        for rows in ([b"a"], [b"b", b"c"]):
+            monkeypatch.setattr(LocalLog, "sync", late)
+            sent = producer.send_batch("t", rows, partition=1)
+            assert [place.offset for place in sent.result(10)] == [-1] * len(rows)
+        monkeypatch.setattr(LocalLog, "sync", late)
+        assert producer.send_arrow("t", batch, partition=1).result(10).offsets == {}
+    found = [value for value in values(store, "t") if value and not value.startswith(b"x")]
+    assert sorted(found) == [b"a", b"b", b"c", b"d"]
 
 
 @pytest.mark.parametrize("linger", [0.0, 1.0])

@@ -82,12 +82,12 @@ def test_columns_that_do_not_fit_are_refused_by_name(
 ) -> None:
     schema = StructType([StructField(*column) for column in columns])
     with pytest.raises(InvalidRequestError, match=message):
-        Sink("", topic, ORDERS).check_columns(schema)
+        Sink("", 0, topic, ORDERS).check_columns(schema)
 
 
 def test_columns_that_kmq_does_not_know_are_ignored() -> None:
     fields = [StructField("value", TEXT), *[StructField("other", LongType())] * 2]
-    Sink("", "orders", ORDERS).check_columns(StructType(fields))
+    Sink("", 0, "orders", ORDERS).check_columns(StructType(fields))
 
 
 def test_properties_are_text_or_typed_as_a_read_gives_them() -> None:
@@ -104,4 +104,4 @@ def test_properties_are_text_or_typed_as_a_read_gives_them() -> None:
     assert typed.simpleString() == value
     for kind in (MapType(TEXT, TEXT), MapType(TEXT, TEXT, False), MapType(TEXT, typed)):
         schema = StructType().add("value", DATA).add("properties", kind)
-        Sink("", "orders", ORDERS).check_columns(schema)
+        Sink("", 0, "orders", ORDERS).check_columns(schema)

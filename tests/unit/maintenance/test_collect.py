@@ -12,6 +12,7 @@ import kmq_spark as kmq
 from kmq_spark.client.store import Store
 from kmq_spark.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage import limits, paths
+from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.pins import pinned
@@ -92,10 +93,12 @@ def test_a_segment_that_was_replaced_lately_is_no_orphan_however_old_it_is(
 def test_a_file_that_no_commit_ever_named_goes_when_it_is_old(store: Store, disk: DyingDisk):
     _sealed(store)
     store.checkpoint()
+    before_ids_had_an_lsn = uuid.UUID("6f0d6e7c-5a7e-4d0a-8a53-0f6c5b8d9e10").bytes
     orphans = [
-        paths.segment_file(bytes(16), 0, 0, b"o" * 16),
-        paths.staged_file(b"s" * 16),
-        paths.page_file(b"p" * 16),
+        paths.segment_file(bytes(16), 0, 0, new_file_id(uuid.uuid4(), 1)),
+        paths.staged_file(new_file_id(uuid.uuid4(), 2)),
+        paths.staged_file(before_ids_had_an_lsn),
+        paths.page_file(new_file_id(uuid.uuid4(), 1)),
         f"{paths.SEGMENT_FOLDER}/{'0' * 32}/0/abc.tmp",
         f"{paths.CHECKPOINT_FOLDER}/abc.tmp",
     ]

@@ -44,6 +44,13 @@ def test_a_root_that_was_written_late_keeps_the_one_before_it():
     assert [root.lsn for root in plan.retained] == [30, 20, 10]
 
 
+def test_roots_of_one_lsn_are_retained_together_since_each_has_pages_of_its_own():
+    twins = [Root(FoundFile(digest.hex(), 0, 20), 20, digest) for digest in (b"a", b"b")]
+    plan = plan_roots([*twins, *_roots(at30=25, at10=10)], since=22, pinned=None)
+    assert sorted(root.digest for root in plan.retained if root.lsn == 20) == [b"a", b"b"]
+    assert [root.lsn for root in plan.dropped] == [10]
+
+
 def test_without_a_root_nothing_is_retained_and_nothing_goes():
     plan = plan_roots([], since=50, pinned=None)
     assert (plan.retained, plan.dropped, plan.floor) == ((), (), 0)

@@ -40,7 +40,8 @@ def turns(clock: Clock) -> Contention:
             now_ns=lambda: int(clock.now * 1e9),
             sleep=clock.sleep,
             rng=random.Random(1),
-        )
+        ),
+        b"own",
     )
 
 
@@ -55,7 +56,7 @@ def _win(turns: Contention, clock: Clock, lsn: int) -> None:
 
 def test_a_lone_writer_hardly_pauses(turns: Contention, clock: Clock):
     for lsn in range(1, 1001):
-        turns.before(lambda _, at=lsn: _tail(at - 1, clock, at), _tail(lsn - 1, clock, lsn))
+        turns.before(lambda _, at=lsn: _tail(at - 1, clock, at), lsn - 1)
         _win(turns, clock, lsn)
     assert sum(clock.slept) < 0.06 * 1000 * COMMIT
 
@@ -64,11 +65,11 @@ def test_a_writer_makes_room_after_its_turn_while_others_are_there(turns: Conten
     turns.lost(1)
     begun = len(clock.slept)
     for lsn in range(2, 2 + TURN):
-        turns.before(lambda _, at=lsn: _tail(at - 1, clock), _tail(lsn - 1, clock))
+        turns.before(lambda _, at=lsn: _tail(at - 1, clock), lsn - 1)
         _win(turns, clock, lsn)
     del clock.slept[begun:]
     last = TURN + 1
-    turns.before(lambda _: _tail(last, clock), _tail(last, clock))
+    turns.before(lambda _: _tail(last, clock), last)
     assert clock.slept
     assert clock.slept[0] >= 2 * COMMIT
 
@@ -91,7 +92,7 @@ def test_who_waits_uploads_nothing_before_the_turn_of_another_ends(turns: Conten
         looks.append(next(tails))
         return looks[-1]
 
-    turns.before(look, _tail(2, clock))
+    turns.before(look, 2)
     assert looks[-1].run == TURN
     assert len(looks) <= 10
 
@@ -100,5 +101,20 @@ def test_a_quiet_log_is_written_at_once_whoever_wrote_last(turns: Contention, cl
     _win(turns, clock, 1)
     clock.now += 60.0
     old = Tail(2, int((clock.now - 30.0) * 1e6), 1)
-    turns.before(lambda _: old, old)
+    turns.before(lambda _: old, 2)
+    assert clock.slept == []
+
+
+def test_who_has_waited_for_longest_is_next_and_others_leave_it_time(
+    turns: Contention, clock: Clock
+):
+    writers = {b"holder": 2 + TURN, b"own": 2, b"early": 1}
+    ended = Tail(2 + TURN, int(clock.now * 1e6), TURN, writers)
+    turns.lost(2 + TURN)
+    turns.before(lambda _: ended, ended.lsn)
+    assert sum(clock.slept) >= 2 * COMMIT
+    clock.slept.clear()
+    turns.lost(2 + TURN)
+    first = Tail(ended.lsn, ended.time, TURN, {**writers, b"early": 3})
+    turns.before(lambda _: first, first.lsn)
     assert clock.slept == []

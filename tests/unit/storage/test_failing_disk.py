@@ -111,6 +111,26 @@ def test_a_lost_commit_is_lost_for_its_writer_though_its_number_is_durable_by_no
     assert values_of(log) == [b"first", b"instead"]
 
 
+def test_a_failed_sync_that_the_damaged_page_forgot_is_not_tried_again(
+    log: CommitLog, disk: FailingDisk
+):
+    log.append([unit_of(disk, [b"second"])])
+    before = os.stat(disk.root / "log" / f"{1:020d}.log").st_ino
+    (disk.root / "log" / "hint").write_bytes(bytes(64))  # and the process that knew it is dead
+    disk.calls.clear()
+    assert values_of(open_log(disk, create=False)) == [b"first", b"second"]
+    assert "sync" not in disk.calls
+    assert os.stat(disk.root / "log" / f"{1:020d}.log").st_ino != before
+
+
+def test_a_full_disk_does_not_keep_recovery_from_its_work(log: CommitLog, disk: FailingDisk):
+    log.append([unit_of(disk, [b"second"])])
+    (disk.root / "log" / "hint").write_bytes(bytes(64))
+    disk.failing["replace"] = errno.ENOSPC
+    assert values_of(open_log(disk, create=False)) == [b"first", b"second"]
+    assert "sync" in disk.calls
+
+
 def test_when_writing_again_fails_too_the_outcome_is_unknown_and_a_retry_lands_once(
     log: CommitLog, disk: FailingDisk
 ):

@@ -69,9 +69,12 @@ def _chunks(store: kmq.Store, name: str) -> list[Chunk]:
 
 def test_the_maker_makes_such_a_store(tmp_path: Path):
     make(tmp_path / "store")
-    made = {str(file.relative_to(tmp_path / "store")) for file in _files(tmp_path / "store")}
-    golden = DATA / "format-1-columns"
-    assert made == {str(file.relative_to(golden)) for file in _files(golden)}
+    assert _places(tmp_path / "store") == _places(DATA / "format-1-columns")
+
+
+def _places(folder: Path) -> set[str]:
+    """Topic, partition and base offset of each segment; the ids of files are made otherwise now."""
+    return {str(file.relative_to(folder)).rpartition("-")[0] for file in _files(folder)}
 
 
 def _files(folder: Path) -> list[Path]:

@@ -238,8 +238,9 @@ def test_a_closed_handle_says_so(tmp_path: Path):
 def test_a_store_of_a_newer_format_is_not_opened(tmp_path: Path):
     open_folder(tmp_path)
     stored = json.loads((tmp_path / "kmq.json").read_text())
-    (tmp_path / "kmq.json").write_text(json.dumps(stored | {"format": 2}))
-    with pytest.raises(FormatVersionError, match="has format 2; this kmq reads up to 1"):
+    newest = limits.CLONE_FORMAT_VERSION
+    (tmp_path / "kmq.json").write_text(json.dumps(stored | {"format": newest + 1}))
+    with pytest.raises(FormatVersionError, match=f"this kmq reads up to {newest}"):
         open_identity(LocalDisk(tmp_path), SYSTEM, create=True)
 
 

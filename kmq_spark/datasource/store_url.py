@@ -1,0 +1,46 @@
+"""Where a store is and what its client needs to get there, from the driver to every task.
+
+Options `storage.<name>` are the `storage_options` of `kmq.open`. They travel inside the URL's own
+object, so nothing that takes, keeps or shows a URL has them in its hands: text made of it, its
+repr, plans and errors have the URL alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+_PREFIX = "storage."
+
+
+class StoreUrl(str):
+    """The URL of a store; equal to its text."""
+
+    __slots__ = ("storage_options",)
+    storage_options: Mapping[str, Any]
+
+    def __new__(cls, url: str, storage_options: Mapping[str, Any]) -> Self:
+        """The URL with the options of its client."""
+        self = super().__new__(cls, url)
+        self.storage_options = dict(storage_options)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tasks are told, too."""
+        return StoreUrl, (str(self), self.storage_options)
+
+
+def is_storage_option(name: str) -> bool:
+    """Whether an option, in lower case, is for the client of the store's bucket."""
+    return name.startswith(_PREFIX) and name != _PREFIX
+
+
+def with_storage_options(url: str, given: Mapping[str, str]) -> StoreUrl:
+    """The URL with what the options of a read or write say about its client."""
+    names = filter(is_storage_option, given)
+    return StoreUrl(url, {name.removeprefix(_PREFIX): given[name] for name in names})
+
+
+def storage_options(url: str) -> Mapping[str, Any]:
+    """The options that came with a URL."""
+    return url.storage_options if isinstance(url, StoreUrl) else {}

@@ -1,0 +1,162 @@
+"""Threads of one handle that commit at the same time share one commit, and so one upload.
+
+While one of them uploads, the others wait; who comes next takes along what all of them have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from kmq_storage.format.entries import GroupOffsetsEntry, ProducerEntry, RecordsEntry
+from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
+from kmq_storage.log.commit_log import WrittenCommit
+
+#: What an entry takes at most in a commit's directory, about.
+_ENTRY_BYTES = 512
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """Units that one thread wants to commit, and what became of them."""
+
+    units: Sequence[Unit]
+    #: Who must not be in a commit twice, since binding looks at the state before it.
+    parties: frozenset[tuple[type, str]]
+    commit: WrittenCommit | None = None
+    error: Exception | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.commit is not None or self.error is not None
+
+    @property
+    def size(self) -> int:
+        bodies: int = sum(body.size for unit in self.units for body in unit.bodies)
+        return bodies + _ENTRY_BYTES * self.entries
+
+    @property
+    def entries(self) -> int:
+        return sum(len(unit.entries) for unit in self.units)
+
+    def result(self) -> WrittenCommit:
+        if self.error is not None:
+            raise self.error
+        assert self.commit is not None, "written or failed"
+        return self.commit
+
+
+class Combining:
+    """Calls `write` for one thread at a time, with the units of those that wait."""
+
+    def __init__(self, write: Callable[[Sequence[Unit]], WrittenCommit], *, bytes_max: int) -> None:
+        self._write = write
+        self._bytes_max = bytes_max
+        self._writing = threading.Lock()
+        #: Held while `_waiting` changes.
+        self._gathering = threading.Lock()
+        self._waiting: list[_Request] = []
+
+    def append(self, units: Sequence[Unit]) -> WrittenCommit:
+        """Write these units, perhaps with those of other threads; the commit shows only these."""
+        parties = _parties(units)
+        if not parties:
+            with self._writing:
+                return self._write(units)
+        request = _Request(units, parties)
+        with self._gathering:
+            self._waiting.append(request)
+        try:
+            with self._writing:
+                if not request.is_done:
+                    self._write_together(self._take(request))
+        finally:  # a signal may have come while this waited
+            self._give_up(request)
+        return request.result()
+
+    def _take(self, own: _Request) -> list[_Request]:
+        """This request and the waiting ones that fit into the same commit."""
+        taken, size, parties = [own], own.size, own.parties
+        with self._gathering:
+            for each in self._waiting:
+                fits = size + each.size <= self._bytes_max
+                if each is not own and fits and not parties & each.parties:
+                    taken.append(each)
+                    size, parties = size + each.size, parties | each.parties
+            self._waiting = [each for each in self._waiting if each not in taken]
+        return taken
+
+    def _give_up(self, request: _Request) -> None:
+        with self._gathering:
+            if request in self._waiting:
+                self._waiting.remove(request)
+
+    def _write_together(self, requests: Sequence[_Request]) -> None:
+        """Write all requests but those that are refused.
+
+        What an interrupted thread took along and did not finish is tried again by those who wait
+        for it: if it is stored, its sequence is found, and its offsets are the same.
+        """
+        left, others = list(requests), requests[1:]
+        try:
+            while left:
+                left = self._tried(left)
+        finally:
+            with self._gathering:
+                self._waiting += [each for each in others if not each.is_done]
+
+    def _tried(self, requests: list[_Request]) -> list[_Request]:
+        """What is left to write after one try: all but the one that was refused, or nothing."""
+        try:
+            commit = self._write([unit for request in requests for unit in request.units])
+        except (RefusedError, DuplicateCommitError) as refused:
+            owner, unit = _owner(requests, refused.unit)
+            owner.error = _of_unit(refused, unit)
+            return [request for request in requests if request is not owner]
+        except Exception as error:
+            for request in requests:
+                request.error = error
+            return []
+        first = 0
+        for request in requests:
+            end = first + request.entries
+            request.commit = replace(commit, entries=commit.entries[first:end])
+            first = end
+        return []
+
+
+def _parties(units: Sequence[Unit]) -> frozenset[tuple[type, str]]:
+    """The producers and groups that commit; empty for what stands alone in its commit.
+
+    Records must be followed by their producer's sequence, or a retry would not know its own.
+    """
+    found: list[tuple[type, str]] = []
+    own_records = False
+    for entry in (entry for unit in units for entry in unit.entries):
+        match entry:
+            case RecordsEntry():
+                own_records = True
+            case ProducerEntry():
+                own_records = False
+                found.append((ProducerEntry, entry.producer))
+            case GroupOffsetsEntry():
+                found.append((GroupOffsetsEntry, entry.group))
+            case _:
+                return frozenset()
+    return frozenset() if own_records else frozenset(found)
+
+
+def _owner(requests: Sequence[_Request], unit: int) -> tuple[_Request, int]:
+    """Whose unit this is, and which of its units."""
+    for request in requests:
+        if unit < len(request.units):
+            return request, unit
+        unit -= len(request.units)
+    raise AssertionError("a unit of the commit")
+
+
+def _of_unit(refused: RefusedError | DuplicateCommitError, unit: int) -> Exception:
+    if isinstance(refused, RefusedError):
+        return RefusedError(unit, refused.cause)
+    return DuplicateCommitError(refused.lsn, unit)

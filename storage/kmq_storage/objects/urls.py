@@ -1,0 +1,32 @@
+"""The text that names a place: a path, or a URL, also as Hadoop and Spark write it."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from kmq_storage.errors import InvalidRequestError
+
+#: A scheme that users mean as one, though its slashes are not all there.
+_SHORT = re.compile(r"(file|memory|s3|s3a|gs|az|abfss?|adl|hdfs|https?):(?!//)", re.IGNORECASE)
+
+
+def whole_url(text: str) -> str:
+    """`file:/a` as `file:///a`; InvalidRequestError for other URLs without their slashes."""
+    short = _SHORT.match(text)
+    if short is None:
+        return text
+    rest = text[short.end() :]
+    if short[1].lower() == "file" and rest.startswith("/"):
+        return f"file://{rest}"
+    raise InvalidRequestError(
+        f"store {text!r} looks like a URL without its slashes: write {short[1].lower()}://..., or "
+        f"./{text} for a path",
+        url=text,
+    )
+
+
+def absolute(text: str) -> str:
+    """A URL as it is, a path as an absolute one."""
+    url = whole_url(text)
+    return url if "://" in url else os.path.abspath(os.path.expanduser(url))

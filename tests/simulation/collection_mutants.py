@@ -1,0 +1,41 @@
+"""Planted mistakes about files that somebody is about to need; each must be found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kmq_storage.log import binding, bucket_log, local_log
+from kmq_storage.maintenance import collect
+from tests.simulation.mutants import Mutant, _nothing
+
+
+def names_what_was_condemned(patch: pytest.MonkeyPatch) -> None:
+    """A commit may name a file that was taken for an orphan."""
+    patch.setattr(binding._Binding, "check_files", _nothing)
+
+
+def collects_orphans_without_a_word(patch: pytest.MonkeyPatch) -> None:
+    """Files that no commit named yet are deleted by their age alone."""
+    patch.setattr(collect._Rule, "goes", _by_age_alone)
+    patch.setattr(collect._Rule, "to_condemn", lambda *_: 0)
+
+
+def _by_age_alone(rule: Any, file: Any) -> bool:
+    if rule._is_in(rule.kept, file):
+        return False
+    return bool(rule._is_in(rule.named, file) or file.modified <= rule.orphans_before)
+
+
+def never_begins_anew(patch: pytest.MonkeyPatch) -> None:
+    """An idle handle stays on the checkpoint it began with, until that is collected."""
+    patch.setattr(local_log, "has_newer_checkpoint", lambda *_: False)
+    patch.setattr(bucket_log, "has_newer_checkpoint", lambda *_: False)
+
+
+COLLECTION_MUTANTS: tuple[Mutant, ...] = (
+    names_what_was_condemned,
+    collects_orphans_without_a_word,
+    never_begins_anew,
+)

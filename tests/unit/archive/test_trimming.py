@@ -1,0 +1,36 @@
+"""What the log gives up for an archive: no record that is not archived, none that is to be kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import kmq_spark as kmq
+from kmq_spark.archive.trimming import trim_archived
+
+
+def _store(tmp_path: Path, *ages: float) -> kmq.Store:
+    store = kmq.open(tmp_path / "store")
+    store.create_topic("orders")
+    now = datetime.now(UTC)
+    with store.producer() as producer:
+        for age in ages:
+            producer.send("orders", b"v", timestamp=now - timedelta(seconds=age))
+    store.set_group_offsets("archive-1", {"orders": {0: 3}})
+    return store
+
+
+def test_young_records_stay_though_they_are_archived(tmp_path: Path):
+    with _store(tmp_path, 10, 8, 6, 4) as store:
+        assert trim_archived(store, "archive-1", keep=3600) == {}
+        assert store.offsets("orders") == {0: (0, 4)}
+
+
+def test_old_records_go_up_to_the_first_young_one(tmp_path: Path):
+    with _store(tmp_path, 9000, 8000, 60, 40) as store:
+        assert trim_archived(store, "archive-1", keep=3600) == {"orders": {0: 2}}
+
+
+def test_records_that_are_not_archived_stay(tmp_path: Path):
+    with _store(tmp_path, 9000, 8000, 7000, 6000) as store:
+        assert trim_archived(store, "archive-1", keep=3600) == {"orders": {0: 3}}

@@ -1,0 +1,110 @@
+"""What processes of one host keep of a bucket on disk. Finds bytes that are wrong or another
+store's, and a folder that grows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kmq_storage.objects.bucket import Fetched
+from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.cache_folder import CacheFolder
+from tests.support.memory_bucket import MemoryBucket
+from tests.support.storage import make_topic, open_log, send, values_of
+
+SEGMENT = "segments/t/0/1-ab.arrow"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def _cache(folder: Path, url: str = "s3://b/one", max_bytes: int = 1 << 20) -> CacheFolder:
+    return CacheFolder(folder, url, max_bytes)
+
+
+def _fetched(data: bytes, size: int = 1000) -> Fetched:
+    return Fetched(pa.py_buffer(data), size)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_another_process_finds_what_was_read(folder: Path):
+    _cache(folder).put((SEGMENT, 5, 3), _fetched(b"abc"))
+    found = _cache(folder).get((SEGMENT, 5, 3))
+    assert found is not None
+    assert (found.data.to_pybytes(), found.size) == (b"abc", 1000)
+    assert _cache(folder).get((SEGMENT, 5, 4)) is None
+    assert _cache(folder, "s3://b/two").get((SEGMENT, 5, 3)) is None
+
+
+def test_names_that_may_be_used_again_are_not_kept(folder: Path):
+    for name in ("log/0000000000000000/00000000000000000001.kmq", "kmq.json", "locks/a"):
+        _cache(folder).put((name, 0, 3), _fetched(b"abc"))
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("at", [0, 9, -1])
+def test_a_changed_byte_or_a_torn_file_is_not_used_and_goes(folder: Path, at: int):
+    for broken in ("flipped", "torn"):
+        _cache(folder).put((SEGMENT, 0, 3), _fetched(b"abc" * 100))
+        (file,) = _files(folder)
+        data = bytearray(file.read_bytes())
+        data[at] ^= 1
+        file.write_bytes(data if broken == "flipped" else data[:at])
+        assert _cache(folder).get((SEGMENT, 0, 3)) is None
+        assert _files(folder) == []
+
+
+def test_what_was_used_longest_ago_goes_when_there_is_too_much(folder: Path):
+    cache = _cache(folder, max_bytes=100_000)
+    for number in range(30):
+        cache.put((SEGMENT, number, 3), _fetched(bytes(10_000)))
+        for age, file in enumerate(sorted(_files(folder), key=lambda path: path.stat().st_mtime)):
+            os.utime(file, (age, age))  # as if each were read a second after the one before
+        cache.get((SEGMENT, 0, 3))
+    assert sum(file.stat().st_size for file in _files(folder)) <= 100_000
+    kept = [number for number in range(30) if cache.get((SEGMENT, number, 3)) is not None]
+    assert kept[0] == 0
+    assert kept[1:] == list(range(31 - len(kept), 30))
+
+
+def test_what_is_read_stays_whole_when_another_process_makes_room(folder: Path):
+    _cache(folder).put((SEGMENT, 0, 3), _fetched(b"abc" * 10_000))
+    held = _cache(folder).get((SEGMENT, 0, 3))
+    _cache(folder, max_bytes=1).put((SEGMENT, 1, 1), _fetched(b"x"))
+    assert _files(folder) == []
+    assert held is not None
+    assert held.data.to_pybytes() == b"abc" * 10_000
+
+
+def test_a_folder_that_can_not_be_written_does_no_harm(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"")
+    cache = _cache(tmp_path / "file" / "cache")
+    cache.put((SEGMENT, 0, 3), _fetched(b"abc"))
+    assert cache.get((SEGMENT, 0, 3)) is None
+
+
+def test_a_second_handle_fetches_no_staged_batch_again(folder: Path):
+    class Counting(MemoryBucket):
+        fetched = 0
+
+        def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
+            self.fetched += name.startswith("staged/")
+            return super().get(name, start, length)
+
+    bucket = Counting("memory-bucket://cached")
+    log = open_log(BucketFiles(bucket))
+    make_topic(log)
+    for number in range(5):
+        send(log, b"%d" % number * 100_000, staged=True)
+    for _ in range(2):
+        reader = open_log(BucketFiles(bucket, cache_folder=_cache(folder, bucket.url)))
+        assert len(values_of(reader)) == 5
+    assert bucket.fetched == 5

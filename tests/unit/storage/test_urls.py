@@ -1,0 +1,35 @@
+"""Finds texts that name another place than the user means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.errors import InvalidRequestError
+
+
+def test_a_file_url_of_one_slash_is_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with kmq.open(tmp_path / "shop") as store:
+        store.create_topic("orders")
+    for url in (f"file:{tmp_path}/shop", f"FILE:{tmp_path}/shop", f"file://{tmp_path}/shop"):
+        with kmq.open(url, create=False) as store:
+            assert [topic.name for topic in store.topics()] == ["orders"]
+    assert [path.name for path in tmp_path.iterdir()] == ["shop"]
+
+
+@pytest.mark.parametrize("url", ["s3:/bucket/shop", "memory:shop", "file:shop", "gs:bucket"])
+def test_a_url_without_its_slashes_is_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequestError, match="without its slashes"):
+        kmq.open(url)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_home_of_nobody_is_no_path():
+    with pytest.raises(InvalidRequestError, match="is no path"):
+        kmq.open("~nobody-of-this-name/shop")
