@@ -15,6 +15,7 @@ cloning.json                a clone is being made here: its source's kmq.json
 locks/append.lock           held while a frame is written
 locks/sync.lock             held while files are synced
 locks/maintain.lock         held by whoever maintains in the background
+locks/collect.lock          held by whoever collects here
 locks/clone.lock            held by whoever makes a clone here
 locks/<32 hex>.member       held by the member of a consumer group
 
@@ -49,6 +50,7 @@ HINT = "log/hint"
 APPEND_LOCK = "locks/append.lock"
 SYNC_LOCK = "locks/sync.lock"
 MAINTAIN_LOCK = "locks/maintain.lock"
+COLLECT_LOCK = "locks/collect.lock"
 WRITER_LOCK = "locks/writer.lock"
 CLONE_LOCK = "locks/clone.lock"
 

@@ -18,7 +18,7 @@ _SHOWN_BY = {
     "forgets_that_names_are_free_again": 115,
     "acknowledges_a_void_commit": 58,
     "names_what_was_condemned": 39,
-    "reads_back_nothing": 414,
+    "reads_back_nothing": 693,
     "never_looks_for_moved_files": 75,
     "collects_before_the_grace_time_is_over": 93,
     "leaves_later_files_after_a_cut": 19,

@@ -9,7 +9,7 @@ Files that no commit ever named go when they are old, and when the log says that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from kmq_storage import limits, paths
@@ -130,12 +130,15 @@ def collect(
 ) -> CollectReport:
     """Delete what nothing refers to; `grace` and `orphan_age` in seconds by the store's clock.
 
-    Killed anywhere, it goes on the next time: roots go last.
+    Killed anywhere, it goes on the next time: roots go last. Nothing happens while another one is
+    at it on this disk.
     """
     check_writable(log.disk)
     disk = log.disk
     deletion = _Deletion(disk)
-    with translated(disk.url):
+    with translated(disk.url), _alone(log) as alone:
+        if not alone:
+            return deletion.report()
         now = disk.now()
         plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
         if plan.condemn:
@@ -143,6 +146,24 @@ def collect(
             plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
         _carry_out(log, plan, deletion)
     return deletion.report()
+
+
+@contextmanager
+def _alone(log: CommitLog) -> Iterator[bool]:
+    """Whether nobody else collects meanwhile: two might each keep what the other's root names.
+
+    In a bucket nothing can promise that to who stalls; there the grace time stands between them.
+    """
+    if log.is_remote:
+        yield True
+        return
+    lock = log.disk.open_lock(paths.COLLECT_LOCK)
+    alone = lock.try_acquire()
+    try:
+        yield alone
+    finally:
+        if alone:
+            lock.release()
 
 
 def _try_plan(

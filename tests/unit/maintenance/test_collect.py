@@ -285,6 +285,18 @@ def test_two_collectors_at_once_do_no_harm(store: Store, disk: DyingDisk):
     assert len(checkpoints(disk)) == 1
 
 
+def test_who_finds_another_collector_at_work_deletes_nothing(store: Store, disk: DyingDisk):
+    _sealed(store, 3)
+    store.checkpoint()
+    store.compact("t")
+    store.checkpoint()
+    lock = disk.open_lock(paths.COLLECT_LOCK)
+    assert lock.try_acquire()
+    assert store.collect(grace=0).files == 0
+    lock.release()
+    assert store.collect(grace=0).files > 0
+
+
 def test_a_reader_in_the_middle_of_collected_files_goes_on(store: Store, disk: DyingDisk):
     for _ in range(30):
         send_rows(store.log, "t", [Sent(None, b"v" * 300)] * 10)
