@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,17 @@ class Shop:
     def delete(self, topic: str) -> None:
         """Delete a topic."""
         self.store.delete_topic(topic)
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group once its query's process, which Spark ends by and by, is gone."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return self.store.delete_group(group)
+            except kmq.IllegalStateError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     def send(self, topic: str, partition: int = 0, count: int = 1) -> list[Place]:
         """Append numbered records in one batch; their places."""

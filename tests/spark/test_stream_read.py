@@ -104,7 +104,7 @@ def test_a_group_resumes_a_query_whose_checkpoint_is_gone(
     sink = Collector()
     run(load(spark, shop, group="billing"), sink, tmp_path / "checkpoint")
     assert sink.places == later
-    shop.store.delete_group("billing")
+    shop.delete_group("billing")
     again = Collector()
     run(load(spark, shop, group="billing"), again, tmp_path / "another")
     assert again.places == shop.places("orders")

@@ -111,6 +111,9 @@ def test_locks_that_let_two_in_are_refused(tmp_path: Path, monkeypatch: pytest.M
         def try_acquire(self) -> bool:
             return True
 
+        def release(self) -> None:
+            pass
+
     monkeypatch.setattr(LocalDisk, "open_lock", lambda *_args: NoLock())
     checks = {check.name: check for check in check_folder(tmp_path)}
     assert checks["flock"].status == "fail"

@@ -5,7 +5,7 @@ The archive is written from what the store reads, as the job does it, batch by b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
 
@@ -68,10 +68,11 @@ class Archiver:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Shop:
+def shop(tmp_path: Path) -> Iterator[Shop]:
     made = Shop(tmp_path / "shop")
     made.create("orders", 2)
-    return made
+    yield made
+    made.close()
 
 
 @pytest.fixture
