@@ -111,7 +111,6 @@ def test_a_stream_reads_history_first(spark: SparkSession, shop: Shop, tmp_path:
     path, places = tmp_path / "lake", _send(shop)
     archive.run(spark, shop.url, path, topics=["orders"], keep=0)
     places += _send(shop)
-    found: list[DataFrame] = []
     frame = (
         spark.readStream.format("kmq")
         .option("subscribe", "orders")
@@ -132,7 +131,6 @@ def test_a_stream_reads_history_first(spark: SparkSession, shop: Shop, tmp_path:
     )
     assert query.awaitTermination(120)
     assert Counter(seen) == Counter(places)
-    assert not found
 
 
 def test_an_archive_that_lost_its_checkpoint_is_not_written_on(
