@@ -17,7 +17,7 @@ _SEEDS = 150
 _SHOWN_BY = {
     "forgets_that_names_are_free_again": 115,
     "acknowledges_a_void_commit": 58,
-    "names_what_was_condemned": 39,
+    "names_what_was_condemned": 411,
     "reads_back_nothing": 693,
     "never_looks_for_moved_files": 171,
     "collects_before_the_grace_time_is_over": 93,
