@@ -226,18 +226,14 @@ def _announced(reader: ChunkReader, places: Sequence[P], layout: Layout) -> Iter
 
 
 def _proven(reader: ChunkReader, steps: Iterator[Place], layout: Layout) -> Iterator[Place]:
-    """The same steps, while checksums are worked out for those that come next.
-
-    No further than to the end of a segment: only one is mapped at a time.
-    """
+    """The same steps, while checksums are worked out for those that come next."""
     coming: deque[Place] = deque()
     try:
         for step in steps:
             if coming and isinstance(step, Chunk):
                 reader.prove_ahead(step, layout)
             coming.append(step)
-            most = _PROVEN_AHEAD if isinstance(step, Chunk) else 0
-            while len(coming) > most:
+            if len(coming) > _PROVEN_AHEAD:
                 yield coming.popleft()
     except KmqError:
         yield from coming
