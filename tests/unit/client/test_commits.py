@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,14 @@ def test_threads_that_all_wait_at_once_get_their_records_in_their_own_order(tmp_
     for name in range(4):
         mine = [value for value in found if value and value.startswith(b"%d-" % name)]
         assert mine == [b"%d-%d" % (name, number) for number in range(100)]
+
+
+def test_in_a_bucket_what_nobody_waits_for_is_committed_though_the_last_was_waited_for():
+    with kmq.open(f"memory://left-{uuid.uuid4().hex}") as store:
+        store.create_topic("t")
+        with store.producer(linger=0.0) as producer:
+            producer.send("t", b"v").result()
+            done = threading.Event()
+            producer.send("t", b"w").add_done_callback(lambda _: done.set())
+            assert done.wait(10)
+            assert values(store, "t") == [b"v", b"w"]
