@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import pyarrow as pa
 
@@ -32,7 +33,13 @@ from kmq_storage.format.entries import (
     named_file,
 )
 from kmq_storage.format.file_ids import begun_at
-from kmq_storage.format.layout_entries import GapEntry, LayoutEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.layout_entries import (
+    CondemnEntry,
+    GapEntry,
+    LayoutEntry,
+    SegmentEntry,
+    TrimEntry,
+)
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
 
@@ -126,6 +133,10 @@ class _Binding:
                 self._group(entry)
             case SegmentEntry() | TrimEntry() | GapEntry():
                 self._layout(entry)
+            case CondemnEntry():
+                pass  # a later word of it raises the bound, an earlier one changes nothing
+            case _:
+                assert_never(entry)
         return entry
 
     def _live_topic(self, topic_id: bytes) -> Topic:
