@@ -2,6 +2,10 @@
 
 Pure: state and units in, entries or an error out. It runs under the append lock on a state
 that has every earlier commit, so what it decides is what every reader will see.
+
+What is stored once is decided here, too: the sequence of a producer and the batch number of an
+application stand in the same commit as what they are about, and are compared with the last ones
+that the log knows. A commit has one of each at most, since it is compared with what is before it.
 """
 
 from __future__ import annotations
@@ -100,6 +104,7 @@ class _Binding:
         self._state = state
         self._ends: dict[tuple[bytes, int], int] = {}
         self._added: dict[bytes, int] = {}
+        self._identities: set[tuple[type, str]] = set()
 
     def check_files(self, entries: Sequence[Entry]) -> None:
         """ConflictError when a file may have been deleted before a commit could name it."""
@@ -172,7 +177,14 @@ class _Binding:
                 rows=rows,
             )
 
+    def _note(self, entry: Entry, name: str) -> None:
+        identity = (type(entry), name)
+        if identity in self._identities:
+            raise IllegalStateError(f"{name} stands twice in one commit", name=name)
+        self._identities.add(identity)
+
     def _producer(self, entry: ProducerEntry) -> None:
+        self._note(entry, entry.producer)
         known = self._state.producers.get(entry.producer)
         if known is None or known.epoch < entry.epoch:
             return
@@ -213,6 +225,7 @@ class _Binding:
                 raise out_of_range(topic.name, number, offset, part)
 
     def _batch_id(self, entry: BatchIdEntry) -> None:
+        self._note(entry, entry.application)
         known = self._state.batches.get(entry.application)
         if known is not None and entry.version <= known[0]:
             raise DuplicateCommitError(known[1])
