@@ -13,7 +13,7 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.format.layout import UNTYPED, Layout
-from kmq_storage.format.records import offsets_of, without_offsets
+from kmq_storage.format.records import offsets_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import missing_file
 from kmq_storage.log.reader import ChunkReader, offset_of_row
@@ -165,7 +165,7 @@ def scan_places(
             yield _joined(small)
             small, small_bytes = [], 0
         if fits:
-            small.append(replace(part, batch=without_offsets(part.batch)))
+            small.append(part)
             small_bytes += size
         else:
             yield from _pieces(part, batch_rows)
