@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pyarrow as pa
 
-from kmq_storage.format.checksum import RUNS_ASIDE, checksum, checksum_aside
+from kmq_storage.format.checksum import checksum
 from kmq_storage.format.packing import Part
 from kmq_storage.model import Location
 from kmq_storage.objects.fork import reopen_in_child
 
 #: More threads than three wait for memory, not for a core.
-_THREADS = min(3, (os.cpu_count() or 1) - 1) if RUNS_ASIDE else 0
+_THREADS = min(3, (os.cpu_count() or 1) - 1)
 #: Less is done sooner than handed over.
 _BYTES_MIN = 2 * 1024 * 1024
 
@@ -50,7 +50,7 @@ class Prover:
         """Whether the parts of the message at a place are what they were."""
         proof = self._coming.pop(place, None)
         if proof is None or proof.parts != parts:
-            return _holds(message, parts, checksum_aside if self._coming else checksum)
+            return _holds(message, parts)
         proof.find_out()
         for other in self._coming.values():  # rather than waiting
             if proof.holds is not None:
@@ -84,7 +84,7 @@ class _Proof:
         """Find it out, unless somebody else is at it."""
         if self._begun.acquire(blocking=False):
             try:
-                self.holds = _holds(self._message, self.parts, checksum_aside)
+                self.holds = _holds(self._message, self.parts)
             finally:
                 self._unknown.release()
 
@@ -96,8 +96,8 @@ class _Proof:
         return bool(self.holds)
 
 
-def _holds(message: pa.Buffer, parts: Sequence[Part], crc: Callable[..., int]) -> bool:
+def _holds(message: pa.Buffer, parts: Sequence[Part]) -> bool:
     return all(
-        crc(message.slice(part.start, part.end - part.start), part.before) == part.behind
+        checksum(message.slice(part.start, part.end - part.start), part.before) == part.behind
         for part in parts
     )
