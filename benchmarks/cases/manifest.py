@@ -17,10 +17,11 @@ from pathlib import Path
 import kmq_spark as kmq
 from benchmarks import stores
 from benchmarks.job import Job, Measure, Sample
-from kmq_spark.datasource.ranges import OffsetRange, TaskLimits
+from kmq_spark.datasource.ranges import TaskLimits
 from kmq_spark.datasource.table_columns import table_spark_schema
 from kmq_spark.datasource.table_reader import KmqTableReader
-from kmq_spark.datasource.tasks import TopicRange, plan_tasks
+from kmq_spark.datasource.tasks import plan_tasks
+from kmq_spark.datasource.topic_ranges import TopicRanges
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.checkpoint import publish_root, write_pages
 
@@ -92,11 +93,8 @@ def measured(path: str) -> str:
         assert row.min_timestamp <= when <= row.max_timestamp
 
     def plan() -> None:
-        ranges = [
-            TopicRange(topic, OffsetRange(topic.name, number, 0, part.end))
-            for number, part in enumerate(topic.parts)
-        ]
-        assert plan_tasks(ranges, TaskLimits())
+        ends = {number: part.end for number, part in enumerate(topic.parts)}
+        assert plan_tasks([TopicRanges.between(topic, dict.fromkeys(ends, 0), ends)], TaskLimits())
 
     figures = [opened, _median(find_offset, _LOOKUPS), _median(find_time, _LOOKUPS)]
     figures += [_median(plan, 3), _resident_mb()]

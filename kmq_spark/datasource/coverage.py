@@ -19,8 +19,7 @@ from kmq_spark.datasource.data_loss import warn_once
 from kmq_spark.datasource.history import History
 from kmq_spark.datasource.offsets import Positions
 from kmq_spark.datasource.options import SourceOptions
-from kmq_spark.datasource.ranges import OffsetRange
-from kmq_spark.datasource.tasks import TopicRange
+from kmq_spark.datasource.topic_ranges import TopicRanges
 from kmq_storage.errors import InvalidRequestError, NotFoundError
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
@@ -47,12 +46,12 @@ class Coverage:
         """The first offset that each partition still has."""
         history = self.history
         if history is None:
-            return self._edges(lambda topic, p: topic.partition(p).start)
+            return self._edges(lambda topic, p: topic.parts[p].start)
         return self._edges(history.low)
 
     def ends(self) -> dict[str, dict[int, int]]:
         """The next offset that each partition will get."""
-        return self._edges(lambda topic, p: topic.partition(p).end)
+        return self._edges(lambda topic, p: topic.parts[p].end)
 
     def _edges(self, edge: Callable[[Topic, int], int]) -> dict[str, dict[int, int]]:
         return {
@@ -60,13 +59,14 @@ class Coverage:
             for name, topic in self.topics.items()
         }
 
-    def ranges(self, starts: Positions, ends: Positions) -> list[TopicRange]:
+    def ranges(self, starts: Positions, ends: Positions) -> list[TopicRanges]:
         """What lies between two positions, partition by partition."""
-        return [
-            TopicRange(topic, OffsetRange(name, p, starts[name][p], ends[name][p]))
-            for name, topic in sorted(self.topics.items())
-            for p in self.partitions[name]
-        ]
+        found = []
+        for name, topic in sorted(self.topics.items()):
+            own = ends[name]
+            wanted = {p: own[p] for p in self.partitions[name]}
+            found.append(TopicRanges.between(topic, starts[name], wanted))
+        return found
 
     def points(self, bound: Bound) -> dict[str, dict[int, Point]]:
         """The point of each partition; InvalidRequestError when others are named, or not all."""
@@ -219,5 +219,7 @@ def _refuse_latest(starting: Bound, coverage: Coverage) -> None:
 def check_whole(state: StoreState, coverage: Coverage) -> None:
     """A log whose end is damaged must not pass for one that is only shorter."""
     for topic, partitions in coverage.partitions.items():
+        parts = coverage.topics[topic].parts
         for partition in partitions:
-            state.check_end(topic, partition)
+            if state.broken or parts[partition].doubt:
+                state.check_end(topic, partition)
