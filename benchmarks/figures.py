@@ -322,7 +322,7 @@ ENGINE = Group(
 )
 
 MANIFEST = Group(
-    _named("manifest", "segments"),
+    (*_named("manifest", "segments"), *_named("many_partitions", "planning")),
     (
         Figure("open a store of 1,000,000 segments", "segments.open_ms", 50.0, 1.0),
         Figure("find an offset in it", "segments.offset_ms", 1.0, 1.0),
@@ -331,6 +331,19 @@ MANIFEST = Group(
         Figure("memory of doing so", "segments.memory_mb", 200.0, 1.0),
         Figure("plan the table of all of them", "segments.tasks_ms", 50.0, 1.0),
         Figure("read that table with one core", "segments.table_ms", 5_000.0, 1.0),
+        Figure(
+            "plan a read of 1,000,000 segments in 10,000 partitions for Spark",
+            "planning.plan_ms",
+            200.0,
+            1.0,
+        ),
+        Figure("offset JSON of 10,000 partitions", "planning.offset_mb", 1.0, 1.0),
+        Figure(
+            "planning of one trigger over 10,000 partitions, all with backlog",
+            "planning.trigger_ms",
+            20.0,
+            1.0,
+        ),
     ),
 )
 

@@ -13,7 +13,6 @@ from kmq_spark.datasource.history import History
 from kmq_spark.datasource.topic_ranges import TopicRanges
 from kmq_storage.format.manifest import weight_in_memory
 from kmq_storage.log.offset_index import OffsetIndex
-from kmq_storage.log.spread import spread_of
 from kmq_storage.log.topic_state import Partition
 
 #: What an archived record is taken to weigh where the log has none to compare with.
@@ -113,14 +112,17 @@ class Backlog:
         """About what the log's part of it weighs in bytes, at no cost."""
         low, high = self.ranges.bounds
         parts = [self.ranges.topic.parts[number] for number in self.ranges.partitions.tolist()]
-        weights = [weight_in_memory(part.size, part.rows) for part in parts]
+        sizes, rows = (
+            np.array([part.size for part in parts]),
+            np.array([part.rows for part in parts]),
+        )
         shares = (self.ranges.ends - self.ranges.starts) / np.maximum(high - low, 1)
-        return float((np.array(weights) * shares).sum())
+        return float((weight_in_memory(sizes, rows) * shares).sum())
 
     def weight(self) -> int:
         """What the log's part of it weighs in bytes; a row that is cut counts in proportion."""
         ranges = self.ranges
-        spread = spread_of(ranges.indexes, ranges.starts, ranges.ends)
+        spread = ranges.spread()
         low = np.maximum(spread.bases, ranges.starts[spread.owners])
         high = np.minimum(spread.ends, ranges.ends[spread.owners])
         shares = (high - low) / (spread.ends - spread.bases)

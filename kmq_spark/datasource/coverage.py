@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kmq_spark.datasource.bounds import (
@@ -22,7 +22,7 @@ from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.topic_ranges import TopicRanges
 from kmq_storage.errors import InvalidRequestError, NotFoundError
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.log.topic_state import Partition, Topic, out_of_range
 
 #: A group that has no commit begins at the start.
 _OF_WORD = {EARLIEST: OFFSET_EARLIEST, GROUP: OFFSET_EARLIEST, LATEST: OFFSET_LATEST}
@@ -46,27 +46,25 @@ class Coverage:
         """The first offset that each partition still has."""
         history = self.history
         if history is None:
-            return self._edges(lambda topic, p: topic.parts[p].start)
-        return self._edges(history.low)
-
-    def ends(self) -> dict[str, dict[int, int]]:
-        """The next offset that each partition will get."""
-        return self._edges(lambda topic, p: topic.parts[p].end)
-
-    def _edges(self, edge: Callable[[Topic, int], int]) -> dict[str, dict[int, int]]:
+            return {name: {p: parts[p].start for p in of} for name, parts, of in self._parts()}
         return {
-            name: {p: edge(topic, p) for p in self.partitions[name]}
+            name: {p: history.low(topic, p) for p in self.partitions[name]}
             for name, topic in self.topics.items()
         }
 
+    def ends(self) -> dict[str, dict[int, int]]:
+        """The next offset that each partition will get."""
+        return {name: {p: parts[p].end for p in of} for name, parts, of in self._parts()}
+
+    def _parts(self) -> Iterator[tuple[str, list[Partition], Sequence[int]]]:
+        return ((name, t.parts, self.partitions[name]) for name, t in self.topics.items())
+
     def ranges(self, starts: Positions, ends: Positions) -> list[TopicRanges]:
         """What lies between two positions, partition by partition."""
-        found = []
-        for name, topic in sorted(self.topics.items()):
-            own = ends[name]
-            wanted = {p: own[p] for p in self.partitions[name]}
-            found.append(TopicRanges.between(topic, starts[name], wanted))
-        return found
+        return [
+            TopicRanges.between(topic, self.partitions[name], starts[name], ends[name])
+            for name, topic in sorted(self.topics.items())
+        ]
 
     def points(self, bound: Bound) -> dict[str, dict[int, Point]]:
         """The point of each partition; InvalidRequestError when others are named, or not all."""

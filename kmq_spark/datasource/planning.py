@@ -32,7 +32,7 @@ def _by_topic(ranges: Iterable[TopicRange]) -> list[TopicRanges]:
 
 def _readable(wanted: TopicRanges, losses: Losses) -> TopicRanges:
     """The parts of these ranges that the log holds."""
-    doubtful = wanted.doubtful()
+    doubtful = wanted.doubtful
     if not doubtful.any():
         return wanted
     parts = [

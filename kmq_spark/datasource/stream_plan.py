@@ -86,14 +86,13 @@ def ranges_between(
     """What a batch between two offsets wants; topics that are gone by now are reported."""
     ranges: list[TopicRanges] = []
     for name, topic_id in (end.ids or {}).items():
-        ends = end.positions.get(name, {})
-        known = (end.first or {}).get(name, {}) if start.is_start else _known(start, name, topic_id)
-        begins = {p: known.get(p, 0) for p in ends}
-        topic = state.topic_by_id(topic_id.bytes)
+        ends, topic = end.positions.get(name, {}), state.topic_by_id(topic_id.bytes)
+        first = (end.first or {}).get(name, {})
+        begins = first if start.is_start else _known(start, name, topic_id)
         if topic is None:
             losses.report_deleted(state, name, topic_id, begins, ends)
         else:
-            ranges.append(TopicRanges.between(topic, begins, ends).filled())
+            ranges.append(TopicRanges.between(topic, ends, begins, ends).filled())
     return [each for each in ranges if len(each)]
 
 

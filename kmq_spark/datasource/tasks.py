@@ -18,8 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from kmq_spark.datasource.pieces import Pieces, share_of
 from kmq_spark.datasource.ranges import TaskLimits, at_most, divide, task_count
 from kmq_spark.datasource.topic_ranges import TopicRanges
-from kmq_storage.log.excerpt import Excerpt, excerpt_of
-from kmq_storage.log.spread import spread_of
+from kmq_storage.log.excerpt import Excerpt
 from kmq_storage.log.topic_state import check_inside
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def plan_tasks(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
     two partitions then.
     """
     for several in ranges:
-        for each in several.only(several.doubtful()):
+        for each in several.only(several.doubtful):
             at = each.offsets
             check_inside(each.topic, at.partition, at.start, at.end)
     filled = [several.filled() for several in ranges]
@@ -95,10 +94,7 @@ def _divided(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
 
 def _pieces(ranges: Sequence[TopicRanges]) -> Pieces:
     """The pieces of all ranges, which are numbered through."""
-    parts = [
-        Pieces.of(spread_of(each.indexes, each.starts, each.ends), each.starts, each.ends)
-        for each in ranges
-    ]
+    parts = [Pieces.of(each.spread(), each.starts, each.ends) for each in ranges]
     return Pieces.joined(parts, [len(each) for each in ranges])
 
 
@@ -110,13 +106,11 @@ def _task(ranges: Sequence[TopicRanges], run: Parts) -> Task:
     for several, first, (low, high) in zip(ranges, borders, pairwise(cuts), strict=False):
         if low < high:
             owners, starts, ends = run[low:high].T
-            numbers = several.partitions[owners - first]
-            found.append(_slices(TopicRanges(several.topic, numbers, starts, ends)))
+            found.append(_slices(several.parts(owners - first, starts, ends)))
     return Task(tuple(found))
 
 
 def _slices(ranges: TopicRanges) -> Slices:
-    topic, starts, ends = ranges.topic, ranges.starts.tolist(), ranges.ends.tolist()
-    index = excerpt_of(list(zip(ranges.indexes, starts, ends, strict=True)))
+    topic = ranges.topic
     places = np.stack((ranges.partitions, ranges.starts, ranges.ends), axis=1)
-    return Slices(topic.name, topic.settings.schemas, index, places)
+    return Slices(topic.name, topic.settings.schemas, ranges.excerpt(), places)

@@ -28,6 +28,7 @@ from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pa
 from kmq_storage.log.excerpt import excerpt_of
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.log.row_table import packed_between
 from kmq_storage.log.snapshot import snapshot
 from kmq_storage.log.spread import spread_of
 from kmq_storage.log.state import StoreState
@@ -183,7 +184,8 @@ class IndexModel(RuleBasedStateMachine):
         found = list(index.rows(start, end)) if start < end else []
         assert [_stored(row) for row in found] == (expected if start < end else [])
         assert len(index.between(start, end, limit)) == min(limit, len(found))
-        excerpt = excerpt_of([(index, start, end)])
+        packed = packed_between([index.recent], [start], [end])
+        excerpt = excerpt_of([index], packed, start, end)
         found_there = excerpt.places(excerpt.pages(self.disk), key[1], start, end)
         assert found_there == index.between(start, end)
         if start == end:
@@ -204,7 +206,8 @@ class IndexModel(RuleBasedStateMachine):
             ([topic.index(key[1])], np.array([[start], [end]])),
             (every, np.array(spans).T),
         ):
-            spread = spread_of(indexes, starts, ends)
+            packed = packed_between((i.recent for i in indexes), starts.tolist(), ends.tolist())
+            spread = spread_of(indexes, packed, starts, ends)
             mine = spread.owners == (0 if len(indexes) == 1 else key[1])
             assert spread.bases[mine].tolist() == [row.base_offset for row in found]
             assert spread.ends[mine].tolist() == [row.end_offset for row in found]

@@ -32,18 +32,24 @@ class Excerpt:
         index = OffsetIndex((self.topic_id, partition), pages)
         index.gaps = list(self.gaps.get(partition, ()))
         for row in rows_of_packed(self.recent.get(partition, b"")):
-            index.append(row)
+            if row.base_offset >= index.recent.end:
+                index.append(row)
         return index.between(start, end)
 
 
-def excerpt_of(parts: Sequence[tuple[OffsetIndex, int, int]]) -> Excerpt:
-    """What finds records of a topic: partitions ascending, offsets in [start, end)."""
-    (first, start, _), (last, _, end) = parts[0], parts[-1]
-    refs = first.manifest.refs_between((first.key, start), (last.key, end))
-    spans: dict[OffsetIndex, tuple[int, int]] = {}
-    for index, low, high in parts:
-        if index.recent.bases or index.gaps:
-            spans[index] = (min(spans.get(index, (low,))[0], low), high)
-    recent = {index.key[1]: index.recent.packed(*span) for index, span in spans.items()}
-    gaps = {index.key[1]: tuple(index.gaps) for index in spans if index.gaps}
-    return Excerpt(first.key[0], tuple(refs), recent, gaps)
+def excerpt_of(
+    indexes: Sequence[OffsetIndex], packed: Sequence[bytes], first: int, last: int
+) -> Excerpt:
+    """What finds ranges of a topic, partitions ascending, with their packed rows in memory.
+
+    The first of them begins at `first`, the last one ends at `last`.
+    """
+    begin, behind = (indexes[0].key, first), (indexes[-1].key, last)
+    recent: dict[int, bytes] = {}
+    for index, rows in zip(indexes, packed, strict=True):
+        if rows:  # a row of two ranges of one partition comes twice
+            number = index.key[1]
+            recent[number] = recent.get(number, b"") + rows
+    gaps = {index.key[1]: tuple(index.gaps) for index in indexes if index.gaps}
+    refs = tuple(indexes[0].manifest.refs_between(begin, behind))
+    return Excerpt(indexes[0].key[0], refs, recent, gaps)

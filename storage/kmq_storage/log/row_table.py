@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -43,26 +43,31 @@ class RowTable:
         self.bases = array("q")
         self.ends = array("q")
         self.max_timestamps = array("q")
-        self._packed = bytearray()
+        #: The rows one behind the other, as `rows_of_packed` reads them.
+        self.packed = bytearray()
 
     def __len__(self) -> int:
         return len(self.bases)
 
+    @property
+    def end(self) -> int:
+        """The offset behind the last row."""
+        return self.ends[-1] if self.ends else 0
+
     def append(self, row: Row) -> None:
         """Add the next row."""
-        self._packed += _PACKED.pack(*row_values(row))
+        self.packed += _PACKED.pack(*row_values(row))
         self.ends.append(row.end_offset)
         self.max_timestamps.append(row.max_timestamp)
         self.bases.append(row.base_offset)
 
     def row(self, index: int) -> Row:
         """The row at this place in offset order."""
-        return Row(*_PACKED.unpack_from(self._packed, index * ROW_BYTES))
+        return Row(*_PACKED.unpack_from(self.packed, index * ROW_BYTES))
 
     def first_behind(self, offset: int) -> int:
         """The index of the first row that covers this offset or later ones."""
-        index = max(bisect_right(self.bases, offset) - 1, 0)
-        return index + 1 if index < len(self.bases) and self.ends[index] <= offset else index
+        return bisect_right(self.ends, offset, 0, len(self.bases))
 
     def end_of_run(self, first: int, limit: int, end: int) -> int:
         """The index, at most `limit`, of the next row behind a hole or an offset."""
@@ -71,14 +76,9 @@ class RowTable:
                 return index
         return limit
 
-    def packed(self, start: int, end: int) -> bytes:
-        """The rows that cover offsets in [start, end), packed."""
-        first, behind = self.first_behind(start), bisect_left(self.bases, end)
-        return bytes(self._packed[first * ROW_BYTES : behind * ROW_BYTES])
-
     def block(self, first: int, behind: int) -> Block:
         """Some rows as columns of numbers, copied: the table grows meanwhile."""
-        return block_of_packed(self._packed[first * ROW_BYTES : behind * ROW_BYTES])
+        return block_of_packed(self.packed[first * ROW_BYTES : behind * ROW_BYTES])
 
     def within(self, first: int, behind: int, span: tuple[int, int], budget: int) -> Reach | None:
         """`OffsetIndex.within` over a few rows that follow each other; None if they are too few."""
@@ -107,6 +107,19 @@ class RowTable:
         for index in range(high, len(self)):
             table.append(self.row(index))
         return table
+
+
+def packed_between(
+    tables: Iterable[RowTable], starts: Iterable[int], ends: Iterable[int]
+) -> list[bytes]:
+    """Of each table the rows that cover offsets from a start up to an end, packed."""
+    found = []
+    for table, start, end in zip(tables, starts, ends, strict=True):
+        bases = table.bases
+        # As `first_behind`, without a call: there may be ten thousand tables.
+        first, behind = bisect_right(table.ends, start, 0, len(bases)), bisect_left(bases, end)
+        found.append(bytes(table.packed[first * ROW_BYTES : behind * ROW_BYTES]))
+    return found
 
 
 def rows_of_packed(packed: bytes) -> Iterator[Row]:

@@ -36,9 +36,15 @@ class Spread:
     bytes: Numbers
 
 
-def spread_of(indexes: Sequence[OffsetIndex], starts: Numbers, ends: Numbers) -> Spread:
-    """The spread of the offsets from a start up to an end in each of some partitions of a topic."""
-    owners, block = _in_memory(indexes, starts, ends)
+def spread_of(
+    indexes: Sequence[OffsetIndex], packed: Sequence[bytes], starts: Numbers, ends: Numbers
+) -> Spread:
+    """The spread of the offsets from a start up to an end in each of some partitions of a topic.
+
+    With their rows in memory, packed.
+    """
+    counts = np.array(list(map(len, packed)), np.int64) // ROW_BYTES
+    owners, block = np.repeat(np.arange(len(packed)), counts), block_of_packed(b"".join(packed))
     borders, simple = _borders(owners, block, starts, ends)
     simple &= np.array([not index.gaps for index in indexes], np.bool_)
     older = np.flatnonzero(simple & (starts < borders))
@@ -49,16 +55,6 @@ def spread_of(indexes: Sequence[OffsetIndex], starts: Numbers, ends: Numbers) ->
         blocks = indexes[number].blocks(int(starts[number]), int(ends[number]))
         found += ((np.full(len(each[0]), number), each) for each in blocks)
     return _joined(found)
-
-
-def _in_memory(
-    indexes: Sequence[OffsetIndex], starts: Numbers, ends: Numbers
-) -> tuple[Numbers, Block]:
-    """The rows that are in no page, and whose they are."""
-    spans = zip(indexes, starts.tolist(), ends.tolist(), strict=True)
-    packed = [index.recent.packed(start, end) for index, start, end in spans]
-    counts = np.fromiter(map(len, packed), np.int64, len(packed)) // ROW_BYTES
-    return np.repeat(np.arange(len(packed)), counts), block_of_packed(b"".join(packed))
 
 
 def _borders(owners: Numbers, block: Block, starts: Numbers, ends: Numbers) -> tuple[Numbers, Mask]:
