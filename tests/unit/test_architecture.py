@@ -121,3 +121,14 @@ def test_importing_kmq_starts_no_thread():
         "print(threading.active_count() - before)"
     )
     assert _python(code) == "0"
+
+
+def test_importing_the_data_source_imports_nothing_that_only_an_archive_needs():
+    """Spark starts processes for each query, and the query waits until they have imported it."""
+    code = (
+        "import sys, pyspark.sql.datasource, pyspark.sql.types; before = set(sys.modules); "
+        "import kmq_spark.datasource.source, kmq_spark.datasource.spark_versions; "
+        "heavy = {'pandas', 'fsspec', 'asyncio', 'ssl', 'pyarrow.dataset', 'pyarrow.parquet'}; "
+        "print(sorted(heavy & (set(sys.modules) - before)))"
+    )
+    assert _python(code) == "[]"
