@@ -181,7 +181,7 @@ SPARK_READ = Group(
 )
 
 SPARK_STREAM = Group(
-    _named("spark_stream", "kmq", "kafka", "limit"),
+    (*_named("spark_stream", "kmq", "kafka", "limit"), *_named("spark_driver", "own_share")),
     (
         Figure(
             "availableNow in 4 batches / limit",
@@ -199,6 +199,7 @@ SPARK_STREAM = Group(
         Figure("trickle, median batch / Kafka", "kmq.batch_ms", "kafka.batch_ms", later=1.0),
         Figure("trickle, end to end p50 / limit", "kmq.p50_ms", "limit.p50_ms", target=1.1),
         Figure("trickle, end to end p50 / Kafka", "kmq.p50_ms", "kafka.p50_ms", later=1.0),
+        Figure("trickle, kmq's share of the driver's work", "own_share.driver_ms", 10.0, 1.0),
     ),
     spark=True,
 )
