@@ -176,6 +176,7 @@ class Pending:
     def take(self) -> list[Sends]:
         """Everything that waits."""
         with self._lock:
+            self._changed.notify_all()  # who was too far ahead is not any more
             return self._take()
 
     def take_alone(self, most: int) -> list[Sends]:
@@ -193,11 +194,10 @@ class Pending:
         taken = list(self._waiting)
         self._taken.update(dict.fromkeys(taken))
         self._waiting.clear()
-        self._changed.notify_all()
         self._open.clear()
-        self._urgent.clear()
+        _clear(self._urgent)
         if not self._closed:
-            self._arrived.clear()
+            _clear(self._arrived)
         return taken
 
     def unfinished(self) -> list[Sends]:
@@ -243,6 +243,11 @@ class Pending:
             self._arrived.set()
             self._urgent.set()
             self._changed.notify_all()
+
+
+def _clear(event: threading.Event) -> None:
+    if event.is_set():  # mostly it is not, for sends that are waited for
+        event.clear()
 
 
 def _was_waited_for_here(sends: Sends | None) -> bool:

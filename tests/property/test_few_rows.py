@@ -62,7 +62,7 @@ def test_both_ways_give_the_same_batches_places_and_errors(rows, keyed: bool):
     few, many = _sends(rows, keyed=keyed), _sends(rows, keyed=keyed)
     assert are_few(few)
     short, long = FewRows(few), RowWork([many])
-    unit = short.unit(_topic(), Router("murmur2"), synced=True)
+    unit = short.unit(_topic(), Router("murmur2"))
     parts = long.encode(_topic(), Router("murmur2"), 0)
     expected = {
         part.partition: (sized.batch, encode_batch(sized.batch, size=sized.size))

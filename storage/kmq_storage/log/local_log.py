@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
@@ -71,9 +71,10 @@ class LocalLog:
 
     def _open(self) -> None:
         disk, identity = self.disk, self.identity
+        self._seed = identity.seed
         with translated(disk.url):
             words = disk.open_words(paths.HINT, WORDS)
-        self._hint = Hint(words, identity.seed, disk.boot_id())
+        self._hint = Hint(words, self._seed, disk.boot_id())
         lock = disk.open_lock(paths.APPEND_LOCK)
         self._append_lock = AppendLock(lock, self._hint, self.environment)
         locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
@@ -146,7 +147,10 @@ class LocalLog:
     def written_state(self) -> StoreState:
         """The state with every written commit, to prepare the next one with; it knows no chunks."""
         self._check_writable()
-        with self._writing, nullcontext() if self._follow() else self._at_the_end():
+        with self._writing:
+            if not self._follow():
+                with self._at_the_end():
+                    pass
             return self._writer.state
 
     recent_state = written_state  # costs no request here
@@ -249,8 +253,11 @@ class LocalLog:
 
     def _is_passing(self, replica: Replica) -> bool:
         """Whether what looks like damage is a failed sync that is about to be repaired."""
-        state, synced = replica.state, self._hint.synced or 0
+        state = replica.state
         found = [*state.damage[-1:], *filter(None, [state.broken])]
+        if not found:
+            return False
+        synced = self._hint.synced or 0
         return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
 
     def _write(self, commit: Framed) -> Cursor:
@@ -261,7 +268,7 @@ class LocalLog:
             min(self._hint.synced or 0, after.lsn),
         )
         length = commit.placed.length
-        frame = commit.frame(after, stamp, self.identity.seed)
+        frame = commit.frame(after, stamp, self._seed)
         here = journal.append(after, frame, length)
         end = Cursor(
             after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
