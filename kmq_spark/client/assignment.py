@@ -162,7 +162,12 @@ class Assignment:
             left = deadline - now()
             if found is not None or left <= 0 or stopped():
                 return found
-            self._log.wait(lsn, left, stopped)
+            self._log.wait(lsn, left, stopped, self._rehearse)
+
+    def _rehearse(self) -> None:
+        part = self._fetcher.read_again()
+        if part is not None:
+            records_of(part)
 
     def _check_one_schema(self) -> None:
         """InvalidRequestError unless all topics that are read have the same columns."""

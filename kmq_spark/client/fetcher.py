@@ -9,7 +9,7 @@ from kmq_spark.client.hand import Holding
 from kmq_spark.client.subscription import TopicPartition
 from kmq_spark.errors import OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.few_records import Part, few_records
+from kmq_storage.log.few_records import FewRecords, Part, few_records
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
 from kmq_storage.log.state import StoreState
@@ -33,6 +33,8 @@ class Fetcher:
         #: Scans that are not at their end yet, and where that is.
         self._scans: dict[TopicPartition, tuple[Iterator[Slice], int]] = {}
         self._returned: dict[TopicPartition, Part] = {}
+        #: What was read last, if that was few records.
+        self._few: tuple[Topic, int, int, int] | None = None
         #: Whether nothing was found last, and nothing asks to look again but new commits.
         self.drained = False
 
@@ -54,6 +56,10 @@ class Fetcher:
         self.drained = False
         self._forget(partition)
         self.positions[partition] = offset
+
+    def read_again(self) -> FewRecords | None:
+        """The last few records that were read without Arrow, if they can be."""
+        return None if self._few is None else few_records(self._reader, *self._few)
 
     def go_back(self) -> None:
         """Begin where the last call began, unless it handed out what it took."""
@@ -107,7 +113,8 @@ class Fetcher:
                     state.check_end(topic.name, partition.partition)
                 return None
             if going_on is None:
-                few = few_records(self._reader, topic, partition.partition, position, part.end)
+                self._few = (topic, partition.partition, position, part.end)
+                few = few_records(self._reader, *self._few)
                 if few is not None:
                     return few
             scan_on, end = going_on or self._begun(topic, part, partition)

@@ -145,8 +145,12 @@ class LocalLog:
         return commit
 
     def written_state(self) -> StoreState:
-        """The state with every written commit, to prepare the next one with; it knows no chunks."""
+        """The state with every written commit, to prepare the next one with; it knows no chunks.
+
+        So a commit comes soon, and one of those who wait for it gets ready meanwhile.
+        """
         self._check_writable()
+        self._hint.announce()
         with self._writing:
             if not self._follow():
                 with self._at_the_end():
@@ -346,11 +350,18 @@ class LocalLog:
         if reader.state.broken is None and is_cut_off(self.disk, reader.journal, reader.cursor):
             reader.advance(reader.cursor.lsn + 1)
 
-    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
+    def wait(
+        self,
+        lsn: int,
+        timeout: float,
+        stopped: Callable[[], bool] = lambda: False,
+        rehearse: Callable[[], object] = lambda: None,
+    ) -> bool:
         """Sleep until a commit after this LSN is written, at most `timeout` seconds.
 
         Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
-        `stopped` says so.
+        `stopped` says so. Once a commit is announced, reading it is rehearsed: after a sleep
+        most of the time is for fetching code and data into the processor's caches.
         """
         deadline = self.environment.monotonic() + timeout
         while not self._closed:
@@ -367,7 +378,15 @@ class LocalLog:
                 self.environment.sleep(min(left, _BLIND_PAUSE))
             else:
                 self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
+                if self._hint.written == written:
+                    self._rehearse()
+                    rehearse()
         raise ClosedError("the store is closed")
+
+    def _rehearse(self) -> None:
+        self.refresh()
+        with self._reading:
+            self._reader.rehearse()
 
     def wake_waiters(self) -> None:
         """Have every waiting thread look again, for a close from another thread."""
