@@ -12,11 +12,7 @@ from contextlib import contextmanager
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import (
-    ClosedError,
-    CorruptionError,
-    KmqError,
-)
+from kmq_storage.errors import ClosedError, CorruptionError, KmqError
 from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
@@ -259,9 +255,7 @@ class LocalLog:
         """Whether what looks like damage is a failed sync that is about to be repaired."""
         state = replica.state
         found = [*state.damage[-1:], *filter(None, [state.broken])]
-        if not found:
-            return False
-        synced = self._hint.synced or 0
+        synced = (self._hint.synced or 0) if found else 0
         return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
 
     def _write(self, commit: Framed) -> Cursor:
@@ -359,9 +353,8 @@ class LocalLog:
     ) -> bool:
         """Sleep until a commit after this LSN is written, at most `timeout` seconds.
 
-        Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
-        `stopped` says so. Once a commit is announced, reading it is rehearsed: after a sleep
-        most of the time is for fetching code and data into the processor's caches.
+        Once one is announced, reading it is rehearsed: after a sleep most of the time is for
+        fetching code and data into the processor's caches. All else as `CommitLog` says.
         """
         deadline = self.environment.monotonic() + timeout
         while not self._closed:
