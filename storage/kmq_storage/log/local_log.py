@@ -141,10 +141,7 @@ class LocalLog:
         return commit
 
     def written_state(self) -> StoreState:
-        """The state with every written commit, to prepare the next one with; it knows no chunks.
-
-        So a commit comes soon, and one of those who wait for it gets ready meanwhile.
-        """
+        """As `CommitLog` says; so a commit comes soon, and one who waits for it is woken."""
         self._check_writable()
         self._hint.announce()
         with self._writing:
@@ -351,11 +348,7 @@ class LocalLog:
         stopped: Callable[[], bool] = lambda: False,
         rehearse: Callable[[], object] = lambda: None,
     ) -> bool:
-        """Sleep until a commit after this LSN is written, at most `timeout` seconds.
-
-        Once one is announced, reading it is rehearsed: after a sleep most of the time is for
-        fetching code and data into the processor's caches. All else as `CommitLog` says.
-        """
+        """As `CommitLog` says; once a commit is announced, reading it is rehearsed."""
         deadline = self.environment.monotonic() + timeout
         while not self._closed:
             written = self._hint.written
@@ -372,14 +365,11 @@ class LocalLog:
             else:
                 self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
                 if self._hint.written == written:
-                    self._rehearse()
+                    self.refresh()
+                    with self._reading:
+                        self._reader.rehearse()
                     rehearse()
         raise ClosedError("the store is closed")
-
-    def _rehearse(self) -> None:
-        self.refresh()
-        with self._reading:
-            self._reader.rehearse()
 
     def wake_waiters(self) -> None:
         """Have every waiting thread look again, for a close from another thread."""
