@@ -34,7 +34,8 @@ class Hint:
     def _load(self, index: int) -> int | None:
         word = self._words.load(index)
         value = word & _VALUE_MASK
-        return value if word == self._sealed(value) else None
+        check = ((value + self._seed) * _MIX >> 32) & 0xFFFF  # as in `_sealed`; this is hot
+        return value if word >> _VALUE_BITS == check else None
 
     @property
     def written(self) -> int | None:
@@ -61,9 +62,16 @@ class Hint:
         self._words.store(WRITTEN, self._sealed(lsn))
         self._words.wake(WRITTEN)
 
+    def announce(self) -> None:
+        """Wake one of those who wait for a commit: waking up takes as long as writing it."""
+        self._words.wake_one(WRITTEN)
+
     def publish_synced(self, lsn: int) -> None:
-        """Show how far the log is on disk; called under the sync lock."""
+        """Show how far the log is on disk; called under the sync lock, `wake_synced` after it."""
         self._words.store(SYNCED, self._sealed(lsn))
+
+    def wake_synced(self) -> None:
+        """Have those who wait for the disk look: they are served, or the lock is free for them."""
         self._words.wake(SYNCED)
 
     def rebuild(self, lsn: int) -> None:
@@ -74,7 +82,7 @@ class Hint:
         self.count_roll(lsn)  # whatever was told through the page may be lost with it
         self.count_loss(lsn)
         self._words.store(BOOT, self._boot)
-        self._words.wake(WRITTEN)
+        self.wake()
 
     @property
     def rolls(self) -> int | None:

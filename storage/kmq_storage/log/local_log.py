@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import (
-    ClosedError,
-    CorruptionError,
-    KmqError,
-)
+from kmq_storage.errors import ClosedError, CorruptionError, KmqError
 from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
@@ -71,9 +67,10 @@ class LocalLog:
 
     def _open(self) -> None:
         disk, identity = self.disk, self.identity
+        self._seed = identity.seed
         with translated(disk.url):
             words = disk.open_words(paths.HINT, WORDS)
-        self._hint = Hint(words, identity.seed, disk.boot_id())
+        self._hint = Hint(words, self._seed, disk.boot_id())
         lock = disk.open_lock(paths.APPEND_LOCK)
         self._append_lock = AppendLock(lock, self._hint, self.environment)
         locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
@@ -144,9 +141,13 @@ class LocalLog:
         return commit
 
     def written_state(self) -> StoreState:
-        """The state with every written commit, to prepare the next one with; it knows no chunks."""
+        """As `CommitLog` says; so a commit comes soon, and one who waits for it is woken."""
         self._check_writable()
-        with self._writing, nullcontext() if self._follow() else self._at_the_end():
+        self._hint.announce()
+        with self._writing:
+            if not self._follow():
+                with self._at_the_end():
+                    pass
             return self._writer.state
 
     recent_state = written_state  # costs no request here
@@ -249,8 +250,9 @@ class LocalLog:
 
     def _is_passing(self, replica: Replica) -> bool:
         """Whether what looks like damage is a failed sync that is about to be repaired."""
-        state, synced = replica.state, self._hint.synced or 0
+        state = replica.state
         found = [*state.damage[-1:], *filter(None, [state.broken])]
+        synced = (self._hint.synced or 0) if found else 0
         return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
 
     def _write(self, commit: Framed) -> Cursor:
@@ -261,7 +263,7 @@ class LocalLog:
             min(self._hint.synced or 0, after.lsn),
         )
         length = commit.placed.length
-        frame = commit.frame(after, stamp, self.identity.seed)
+        frame = commit.frame(after, stamp, self._seed)
         here = journal.append(after, frame, length)
         end = Cursor(
             after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
@@ -339,12 +341,14 @@ class LocalLog:
         if reader.state.broken is None and is_cut_off(self.disk, reader.journal, reader.cursor):
             reader.advance(reader.cursor.lsn + 1)
 
-    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Sleep until a commit after this LSN is written, at most `timeout` seconds.
-
-        Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
-        `stopped` says so.
-        """
+    def wait(
+        self,
+        lsn: int,
+        timeout: float,
+        stopped: Callable[[], bool] = lambda: False,
+        rehearse: Callable[[], object] = lambda: None,
+    ) -> bool:
+        """As `CommitLog` says; once a commit is announced, reading it is rehearsed."""
         deadline = self.environment.monotonic() + timeout
         while not self._closed:
             written = self._hint.written
@@ -360,6 +364,11 @@ class LocalLog:
                 self.environment.sleep(min(left, _BLIND_PAUSE))
             else:
                 self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
+                if self._hint.written == written:
+                    self.refresh()
+                    with self._reading:
+                        self._reader.rehearse()
+                    rehearse()
         raise ClosedError("the store is closed")
 
     def wake_waiters(self) -> None:

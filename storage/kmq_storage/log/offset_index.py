@@ -87,6 +87,13 @@ class OffsetIndex:
             end = min(gap.end, self.recent.bases[behind - 1] + 1)
             self.recent = self.recent.spliced(gap.start, end, None)
 
+    def newest_row(self, start: int, end: int) -> Row | None:
+        """The newest row, if it has just these offsets, and nothing was lost or cut out."""
+        recent = self.recent
+        if self.gaps or self.holes or not recent.bases:
+            return None
+        return recent.row(-1) if (recent.bases[-1], recent.ends[-1]) == (start, end) else None
+
     def recent_rows(self) -> list[Row]:
         """The rows that are in no checkpoint yet."""
         return [self.recent.row(index) for index in range(len(self.recent))]
