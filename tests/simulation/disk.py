@@ -19,9 +19,6 @@ from tests.simulation.scheduler import Scheduler, Task
 
 SECTOR = 512
 _SNAPSHOTS = 40
-#: Nobody is killed in the microsecond between a failed sync and the word that tells of it: two
-#: faults at once, and the next process would sync the same file.
-_UNTOLD = 5
 #: How often a look at a file goes on at once, without a change of tasks.
 _STAY = 0.9
 
@@ -127,7 +124,6 @@ class SimulatedDisk:
         if self.rng.random() < chance:
             if inode is not None:
                 inode.fail(self.rng, drop_pages=self.faults.drop_pages)
-                self.scheduler.spare(_UNTOLD)
             self.failed += 1
             raise OSError(code, "injected")
 

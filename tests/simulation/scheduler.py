@@ -47,12 +47,6 @@ class Scheduler:
         self._running: Task | None = None
         self._done = threading.Semaphore(0)
 
-    def spare(self, steps: int) -> None:
-        """Kill the running task so many steps from now at the earliest."""
-        task = self._running
-        if task is not None and self.steps < task.kill_at < self.steps + steps:
-            task.kill_at = self.steps + steps
-
     def run(self, tasks: list[Task]) -> None:
         """Run all tasks to their end, or to that of the machine."""
         self.crashed = False

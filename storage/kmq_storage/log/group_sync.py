@@ -27,8 +27,7 @@ from kmq_storage.log.locking import AppendLock
 from kmq_storage.log.recovery import recover, repair
 from kmq_storage.objects.disk import Disk, Lock
 
-#: Who syncs wakes the others; only one that died, or looked when they began to wait, doesn't.
-_FIRST_WAIT, _LONGEST_WAIT = 500e-6, 5e-3
+_FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
 
 
 class GroupSync:
@@ -84,7 +83,6 @@ class GroupSync:
                     ) from error
                 finally:
                     self._sync_lock.release()
-                    self._hint.wake_synced()
                 continue
             self._hint.sleep_while_synced(synced, pause)
             pause = min(pause * 2, _LONGEST_WAIT)

@@ -67,11 +67,8 @@ class Hint:
         self._words.wake_one(WRITTEN)
 
     def publish_synced(self, lsn: int) -> None:
-        """Show how far the log is on disk; called under the sync lock, `wake_synced` after it."""
+        """Show how far the log is on disk; called under the sync lock."""
         self._words.store(SYNCED, self._sealed(lsn))
-
-    def wake_synced(self) -> None:
-        """Have those who wait for the disk look: they are served, or the lock is free for them."""
         self._words.wake(SYNCED)
 
     def rebuild(self, lsn: int) -> None:
@@ -82,7 +79,7 @@ class Hint:
         self.count_roll(lsn)  # whatever was told through the page may be lost with it
         self.count_loss(lsn)
         self._words.store(BOOT, self._boot)
-        self.wake()
+        self._words.wake(WRITTEN)
 
     @property
     def rolls(self) -> int | None:
