@@ -44,6 +44,7 @@ def _daemon(folder: Path, host: str, command: list[str]) -> Iterator[None]:
         **os.environ,
         "SPARK_HOME": str(_HOME),
         "SPARK_DAEMON_MEMORY": "128m",
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # starts, and little more
         "SPARK_LOCAL_IP": host,
         "SPARK_WORKER_DIR": str(folder),
     }
