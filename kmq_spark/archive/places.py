@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import fsspec
-
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.obstore_bucket import SCHEMES, client_of
 from kmq_storage.objects.open import open_disk
@@ -38,6 +36,8 @@ class ArchivePlace:
         """The file system of the place, and the path in it."""
         scheme, _, path = self.url.partition("://")
         if scheme not in SCHEMES:
+            import fsspec
+
             return fsspec.core.url_to_fs(self.url)  # type: ignore[no-any-return]
         from obstore.fsspec import FsspecStore  # the extra `cloud`
 
