@@ -7,11 +7,14 @@ acknowledged; frames prove themselves.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.disk import SharedWords
 
-BOOT, WRITTEN, SYNCED, ROLLS, LOSSES, STAGED, SYNC_FAILED, APPENDING = range(8)
-WORDS = 8
+BOOT, WRITTEN, SYNCED, ROLLS, LOSSES, STAGED, SYNC_FAILED, APPENDING, SYNCING = range(9)
+WORDS = 9
 
 _VALUE_BITS = 48
 _VALUE_MASK = (1 << _VALUE_BITS) - 1
@@ -71,6 +74,7 @@ class Hint:
         self.publish_synced(lsn)
         self._words.store(WRITTEN, self._sealed(lsn))
         self.note_staged_unsynced(0)
+        self._words.store(SYNCING, self._sealed(0))
         self.count_roll(lsn)  # whatever was told through the page may be lost with it
         self.count_loss(lsn)
         self._words.store(BOOT, self._boot)
@@ -115,8 +119,24 @@ class Hint:
         return bool(self._load(SYNC_FAILED))
 
     def note_sync_failed(self, failed: bool) -> None:
-        """Have nobody sync the same file again; called under the sync or the append lock."""
+        """Have nobody sync the same file again; called under the sync lock."""
         self._words.store(SYNC_FAILED, self._sealed(int(failed)))
+        self._words.store(SYNCING, self._sealed(0))
+
+    @contextmanager
+    def syncing(self) -> Iterator[None]:
+        """Say that files are being synced, and not before it went well that this is over.
+
+        Under the sync lock. Who dies in a sync, or is interrupted, takes with him how it ended.
+        """
+        self._words.store(SYNCING, self._sealed(1))
+        yield
+        self._words.store(SYNCING, self._sealed(0))
+
+    def note_unfinished_sync(self) -> None:
+        """Have a sync that nobody knows the end of count as failed; under the sync lock."""
+        if self._load(SYNCING):
+            self.note_sync_failed(True)
 
     def is_quiet_at(self, lsn: int, losses: int) -> bool:
         """Whether this is the last written LSN, no sync failed, and no frame was lost since."""

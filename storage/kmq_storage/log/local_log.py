@@ -35,7 +35,6 @@ from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.history import History
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
-from kmq_storage.log.recovery import recover, repair
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
@@ -179,14 +178,16 @@ class LocalLog:
         Most of the way is gone before the lock is taken, so that it is held for microseconds.
         """
         try:
-            self._follow()
-            self._append_lock.acquire(self._follow)
-            try:
-                if not self._is_at_the_end():
-                    self._catch_up()
-                yield
-            finally:
-                self._append_lock.release()
+            while True:
+                self._follow()
+                self._append_lock.acquire(self._follow)
+                try:
+                    if self._is_at_the_end() or self._catch_up():
+                        yield
+                        return
+                finally:
+                    self._append_lock.release()
+                self._sync.mend()
         except OSError as error:
             if isinstance(error, KmqError):
                 raise
@@ -209,15 +210,14 @@ class LocalLog:
             and not writer.journal.has_bytes_at(writer.cursor)
         )
 
-    def _catch_up(self) -> None:
-        """Bring the writer's replica to the end of the log, and make that end clean."""
-        if not self._hint.valid:
-            recover(self.disk, self._new_journal(), self._hint)
-            self._start_writer()
-        elif self._hint.sync_failed:  # whoever should write again may have died
-            repair(self.disk, self._new_journal(), self._hint)
-            self._start_writer()
-        elif self._hint.losses != self._writer_losses:
+    def _catch_up(self) -> bool:
+        """Bring the writer's replica to the end of the log, and make that end clean.
+
+        False when the log must be mended first: whoever should write again may have died.
+        """
+        if not self._hint.valid or self._hint.sync_failed:
+            return False
+        if self._hint.losses != self._writer_losses:
             self._start_writer()
         self._advance_writer()
         if self._writer.journal.has_bytes_at(self._writer.cursor):
@@ -226,8 +226,7 @@ class LocalLog:
             self._advance_writer()
             if self._writer.journal.has_bytes_at(self._writer.cursor):
                 self._writer.journal.cut(self._writer.cursor)
-        if not self._hint.valid:  # the page was damaged just now
-            self._catch_up()
+        return self._hint.valid  # else the page was damaged just now
 
     def _advance_writer(self) -> None:
         writer, written = self._writer, self._hint.written or 0
@@ -315,9 +314,7 @@ class LocalLog:
 
     def _make_visible(self) -> None:
         while not self._hint.valid and not self.disk.read_only:
-            with self._append_lock:
-                if not self._hint.valid:
-                    recover(self.disk, self._new_journal(), self._hint)
+            self._sync.mend()
         if self._hint.losses != self._reader_losses:
             self._start_reader()
         written = self._hint.written
