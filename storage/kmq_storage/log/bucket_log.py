@@ -139,6 +139,7 @@ class BucketLog:
     def _bound(self, units: Sequence[Unit]) -> NewCommit:
         bodies = [body for unit in units for body in unit.bodies]
         with self._follower.changed:
+            self._follower.settle()
             self._check_whole()
             after = self._follower.cursor
             entries = bind(self._follower.state, units)

@@ -47,6 +47,8 @@ class Follower:
         self.changed = threading.Condition(threading.RLock())
         self._looking = threading.Lock()
         self._looks_begun = self._last_look = 0
+        #: Whether all that was begun to be applied is: an interruption may come in between.
+        self._whole = True
         #: When it was last known that nothing after the cursor was deleted.
         self._known_since: Moment | None = None
         self._begin()
@@ -56,6 +58,7 @@ class Follower:
         due = self._environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
         found = newest_checkpoint(self._files)
         with self.changed:
+            self._whole = False
             if found is None:
                 self.state, self.cursor = StoreState(Manifest(self._files, ())), Cursor()
             else:
@@ -64,11 +67,18 @@ class Follower:
             self._known_since = None
             self._end_proven = False
             self._writers = Writers()
+            self._whole = True
 
     def begin_anew(self) -> None:
         """Forget everything that was read: files that it names were collected."""
         with self._looking:
             self._begin()
+
+    def settle(self) -> None:
+        """Begin anew if an interruption left a commit that is applied in part."""
+        with self.changed:
+            if not self._whole:
+                self._begin()
 
     @property
     def is_sure(self) -> bool:
@@ -79,7 +89,7 @@ class Follower:
         """Whether the log's end was seen a moment ago."""
         since = self._known_since
         now = Moment.now(self._environment)
-        return since is not None and since.seconds_to(now) < limits.FRESH_SECONDS
+        return self._whole and since is not None and since.seconds_to(now) < limits.FRESH_SECONDS
 
     def advance(self, expected: int = 1) -> None:
         """Apply every commit that is there; one request when there is nothing new.
@@ -103,6 +113,7 @@ class Follower:
         return count
 
     def _look(self, coming: int) -> None:
+        self.settle()
         self.state.broken = None
         hits = -coming
         while True:
@@ -194,8 +205,10 @@ class Follower:
             return False
         before = later.header.lsn - 1
         with self.changed:
+            self._whole = False
             self.state.note_damage(LogDamage(file, reason, lsn, before))
             self.cursor = Cursor(before, later.header.previous, cursor.time)
+            self._whole = True
         return True
 
     @property
@@ -207,10 +220,12 @@ class Follower:
     def applied(self, end: Cursor, entries: list[Entry], nonce: bytes) -> None:
         """Take over a commit that was read, or that this process wrote itself."""
         with self.changed:
+            self.settle()
             if end.lsn != self.cursor.lsn + 1:
                 return  # another thread was faster
+            self._whole = False
             self.state.apply(end.lsn, end.time, entries, file=end.lsn, position=0)
-            self.cursor = end
+            self.cursor, self._whole = end, True
             self._writers.note(end.lsn, nonce[8:])
             self.changed.notify_all()
 
