@@ -15,7 +15,6 @@ from kmq_storage.environment import Environment
 from kmq_storage.errors import (
     ClosedError,
     CommitOutcomeUnknownError,
-    CorruptionError,
     InvalidRequestError,
     UnavailableError,
 )
@@ -29,13 +28,13 @@ from kmq_storage.log.combining import Combining
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
 from kmq_storage.log.contention import Contention, Tail
-from kmq_storage.log.disk_errors import check_writable, collected, translated
+from kmq_storage.log.disk_errors import broken_end, check_writable, collected, translated
 from kmq_storage.log.follower import Follower
 from kmq_storage.log.framing import Stamp, framed
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.single_writer import SingleWriter
 from kmq_storage.log.state import StoreState
-from kmq_storage.model import Commit, to_datetime
+from kmq_storage.model import Commit, LogDamage, to_datetime
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
 
@@ -158,12 +157,7 @@ class BucketLog:
     def _check_whole(self) -> None:
         broken = self._follower.state.broken
         if broken is not None:
-            raise CorruptionError(
-                f"commit {broken.first_lsn} in {broken.file} is damaged ({broken.reason}); nothing "
-                "is written behind it: put the object back from a copy",
-                file=broken.file,
-                lsn=broken.first_lsn,
-            )
+            raise broken_end(broken)
 
     def _create(self, commit: NewCommit) -> bool:
         """Whether the commit of this LSN is ours, once that is known for certain."""
@@ -191,12 +185,8 @@ class BucketLog:
         try:
             return self._objects.fetch(lsn)
         except InvalidFrameError as error:
-            raise CorruptionError(
-                f"commit {lsn} in {paths.commit_object(lsn)} is damaged ({error}); nothing is "
-                "written behind it: put the object back from a copy",
-                file=paths.commit_object(lsn),
-                lsn=lsn,
-            ) from error
+            damage = LogDamage(paths.commit_object(lsn), str(error), lsn, lsn)
+            raise broken_end(damage) from error
 
     def _is_void(self, commit: NewCommit) -> bool:
         """Whether the name was free only since the log had moved on: nobody will read it."""

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import (
-    ClosedError,
-    CorruptionError,
-    KmqError,
-)
+from kmq_storage.errors import ClosedError, KmqError
 from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.commit_log import WrittenCommit
-from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.disk_errors import (
+    broken_end,
     check_writable,
     repair_goes_on,
     translated,
@@ -37,6 +33,7 @@ from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.visible import VisibleReplica
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.fork import reopen_in_child
@@ -79,10 +76,17 @@ class LocalLog:
         self._sync = GroupSync(disk, self._new_journal(), self._hint, locks, self.environment)
         self._history = History(disk.url, self._new_journal, self._sync, self._hint)
         self._start_writer()
-        self._start_reader()
+        self._reader = VisibleReplica(
+            disk,
+            self._hint,
+            self._sync,
+            self._new_journal,
+            self.environment,
+            durable=self.durable,
+        )
         self._writing = threading.Lock()
         self._reading = threading.Lock()
-        self._closed = False
+        self._closed = self._looked_beyond = False
 
     def after_fork_in_child(self) -> None:
         """Start over with own descriptors, locks and replicas."""
@@ -92,12 +96,6 @@ class LocalLog:
     def _start_writer(self) -> None:
         self._writer_losses = self._hint.losses
         self._writer = Replica(self.disk, self._new_journal(), indexed=False)
-
-    def _start_reader(self) -> None:
-        self._reader_losses = self._hint.losses
-        due = self.environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
-        self._reader = Replica(self.disk, self._new_journal(), indexed=True)
-        self._reader.state.rebase_time = due
 
     def _new_journal(self) -> Journal:
         return Journal(self.disk, self.identity, self._hint)
@@ -231,7 +229,7 @@ class LocalLog:
     def _advance_writer(self) -> None:
         writer, written = self._writer, self._hint.written or 0
         writer.advance(written)
-        if self._is_passing(writer):
+        if self._is_passing(writer.state):
             self._start_writer()
             raise repair_goes_on(self.disk.url)
         if writer.cursor.lsn > written:
@@ -239,16 +237,11 @@ class LocalLog:
             self._hint.publish_written(writer.cursor.lsn)
         broken = writer.state.broken
         if broken is not None:
-            raise CorruptionError(
-                f"commit {broken.first_lsn} in {broken.file} is damaged ({broken.reason}); nothing "
-                "is written behind it: put the file back from a copy",
-                file=broken.file,
-                lsn=broken.first_lsn,
-            )
+            raise broken_end(broken)
 
-    def _is_passing(self, replica: Replica) -> bool:
+    def _is_passing(self, state: StoreState) -> bool:
         """Whether what looks like damage is a failed sync that is about to be repaired."""
-        state, synced = replica.state, self._hint.synced or 0
+        synced = self._hint.synced or 0
         found = [*state.damage[-1:], *filter(None, [state.broken])]
         return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
 
@@ -291,20 +284,22 @@ class LocalLog:
         self.check_open()
         with self._reading, translated(self.disk.url):
             if has_newer_checkpoint(self.disk, self._reader.state, self.environment.monotonic()):
-                self._start_reader()
-            self._make_visible()
-            if self._is_passing(self._reader):
-                self._start_reader()
+                self._reader.start()
+            self._reader.make_visible()
+            if not self._looked_beyond:
+                self._reader.look_beyond(self._show_written)
+                self._looked_beyond = True
+            if self._is_passing(self._reader.state):
+                self._reader.start()
                 raise repair_goes_on(self.disk.url)
-            while self._hint.losses != self._reader_losses:  # what was read may be gone
-                self._make_visible()
+            self._reader.make_sure()
             self._visible = self._reader.state  # now: on the way here it may be an earlier one
             return self._visible
 
     def reload(self) -> StoreState:
         """The state with every visible commit, built anew from the newest checkpoint."""
         with self._reading, translated(self.disk.url):
-            self._start_reader()
+            self._reader.start()
         return self.refresh()
 
     @property
@@ -312,29 +307,14 @@ class LocalLog:
         """The state as of the last refresh."""
         return self._visible
 
-    def _make_visible(self) -> None:
-        while not self._hint.valid and not self.disk.read_only:
-            self._sync.mend()
-        if self._hint.losses != self._reader_losses:
-            self._start_reader()
-        written = self._hint.written
-        if written is None and not self.disk.read_only:
-            self._make_visible()  # the page was damaged just now
-        elif written is None:  # read-only after a start of the machine: frames prove themselves
-            self._advance_blindly(self._reader)
-            if self.durable:
-                self._sync.sync_read_only(self._reader.cursor.lsn)
-        elif written > self._reader.cursor.lsn:
-            if self.durable and self.disk.read_only:
-                self._sync.sync_read_only(written)
-            elif self.durable:
-                self._sync.wait_durable(written)
-            self._reader.advance(written, written)
-
-    def _advance_blindly(self, reader: Replica) -> None:
-        reader.advance(self._hint.mark)
-        if reader.state.broken is None and is_cut_off(self.disk, reader.journal, reader.cursor):
-            reader.advance(reader.cursor.lsn + 1)
+    def _show_written(self) -> None:
+        with self._writing, suppress(OSError):  # a full disk is no reason to read nothing
+            self._follow()
+            if self._append_lock.try_acquire():
+                try:
+                    self._catch_up()
+                finally:
+                    self._append_lock.release()
 
     def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Sleep until a commit after this LSN is written, at most `timeout` seconds.
@@ -347,7 +327,7 @@ class LocalLog:
             written = self._hint.written
             if written is None:
                 self.refresh()
-                written = self._hint.written or self._reader.cursor.lsn
+                written = self._hint.written or self._reader.lsn
             if written > lsn:
                 return True
             left = deadline - self.environment.monotonic()

@@ -41,6 +41,16 @@ class AppendLock:
         """
         if not self._lock.try_acquire():
             self._wait(meanwhile)
+        self._note_appending()
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it."""
+        if not self._lock.try_acquire():
+            return False
+        self._note_appending()
+        return True
+
+    def _note_appending(self) -> None:
         try:
             self._hint.note_appending()
         except BaseException:  # a signal's
