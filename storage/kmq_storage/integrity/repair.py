@@ -13,6 +13,7 @@ from kmq_storage import paths
 from kmq_storage.errors import UnavailableError
 from kmq_storage.format.manifest import Key
 from kmq_storage.integrity.manifest_repair import repair_manifest
+from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.records_repair import RecordsRepair
 from kmq_storage.integrity.report import Damage, Report
 from kmq_storage.integrity.small_files import unreadable_pins
@@ -75,6 +76,9 @@ def _go_on_behind(log: CommitLog) -> Iterator[str]:
             "them yet: put the objects back from a copy, or copy the topics to a new store",
             url=log.disk.url,
         )
+    if not log.refresh().lsn and next(log.disk.walk(paths.SEGMENT_FOLDER), None):
+        yield from rebuild(log.disk, log.identity, log.environment)
+        log.reload()
     rows: dict[Key, int] = unnamed_rows(log.disk, log.refresh())
     for cut in go_on_behind(log.disk, log.identity, log.environment, rows):
         gap = cut.gap
