@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -133,6 +134,7 @@ def leaves_later_files_after_a_cut(patch: pytest.MonkeyPatch) -> None:
 def replaces_files_without_a_word(patch: pytest.MonkeyPatch) -> None:
     """Others go on in files that were replaced after a failed sync."""
     patch.setattr(Hint, "count_roll", _nothing)
+    patch.setattr(Hint, "rolling", lambda *_: nullcontext())
 
 
 def takes_damage_for_a_tail(patch: pytest.MonkeyPatch) -> None:

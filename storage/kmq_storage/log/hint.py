@@ -82,12 +82,27 @@ class Hint:
 
     @property
     def rolls(self) -> int | None:
-        """Changes whenever the set of log files changes; None when this is not known."""
+        """Changes whenever the set of log files changes; None when this is not known.
+
+        Odd while it is being changed.
+        """
         return self._words.load(ROLLS) if self._words.load(BOOT) == self._boot else None
 
     def count_roll(self, lsn: int) -> None:
-        """Have every process look at the list of log files again: they change at this LSN."""
-        self._change(ROLLS, lsn)
+        """Have every process look at the list of log files again: they changed at this LSN."""
+        self._change(ROLLS, lsn, pending=False)
+
+    @contextmanager
+    def rolling(self, lsn: int) -> Iterator[None]:
+        """Make, replace or remove log files at this LSN.
+
+        Who looks in between looks again each time, also when this process dies in the middle.
+        """
+        self._change(ROLLS, lsn, pending=True)
+        try:
+            yield
+        finally:
+            self.count_roll(lsn)
 
     @property
     def staged_unsynced(self) -> int:
@@ -106,12 +121,12 @@ class Hint:
 
     def count_loss(self, lsn: int) -> None:
         """Have every writer check its own frames: those from this LSN on changed."""
-        self._change(LOSSES, lsn)
+        self._change(LOSSES, lsn, pending=False)
 
-    def _change(self, index: int, lsn: int) -> None:
+    def _change(self, index: int, lsn: int, *, pending: bool) -> None:
         # No counter: one that a damaged page set back would come to an earlier value again.
         changed = (self._words.load(index) + lsn + 1) * _MIX + 1
-        self._words.store(index, changed & _WORD_MASK)
+        self._words.store(index, changed & _WORD_MASK & ~1 | pending)
 
     @property
     def sync_failed(self) -> bool:

@@ -9,7 +9,7 @@ from kmq_storage.environment import Environment
 from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import Hint
-from kmq_storage.log.journal import Journal
+from kmq_storage.log.journal import CollectedError, Journal
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.disk import Disk
@@ -90,7 +90,10 @@ class VisibleReplica:
                 self.make_visible()
 
     def _has_more(self) -> bool:
-        return self._replica.journal.has_bytes_at(self._replica.cursor)
+        try:
+            return self._replica.journal.has_bytes_at(self._replica.cursor)
+        except CollectedError:  # meanwhile: the next refresh goes on from a checkpoint
+            return False
 
     def _advance_blindly(self) -> None:
         replica = self._replica

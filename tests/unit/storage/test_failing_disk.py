@@ -18,6 +18,8 @@ from kmq_storage.errors import CommitOutcomeUnknownError, InvalidRequestError, U
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.hint import Hint
+from kmq_storage.objects.disk import LogFile
 from tests.support.failing_disk import FailingDisk
 from tests.support.storage import (
     FILE_BYTES,
@@ -128,13 +130,14 @@ class _Killed(BaseException):
     """What ends a process here: it does nothing more."""
 
 
+def _die(*_: object) -> None:
+    raise _Killed
+
+
 def test_who_dies_in_a_sync_leaves_it_to_be_taken_for_failed(log: CommitLog, disk: FailingDisk):
     commit = log.append([unit_of(disk, [b"second"])])
 
-    def die() -> None:
-        raise _Killed
-
-    disk.failing["sync"], disk.after_failed_sync = errno.EIO, die
+    disk.failing["sync"], disk.after_failed_sync = errno.EIO, _die
     with pytest.raises(_Killed):
         log.sync(commit)
     disk.failing.clear()
@@ -171,6 +174,29 @@ def test_frames_that_were_dropped_under_a_writer_that_died_are_no_damage(
         send(other, b"too early")
     assert send(other, b"instead").lsn == commit.lsn
     assert values_of(other) == _others(disk) == [b"first", b"instead"]
+
+
+def test_who_looked_while_a_log_file_was_made_by_one_that_died_finds_it(
+    log: CommitLog, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+):
+    other = open_folder(disk.root)
+    made = FailingDisk.open_log
+
+    def look_make_and_die(disk: FailingDisk, path: str, size: int, *, create: bool) -> LogFile:
+        if create:
+            other.written_state()
+            other._writer.journal.look_again()  # the page says already that files change
+        file = made(disk, path, size, create=create)
+        if create:
+            patch.setattr(Hint, "count_roll", _die)
+            raise _Killed
+        return file
+
+    with monkeypatch.context() as patch, pytest.raises(_Killed):
+        patch.setattr(FailingDisk, "open_log", look_make_and_die)
+        send(log, b"x" * (FILE_BYTES - 1_000))
+    send(other, b"second")
+    assert values_of(other) == _others(disk) == [b"first", b"second"]
 
 
 def test_no_number_is_given_out_again_while_somebody_syncs(
