@@ -81,6 +81,25 @@ def _end(read: Cursor, last: int, environment: Environment) -> Cursor:
 
 def _accepted(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> list[CutOut]:
     """Have gaps where a state has damage, and no damage any more."""
+    cut = lost_ranges(state, last, staged_rows)
+    for each in cut:
+        topic = state.topics[each.topic]
+        part = topic.parts[each.partition]
+        part.end = max(part.end, each.gap.end)
+        topic.index(each.partition).cut_out(each.gap)
+        state.cut.add((topic.id, each.partition))
+    for topic in state.topics.values():
+        for part in topic.parts:
+            part.doubt = None
+    state.damage, state.broken = [], None
+    return cut
+
+
+def lost_ranges(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+    """What damage took of each partition: offsets between others, and all there may be behind.
+
+    `last` is the last commit that there was.
+    """
     cut = []
     lost = list(state.damage)
     if state.broken is not None:
@@ -95,13 +114,7 @@ def _accepted(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> l
             if doubt is not None:
                 end = max(part.end + inline + staged_rows.get(key, 0), _committed(state, key))
                 gaps.append(Gap(part.end, end, doubt.reason))
-                part.end = end
-            for gap in gaps:
-                index.cut_out(gap)
-                state.cut.add(key)
-                cut.append(CutOut(topic.name, number, gap))
-            part.doubt = None
-    state.damage, state.broken = [], None
+            cut += [CutOut(topic.name, number, gap) for gap in gaps]
     return cut
 
 

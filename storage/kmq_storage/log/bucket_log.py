@@ -8,7 +8,7 @@ read back, and its nonce says who wrote it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
@@ -21,6 +21,9 @@ from kmq_storage.errors import (
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.format.identity import BucketFacts, Identity
+from kmq_storage.format.manifest import Key
+from kmq_storage.log.behind import CutOut
+from kmq_storage.log.behind_objects import BehindObjects
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark_collected
@@ -264,6 +267,15 @@ class BucketLog:
             follower = Follower(self._files, self._objects, self.environment)
             follower.advance()
         return follower.state, follower.cursor
+
+    def go_on_behind(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+        """Have gaps instead of what damaged commits may have held, and a checkpoint behind them."""
+        self._check_writable()
+        with translated(self._files.url):
+            if self._single is not None:
+                self._single.check()
+            behind = BehindObjects(self._files, self._objects, self.environment, self._create)
+            return behind.go_on(staged_rows)
 
     def drop_before(self, lsn: int) -> list[str]:
         """Mark the commits before an LSN as collected, and delete those that were long ago."""

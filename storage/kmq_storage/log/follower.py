@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from itertools import chain
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
@@ -16,7 +17,7 @@ from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.checkpoint import newest_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, is_recent
-from kmq_storage.log.commit_objects import CommitObject, CommitObjects
+from kmq_storage.log.commit_objects import CommitObject, CommitObjects, follows
 from kmq_storage.log.contention import Tail, Writers
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
@@ -137,7 +138,7 @@ class Follower:
             found = self._objects.fetch(cursor.lsn + 1)
         except InvalidFrameError as error:
             return None, str(error)
-        if found is not None and cursor.chain not in (None, found.header.previous):
+        if found is not None and not follows(found.header, cursor.chain):
             return None, "the commit does not follow its predecessor"
         return found, ""
 
@@ -188,8 +189,8 @@ class Follower:
         return True
 
     def _next_proven(self, lsn: int) -> CommitObject | None:
-        """The first commit after this LSN that is listed and proves itself."""
-        for later in self._objects.later_than(lsn):
+        """The first commit after this LSN that is the next one, or listed, and proves itself."""
+        for later in chain([lsn + 1], self._objects.later_than(lsn)):
             with suppress(InvalidFrameError):
                 found = self._objects.fetch(later)
                 if found is not None:

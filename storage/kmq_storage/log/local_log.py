@@ -7,7 +7,7 @@ the append lock a commit is bound to its LSN and offsets, and written with one c
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 
 from kmq_storage import limits, paths
@@ -15,6 +15,8 @@ from kmq_storage.environment import Environment
 from kmq_storage.errors import ClosedError, KmqError
 from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
+from kmq_storage.format.manifest import Key
+from kmq_storage.log.behind import CutOut, go_on_behind
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.commit_log import WrittenCommit
@@ -355,6 +357,10 @@ class LocalLog:
         replica = Replica(self.disk, self._new_journal(), indexed=True)
         replica.advance(lsn, lsn)
         return replica.state, replica.cursor
+
+    def go_on_behind(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+        """Have gaps instead of what damaged commits may have held, and go on in a new file."""
+        return go_on_behind(self.disk, self.identity, self.environment, staged_rows)
 
     def drop_before(self, lsn: int) -> list[str]:
         """Delete the log files that have no commit at or after an LSN; their names."""
