@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.store import Store
+from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.commit_objects import CommitObjects, NewCommit
 from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
+from tests.support.dying_bucket import DyingBucket
+from tests.support.dying_disk import Died
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.s3 import S3Server
 
 
 @pytest.fixture
@@ -204,3 +209,43 @@ def test_two_repairs_at_once_cut_the_same_out(bucket: MemoryBucket):
             one.log.go_on_behind({})
         assert one.log.reload().damage == other.log.reload().damage == []
         assert one.offsets("t") == other.offsets("t")
+
+
+def test_killed_at_any_step_the_next_repair_goes_on(bucket: MemoryBucket):
+    with _store(bucket) as store:
+        before = [_read_around(store, partition) for partition in range(2)]
+    _remove(bucket, _commits(bucket)[-2])  # missing, with the damaged end behind it
+    _flip(bucket, _commits(bucket)[-1])
+    for changes in count():
+        dying = DyingBucket("memory-bucket://dying")
+        for name, body in bucket.objects.items():
+            dying.put(name, [body])
+        dying.changes_left = changes
+        try:
+            with _store(dying) as store:
+                store.repair(drop_damaged=True)
+            break
+        except Died:
+            dying.revive()
+        with _store(dying) as store:
+            assert store.repair(drop_damaged=True).damage == []
+        _goes_on(dying, before)
+    assert changes > 4
+
+
+def test_a_real_server_s_store_goes_on_behind_its_damaged_end(moto: S3Server):
+    url, options = moto.new_url(), moto.options()
+    with kmq.open(url, storage_options=options, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            first, last = (producer.send("t", value).result(10) for value in (b"1", b"2"))
+        files = store.log.disk
+        assert isinstance(files, BucketFiles)
+        end = paths.commit_object(store.log.refresh().lsn)
+        files.bucket.put(end, [files.read(end)[:-1]])
+    with kmq.open(url, storage_options=options, maintenance=False) as store:
+        assert store.repair(drop_damaged=True).damage == []
+        with store.producer() as producer:
+            sent = producer.send("t", b"3").result(10)
+        assert sent.offset > last.offset
+        assert _read_around(store, 0) == [(first.offset, b"1"), (sent.offset, b"3")]

@@ -175,16 +175,15 @@ class Follower:
         """
         if self._end_proven:
             return True
-        lsn, later = cursor.lsn + 1, self._next_proven(cursor.lsn + 1)
+        lsn = cursor.lsn + 1
+        later = next(self._objects.later_than(lsn), None)  # damaged or not: it followed something
         if later is not None:
             for _ in range(_LOOKS_FOR_MISSING):
                 if self._try_fetch(cursor) != (None, ""):
                     return False  # written meanwhile
                 self._environment.sleep(limits.FOLLOW_PAUSE_FIRST)
             reason = "it is missing, and later ones are there"
-            self.state.broken = LogDamage(
-                paths.commit_object(lsn), reason, lsn, later.header.lsn - 1
-            )
+            self.state.broken = LogDamage(paths.commit_object(lsn), reason, lsn, later - 1)
         self._end_proven = later is None
         return True
 
