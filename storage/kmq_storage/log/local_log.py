@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
@@ -19,6 +20,7 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.log.behind import CutOut, go_on_behind
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
+from kmq_storage.log.closed import Closed
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
     broken_end,
@@ -276,10 +278,11 @@ class LocalLog:
         if isinstance(commit, int):
             self._sync.wait_durable(commit)
             return
+        hint, history = self._hint, self._history  # though the handle may be closed meanwhile
         self._sync.wait_durable(commit.lsn)
-        if self._hint.losses != commit.losses:
+        if hint.losses != commit.losses:
             with translated(self.disk.url):
-                self._history.check_survived(commit)
+                history.check_survived(commit)
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
@@ -343,7 +346,8 @@ class LocalLog:
 
     def wake_waiters(self) -> None:
         """Have every waiting thread look again, for a close from another thread."""
-        self._hint.wake()
+        if not self._closed:
+            self._hint.wake()
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still in the log."""
@@ -369,6 +373,27 @@ class LocalLog:
             return self._writer.journal.drop_before(lsn)
 
     def close(self) -> None:
-        """Give back files and locks; waiting threads end with ClosedError."""
+        """Give back files, maps and locks; waiting threads end with ClosedError.
+
+        A map stays as long as somebody has a record batch over it. What other threads are at
+        ends first.
+        """
+        if self._closed:
+            return
         self._closed = True
-        self.wake_waiters()
+        self._hint.wake()
+        with _idle(self._writing), _idle(self._reading):
+            gone: Any = Closed()
+            self._hint = self._append_lock = self._sync = self._history = gone
+            self._writer = self._reader = self._visible = gone
+
+
+@contextmanager
+def _idle(lock: threading.Lock) -> Iterator[None]:
+    """Hold a lock if it is given back in time: a signal's handler may close what it interrupted."""
+    held = lock.acquire(timeout=limits.LOCK_TIMEOUT)
+    try:
+        yield
+    finally:
+        if held:
+            lock.release()
