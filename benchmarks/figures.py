@@ -52,6 +52,7 @@ PRODUCE = Group(
         "kmq_send",
         "kafka_callback",
         "kmq_send_kept",
+        "kafka_callback_kept",
         "kmq_send_callback",
         "kafka_produce",
         "kmq_send_batch",
@@ -77,10 +78,15 @@ PRODUCE = Group(
             later=1.5,
         ),
         Figure(
+            "send() with every future kept, os / Kafka produce(), callback keeps every message",
+            "kmq_send_kept.rate",
+            "kafka_callback_kept.rate",
+            target=1.5,
+        ),
+        Figure(
             "send() with every future kept, os / Kafka produce() with callback",
             "kmq_send_kept.rate",
             "kafka_callback.rate",
-            target=1.5,
         ),
         Figure(
             "send() with on_delivery, os / Kafka produce() with callback",

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from kmq_spark.archive.files import ArchivedFile, archived_files
 from kmq_spark.archive.places import file_system, fixed
 from kmq_spark.archive.record import ArchiveRecord, ArchiveRecords
-from kmq_storage.errors import InvalidRequestError, NotFoundError
+from kmq_storage.errors import NotFoundError
 
 #: Spark writes timestamps as INT96 unless it is told otherwise.
 _FORMAT = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
@@ -80,12 +80,9 @@ class Archive:
         self, topic: str, topic_id: uuid.UUID, partition: int, start: int, end: int
     ) -> ArchivedRange:
         """A range of offsets with the files that can hold them."""
-        files = tuple(
-            each
-            for each in self.files
-            if each.topic == topic and each.may_hold(partition, start, end)
-        )
-        return ArchivedRange(topic, topic_id, partition, start, end, files, self.record)
+        files = tuple(each for each in self.files if each.topic == topic)
+        whole = ArchivedRange(topic, topic_id, partition, start, end, files, self.record)
+        return whole.between(start, end)
 
     def first_since(
         self, topic: str, topic_id: uuid.UUID, partitions: Sequence[int], when: datetime
@@ -110,12 +107,7 @@ def open_archive(path: str, store_id: uuid.UUID) -> Archive:
         raise NotFoundError(
             f"Archive[{path}] doesn't exist: `kmq archive` or kmq_spark.archive makes one"
         )
-    if record.store_id != str(store_id):
-        raise InvalidRequestError(
-            f"archive {path} is of the store with id {record.store_id}, not of this one "
-            f"({store_id})",
-            option="archive",
-        )
+    record.check_store(path, store_id)
     return Archive(path, record)
 
 

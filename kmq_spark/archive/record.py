@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kmq_storage.errors import ConflictError, FormatVersionError
+from kmq_storage.errors import ConflictError, FormatVersionError, InvalidRequestError
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.open import open_disk
 
@@ -41,6 +41,15 @@ class ArchiveRecord:
     typed: bool
     #: First archived offset by partition by topic id (hex); 0 where none is given.
     starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def check_store(self, path: str, store_id: uuid.UUID) -> None:
+        """Raise InvalidRequestError when the archive at this path is of another store."""
+        if self.store_id != str(store_id):
+            raise InvalidRequestError(
+                f"archive {path} is of the store with id {self.store_id}, not of this one "
+                f"({store_id}); choose another place",
+                option="archive",
+            )
 
     def start(self, topic_id: uuid.UUID, partition: int) -> int:
         """The first offset of a partition that the archive holds, or would hold."""

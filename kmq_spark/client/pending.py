@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from kmq_spark.client.delivery import Delivery
@@ -23,6 +23,8 @@ _CALM_NS = 1_000_000
 #: A caller this far ahead of the worker lets it catch up for a moment: what has left the
 #: processor's caches takes both of them three times as long.
 _AHEAD_BYTES, _CATCH_UP_SECONDS = 2_097_152, 0.002
+#: What a caller will commit is left to it for so long.
+_LEFT_SECONDS = 0.005
 
 
 class Pending:
@@ -115,7 +117,7 @@ class Pending:
             if self._open.get(rows.topic) is rows:
                 del self._open[rows.topic]
         self._urgent.set()
-        self._wait_for_room()
+        self.wait_for_room()
 
     def put(self, sends: Sends) -> None:
         """Add a batch behind everything that was sent before; it is nobody's to commit yet."""
@@ -128,26 +130,28 @@ class Pending:
     def call_worker_for(self, sends: Sends) -> None:
         """Leave a batch to the worker; waits while too much is pending."""
         self._arrived.set()
-        if sends.size >= self._batch_bytes:
+        if self.is_enough(sends) or not self._linger:
             self._urgent.set()
         with self._changed:
             if self._far_ahead():
                 self._changed.wait(_CATCH_UP_SECONDS)
-        self._wait_for_room()
+        self.wait_for_room()
+
+    def is_enough(self, sends: Sends) -> bool:
+        """Whether a batch is as large as a commit should be, and need not wait for others."""
+        return sends.size >= self._batch_bytes
 
     def _far_ahead(self) -> bool:
-        return sum(sends.size for sends in self._waiting) > _AHEAD_BYTES
+        return _bytes(self._waiting) > _AHEAD_BYTES
 
-    def _wait_for_room(self) -> None:
+    def wait_for_room(self) -> None:
+        """Return when no more than `max_bytes` are pending."""
         if threading.current_thread() in self.workers:
             return  # a callback that sends must not wait for itself
         with self._changed:
-            while self._bytes() > self._max_bytes and not self._closed:
+            while _bytes(chain(self._waiting, self._taken)) > self._max_bytes and not self._closed:
                 self._urgent.set()
                 self._changed.wait()
-
-    def _bytes(self) -> int:
-        return sum(sends.size for sends in chain(self._waiting, self._taken))
 
     def __len__(self) -> int:
         with self._lock:
@@ -161,16 +165,17 @@ class Pending:
         if not (helping and self.commit_here()):
             self._urgent.set()
 
-    def call_worker(self) -> None:
-        """There is something to do for the worker, now."""
-        self._urgent.set()
+    def call_worker(self, *, now: bool = True) -> None:
+        """There is something to do for the worker, or will be unless a caller does it first."""
+        if now:
+            self._urgent.set()
         self._arrived.set()
 
     def wait(self) -> bool:
         """Sleep until something waits and has lingered; False once closed. Worker only."""
         self._arrived.wait()
         if not self._closed:
-            self._urgent.wait(self._linger)
+            self._urgent.wait(self._linger or _LEFT_SECONDS)
         return not self._closed
 
     def take(self) -> list[Sends]:
@@ -178,14 +183,14 @@ class Pending:
         with self._lock:
             return self._take()
 
-    def take_alone(self, most: int) -> list[Sends]:
-        """Everything that waits, if nothing else is on its way to the disk.
+    def take_here(self, most: int, *, alone: bool) -> list[Sends]:
+        """Everything that waits, for a caller to commit.
 
         Nothing when it is more than `most` bytes, or when somebody is to be called back: that
-        is for the worker.
+        is for the worker. With `alone` nothing either while something is on its way to the disk.
         """
         with self._lock:
-            if self._taken or self._bytes() > most:
+            if (alone and self._taken) or _bytes(self._waiting) > most:
                 return []
             return [] if any(send.calls_back for send in self._waiting) else self._take()
 
@@ -243,6 +248,10 @@ class Pending:
             self._arrived.set()
             self._urgent.set()
             self._changed.notify_all()
+
+
+def _bytes(some: Iterable[Sends]) -> int:
+    return sum(sends.size for sends in some)
 
 
 def _was_waited_for_here(sends: Sends | None) -> bool:

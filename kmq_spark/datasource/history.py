@@ -8,8 +8,8 @@ follows the archive's group (docs/design/archive.md).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
@@ -38,6 +38,7 @@ class History:
 
     archive: Archive
     state: StoreState
+    _times: dict[tuple[bytes, int], Mapping[int, int]] = field(default_factory=dict, repr=False)
 
     def low(self, topic: Topic, number: int) -> int:
         """The first offset of a partition that the archive or the log holds."""
@@ -72,9 +73,17 @@ class History:
         low, border = self.low(topic, number), self.border(topic, number)
         if low == border:
             return None
-        when = to_datetime(microseconds)
-        found = self.archive.first_since(topic.name, topic.topic_id, [number], when)
-        return found[number] if found.get(number, border) < border else None
+        found = self._first_since(topic, microseconds).get(number, border)
+        return found if found < border else None
+
+    def _first_since(self, topic: Topic, microseconds: int) -> Mapping[int, int]:
+        """By partition; looked for once, since a file holds records of all partitions."""
+        key = topic.id, microseconds
+        if key not in self._times:
+            self._times[key] = self.archive.first_since(
+                topic.name, topic.topic_id, range(topic.partitions), to_datetime(microseconds)
+            )
+        return self._times[key]
 
     def _archived(self, topic: Topic, number: int) -> tuple[int, int]:
         record = self.archive.record

@@ -27,8 +27,10 @@ from kmq_storage.objects.files import Files
 if TYPE_CHECKING:
     from kmq_storage.objects.read_cache import RemoteContents
 
-#: Bytes of files that stay mapped, beside the last one.
+#: Bytes of files that stay mapped, and files that do in any case: what is proven ahead may begin
+#: the next one.
 _MAPPED_BYTES = 128 * 1024 * 1024
+_MAPPED_FILES = 2
 _FOOTERS_KEPT = 256
 #: Bytes on their way ahead of a reader.
 _AHEAD = 32 * 1024 * 1024
@@ -164,7 +166,7 @@ class ChunkReader:
     def _map(self, file: str) -> pa.Buffer | RemoteContents:
         contents = self._mapped[file] = self._disk.map(file)
         self._mapped_bytes += contents.size
-        while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > 1:
+        while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > _MAPPED_FILES:
             self._mapped_bytes -= self._mapped.popitem(last=False)[1].size
         return contents
 

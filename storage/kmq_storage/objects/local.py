@@ -239,15 +239,21 @@ def _fill(fd: int, buffers: Iterable[Bytes], *, sync: bool) -> None:
         os.close(fd)
 
 
-def _groups(buffers: Iterable[Bytes]) -> Iterator[tuple[list[Bytes], int]]:
-    """The buffers in groups that are written at once, with the bytes of each group."""
-    group: list[Bytes] = []
+def _groups(buffers: Iterable[Bytes]) -> Iterator[tuple[list[memoryview], int]]:
+    """The buffers in groups that are written at once, with the bytes of each group.
+
+    Each begins at a multiple of WRITE_BYTES: so it comes to stand in pages of 2 MiB of the page
+    cache, which to map costs a tenth of what small ones do.
+    """
+    group: list[memoryview] = []
     size = 0
     for buffer in buffers:
-        group.append(buffer)
-        size += memoryview(buffer).nbytes
-        if size >= limits.WRITE_BYTES:
-            yield group, size
-            group, size = [], 0
-    if group:
+        view = memoryview(buffer)
+        while size + view.nbytes >= limits.WRITE_BYTES:
+            rest = limits.WRITE_BYTES - size
+            yield [*group, view[:rest]], limits.WRITE_BYTES
+            group, size, view = [], 0, view[rest:]
+        group.append(view)
+        size += view.nbytes
+    if size:
         yield group, size
