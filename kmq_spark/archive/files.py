@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet
 
 from kmq_spark.archive.places import file_system
 from kmq_spark.archive.record import DELTA, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet
 
 #: What a Delta table may ask of its readers that leaves its files to be read as they are.
 _HARMLESS = {
@@ -115,6 +117,8 @@ def _parquet_files(path: str, record: ArchiveRecord) -> Iterator[ArchivedFile]:
 
 @lru_cache(maxsize=65_536)  # a file's name is never used again
 def _of_footer(path: str, name: str, prefix: str) -> ArchivedFile:
+    import pyarrow.parquet
+
     system, root = file_system(path)
     with system.open(f"{root}/{name}", "rb") as file:
         footer = pyarrow.parquet.ParquetFile(file).metadata

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import fsspec
-
 from kmq_storage.objects.urls import absolute
 
 
@@ -17,4 +15,6 @@ def fixed(path: str | os.PathLike[str]) -> str:
 
 def file_system(path: str) -> tuple[Any, str]:
     """The file system of a path or URL, and the path in it."""
+    import fsspec  # as all that an archive alone needs: each of Spark's workers would wait for it
+
     return fsspec.core.url_to_fs(path)  # type: ignore[no-any-return]

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from kmq_spark.archive.files import ArchivedFile, archived_files
 from kmq_spark.archive.places import file_system, fixed
 from kmq_spark.archive.record import ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import NotFoundError
 
-#: Spark writes timestamps as INT96 unless it is told otherwise.
-_FORMAT = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 _BATCH_ROWS = 65_536
 
@@ -138,10 +138,14 @@ def _first_in(
 
 def _dataset(files: Sequence[ArchivedFile], schema: pa.Schema, record: ArchiveRecord) -> ds.Dataset:
     """The files as one dataset with these columns, and those that rows are chosen by."""
+    import pyarrow.dataset as ds
+
+    # Spark writes timestamps as INT96 unless it is told otherwise.
+    kind = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
     fields = {field.name: field for field in [*_chosen_by(record), *schema]}
     system, _ = file_system(files[0].path)
     paths = [file_system(each.path)[1] for each in files]
-    return ds.dataset(paths, pa.schema(fields.values()), format=_FORMAT, filesystem=system)
+    return ds.dataset(paths, pa.schema(fields.values()), format=kind, filesystem=system)
 
 
 def _chosen_by(record: ArchiveRecord) -> pa.Schema:

@@ -181,6 +181,7 @@ class Pending:
     def take(self) -> list[Sends]:
         """Everything that waits."""
         with self._lock:
+            self._changed.notify_all()  # who was too far ahead is not any more
             return self._take()
 
     def take_here(self, most: int, *, alone: bool) -> list[Sends]:
@@ -192,17 +193,20 @@ class Pending:
         with self._lock:
             if (alone and self._taken) or _bytes(self._waiting) > most:
                 return []
-            return [] if any(send.calls_back for send in self._waiting) else self._take()
+            if any(send.calls_back for send in self._waiting):
+                return []
+            if not alone:
+                self._changed.notify_all()
+            return self._take()
 
     def _take(self) -> list[Sends]:
         taken = list(self._waiting)
         self._taken.update(dict.fromkeys(taken))
         self._waiting.clear()
-        self._changed.notify_all()
         self._open.clear()
-        self._urgent.clear()
+        _clear(self._urgent)
         if not self._closed:
-            self._arrived.clear()
+            _clear(self._arrived)
         return taken
 
     def unfinished(self) -> list[Sends]:
@@ -248,6 +252,11 @@ class Pending:
             self._arrived.set()
             self._urgent.set()
             self._changed.notify_all()
+
+
+def _clear(event: threading.Event) -> None:
+    if event.is_set():  # mostly it is not, for sends that are waited for
+        event.clear()
 
 
 def _bytes(some: Iterable[Sends]) -> int:

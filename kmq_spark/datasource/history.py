@@ -17,9 +17,8 @@ from pyspark.sql.datasource import InputPartition
 from kmq_spark.archive.reading import Archive, ArchivedRange, open_archive
 from kmq_spark.datasource.pieces import Pieces
 from kmq_spark.datasource.ranges import task_count
-from kmq_spark.datasource.tasks import TopicRange
+from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.offset_index import Spread
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import to_datetime
@@ -100,11 +99,15 @@ def history_of(log: CommitLog, state: StoreState, path: str | None) -> History |
 
 def archived_tasks(ranges: Sequence[ArchivedRange]) -> list[ArchivedTask]:
     """Tasks of about equal bytes; a task holds one range after the other in memory."""
-    bounds = [(each.start, each.end) for each in ranges]
-    spreads = [
-        Spread(np.array([each.start]), np.array([each.end]), np.array([each.bytes]))
-        for each in ranges
-    ]
-    pieces = Pieces.of(spreads, bounds)
+    owners, starts, ends, sizes = (
+        np.array(column, np.int64)
+        for column in (
+            range(len(ranges)),
+            [each.start for each in ranges],
+            [each.end for each in ranges],
+            [each.bytes for each in ranges],
+        )
+    )
+    pieces = Pieces(owners, starts, ends, sizes)
     runs = pieces.balanced(task_count(pieces.total, os.cpu_count() or 1))
-    return [ArchivedTask(tuple(ranges[n].between(*at) for n, *at in run)) for run in runs]
+    return [ArchivedTask(tuple(ranges[n].between(*at) for n, *at in run.tolist())) for run in runs]

@@ -137,6 +137,17 @@ def test_importing_kmq_starts_no_thread():
     assert _python(code) == "0"
 
 
+def test_importing_the_data_source_imports_nothing_that_only_an_archive_needs():
+    """Spark starts processes for each query, and the query waits until they have imported it."""
+    code = (
+        "import sys, pyspark.sql.datasource, pyspark.sql.types; before = set(sys.modules); "
+        "import kmq_spark.datasource.source, kmq_spark.datasource.spark_versions; "
+        "heavy = {'pandas', 'fsspec', 'asyncio', 'ssl', 'pyarrow.dataset', 'pyarrow.parquet'}; "
+        "print(sorted(heavy & (set(sys.modules) - before)))"
+    )
+    assert _python(code) == "[]"
+
+
 def test_files_are_deleted_by_those_few_who_know_that_nobody_refers_to_them():
     deleting = {
         source.module

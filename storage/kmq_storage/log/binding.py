@@ -86,7 +86,7 @@ def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
     bound: list[Entry] = []
     for number, unit in enumerate(units):
         try:
-            if not unit.known:
+            if state.condemned and not unit.known:
                 binding.check_files(unit.entries)
             bound += [binding.entry(entry) for entry in unit.entries]
         except KmqError as error:
@@ -109,8 +109,6 @@ class _Binding:
     def check_files(self, entries: Sequence[Entry]) -> None:
         """ConflictError when a file may have been deleted before a commit could name it."""
         condemned = self._state.condemned
-        if not condemned:
-            return
         for entry in entries:
             file_id = named_file(entry)
             if file_id and begun_at(file_id) < condemned:

@@ -317,11 +317,18 @@ class BucketLog:
                 found = self._stored(lsn)
             yield Commit(found.lsn, found.time, found.entries)
 
-    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
+    def wait(
+        self,
+        lsn: int,
+        timeout: float,
+        stopped: Callable[[], bool] = lambda: False,
+        rehearse: Callable[[], object] = lambda: None,
+    ) -> bool:
         """Sleep until a commit after this LSN is there, at most `timeout` seconds.
 
         One thread of this handle looks for all; its pauses grow to `FOLLOW_PAUSE_MAX` while
         nothing comes. Also returns when `wake_waiters` was called and `stopped` says so.
+        Nobody tells what comes, so nothing is rehearsed.
         """
         now = self.environment.monotonic
         begun = now()

@@ -101,11 +101,18 @@ class CommitLog(Protocol):
     def state(self) -> StoreState:
         """The state as of the last refresh."""
 
-    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
+    def wait(
+        self,
+        lsn: int,
+        timeout: float,
+        stopped: Callable[[], bool] = lambda: False,
+        rehearse: Callable[[], object] = lambda: None,
+    ) -> bool:
         """Sleep until a commit after this LSN is written, at most `timeout` seconds.
 
         Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
-        `stopped` says so.
+        `stopped` says so. Where somebody can tell that a commit comes soon, `rehearse` is called
+        then: it may do what will be done with it, to have that in the processor's caches.
         """
 
     def wake_waiters(self) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
 
 from kmq_storage.errors import (
     CommitOutcomeUnknownError,
@@ -78,15 +78,24 @@ def repair_goes_on(url: str) -> UnavailableError:
     )
 
 
-@contextmanager
-def translated(url: str) -> Iterator[None]:
+@dataclass(frozen=True, slots=True)
+class translated:  # noqa: N801 - used like contextlib's
     """Raise UnavailableError for an OSError of the block."""
-    try:
-        yield
-    except KmqError:
-        raise  # a timeout of kmq is an OSError too
-    except OSError as error:
-        raise unavailable(error, url) from error
+
+    url: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A timeout of kmq is an OSError too.
+        if isinstance(error, OSError) and not isinstance(error, KmqError):
+            raise unavailable(error, self.url) from error
 
 
 def collected(url: str, lsn: int, first: int) -> OffsetOutOfRangeError:

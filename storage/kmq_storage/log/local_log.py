@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from kmq_storage import limits, paths
@@ -20,7 +20,7 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.log.behind import CutOut, go_on_behind
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
-from kmq_storage.log.closed import Closed
+from kmq_storage.log.closed import Closed, idle
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
     broken_end,
@@ -71,9 +71,10 @@ class LocalLog:
 
     def _open(self) -> None:
         disk, identity = self.disk, self.identity
+        self._seed = identity.seed
         with translated(disk.url):
             words = disk.open_words(paths.HINT, WORDS)
-        self._hint = Hint(words, identity.seed, disk.boot_id())
+        self._hint = Hint(words, self._seed, disk.boot_id())
         lock = disk.open_lock(paths.APPEND_LOCK)
         self._append_lock = AppendLock(lock, self._hint, self.environment)
         locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
@@ -145,9 +146,13 @@ class LocalLog:
         return commit
 
     def written_state(self) -> StoreState:
-        """The state with every written commit, to prepare the next one with; it knows no chunks."""
+        """As `CommitLog` says; so a commit comes soon, and one who waits for it is woken."""
         self._check_writable()
-        with self._writing, nullcontext() if self._follow() else self._at_the_end():
+        self._hint.announce()
+        with self._writing:
+            if not self._follow():
+                with self._at_the_end():
+                    pass
             return self._writer.state
 
     recent_state = written_state  # costs no request here
@@ -245,8 +250,8 @@ class LocalLog:
 
     def _is_passing(self, state: StoreState) -> bool:
         """Whether what looks like damage is a failed sync that is about to be repaired."""
-        synced = self._hint.synced or 0
         found = [*state.damage[-1:], *filter(None, [state.broken])]
+        synced = (self._hint.synced or 0) if found else 0
         return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
 
     def _write(self, commit: Framed) -> Cursor:
@@ -257,7 +262,7 @@ class LocalLog:
             min(self._hint.synced or 0, after.lsn),
         )
         length = commit.placed.length
-        frame = commit.frame(after, stamp, self.identity.seed)
+        frame = commit.frame(after, stamp, self._seed)
         here = journal.append(after, frame, length)
         end = Cursor(
             after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
@@ -321,12 +326,14 @@ class LocalLog:
                 finally:
                     self._append_lock.release()
 
-    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Sleep until a commit after this LSN is written, at most `timeout` seconds.
-
-        Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
-        `stopped` says so.
-        """
+    def wait(
+        self,
+        lsn: int,
+        timeout: float,
+        stopped: Callable[[], bool] = lambda: False,
+        rehearse: Callable[[], object] = lambda: None,
+    ) -> bool:
+        """As `CommitLog` says; once a commit is announced, reading it is rehearsed."""
         deadline = self.environment.monotonic() + timeout
         while not self._closed:
             written = self._hint.written
@@ -342,6 +349,11 @@ class LocalLog:
                 self.environment.sleep(min(left, _BLIND_PAUSE))
             else:
                 self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
+                if self._hint.written == written:
+                    self.refresh()
+                    with self._reading:
+                        self._reader.rehearse()
+                    rehearse()
         raise ClosedError("the store is closed")
 
     def wake_waiters(self) -> None:
@@ -382,18 +394,7 @@ class LocalLog:
             return
         self._closed = True
         self._hint.wake()
-        with _idle(self._writing), _idle(self._reading):
+        with idle(self._writing), idle(self._reading):
             gone: Any = Closed()
             self._hint = self._append_lock = self._sync = self._history = gone
             self._writer = self._reader = self._visible = gone
-
-
-@contextmanager
-def _idle(lock: threading.Lock) -> Iterator[None]:
-    """Hold a lock if it is given back in time: a signal's handler may close what it interrupted."""
-    held = lock.acquire(timeout=limits.LOCK_TIMEOUT)
-    try:
-        yield
-    finally:
-        if held:
-            lock.release()

@@ -14,7 +14,10 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
+from kmq_storage.format.checksum import checksum
+from kmq_storage.format.frame import part_of
 from kmq_storage.format.layout import UNTYPED, Layout
+from kmq_storage.format.manifest import Row
 from kmq_storage.format.packing import Part, parts_of
 from kmq_storage.format.projection import read_columns
 from kmq_storage.format.records import mismatch, offsets_of, read_batch, without_offsets
@@ -126,6 +129,14 @@ class ChunkReader:
         except OSError as error:
             raise unavailable(error, self._disk.url) from error
         return layout.current(_cut(batch, chunk, start, end))
+
+    def known_bytes(self, file: str, row: Row) -> bytes | None:
+        """The bytes of a row's batch if its file is mapped and they are what they were."""
+        contents = self._mapped.get(file)
+        if not isinstance(contents, pa.Buffer):
+            return None
+        message = part_of(contents, row.position, row.length).to_pybytes()
+        return message if checksum(message) == row.checksum else None
 
     def _decode(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
         known = chunk.location.file in self._mapped

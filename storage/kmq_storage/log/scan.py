@@ -53,9 +53,14 @@ class Slice:
     #: What its columns mean to readers of a typed topic.
     layout: Layout = UNTYPED
 
+    @property
+    def rows(self) -> int:
+        """How many records there are."""
+        return int(self.batch.num_rows)
+
     def offset_of(self, row: int) -> int:
         """The offset of a row; where reading goes on for the row after the last."""
-        if row >= self.batch.num_rows:
+        if row >= self.rows:
             return self.end
         return offset_of_row(self.batch, self.offset, row)
 
@@ -66,6 +71,10 @@ class Slice:
             return np.arange(self.offset, self.offset + self.batch.num_rows)
         found: npt.NDArray[np.int64] = offsets.to_numpy()
         return found
+
+    def as_slice(self) -> Slice:
+        """This one: it is Arrow already."""
+        return self
 
     def cut(self, rows: int) -> tuple[Slice, Slice]:
         """The first rows, and the rest."""

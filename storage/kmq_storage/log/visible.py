@@ -76,6 +76,10 @@ class VisibleReplica:
         while self._hint.losses != self._losses:
             self.make_visible()
 
+    def rehearse(self) -> None:
+        """Read the last frame once more, and do nothing with it."""
+        self._replica.rehearse()
+
     def look_beyond(self, show_written: Callable[[], None]) -> None:
         """See what is written behind the end that the hint page tells; once per handle.
 

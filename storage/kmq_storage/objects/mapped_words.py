@@ -24,16 +24,10 @@ class MappedWords:
 
     def __init__(self, path: str, count: int, *, read_only: bool) -> None:
         mapped = _map(path, count * _WORD, read_only=read_only)
-        self._words = memoryview(mapped).cast("Q")
+        words = memoryview(mapped).cast("Q")
+        #: The word at an index, and setting it: the map's own methods, since all go through here.
+        self.load, self.store = words.__getitem__, words.__setitem__
         self._address = pa.py_buffer(mapped).address
-
-    def load(self, index: int) -> int:
-        """The word at this index."""
-        return self._words[index]
-
-    def store(self, index: int, value: int) -> None:
-        """Set the word at this index."""
-        self._words[index] = value
 
     def wake(self, index: int) -> None:
         """Wake everybody who waits for this word to change."""
