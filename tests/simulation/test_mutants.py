@@ -19,7 +19,7 @@ _SHOWN_BY = {
     "acknowledges_a_void_commit": 58,
     "names_what_was_condemned": 411,
     "reads_back_nothing": 693,
-    "never_looks_for_moved_files": 171,
+    "never_looks_for_moved_files": 280,
     "collects_before_the_grace_time_is_over": 93,
     "leaves_later_files_after_a_cut": 19,
 }

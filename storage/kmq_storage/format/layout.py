@@ -128,7 +128,13 @@ class Layout:
     @property
     def sealed_columns(self) -> int:
         """What the batches of a segment have that is sealed now."""
-        return versioned(SEALED_TYPED, len(self._versions)) if self._versions else SEALED
+        return self.sealed[0]
+
+    @property
+    def sealed(self) -> list[int]:
+        """What the batches of segments have, the newest version first."""
+        versions = range(len(self._versions), 0, -1)
+        return [versioned(SEALED_TYPED, version) for version in versions] or [SEALED]
 
     def _is_needed(self, name: str, *, dense: bool) -> bool:
         if name in _OFFSETS:

@@ -8,11 +8,13 @@ from types import TracebackType
 
 from kmq_storage.errors import (
     CommitOutcomeUnknownError,
+    CorruptionError,
     IllegalStateError,
     KmqError,
     OffsetOutOfRangeError,
     UnavailableError,
 )
+from kmq_storage.model import LogDamage
 from kmq_storage.objects.files import Files
 
 
@@ -37,6 +39,16 @@ def unavailable(error: OSError, url: str) -> UnavailableError:
         )
     return UnavailableError(
         f"store {url} can't be read or written: {error}", url=url, errno=error.errno
+    )
+
+
+def broken_end(damage: LogDamage) -> CorruptionError:
+    """Commits that can't be read, and none behind them: nobody knows the next offsets."""
+    return CorruptionError(
+        f"commit {damage.first_lsn} in {damage.file} is damaged ({damage.reason}); nothing is "
+        "written behind it: put it back from a copy, or give it up by `kmq repair --drop-damaged`",
+        file=damage.file,
+        lsn=damage.first_lsn,
     )
 
 

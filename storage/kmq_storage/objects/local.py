@@ -7,7 +7,6 @@ create-if-absent lets two writers win and `open("xb")` shows half files to reade
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from kmq_storage.objects.file_io import allocate, make_folder, sync_folder, writ
 from kmq_storage.objects.flock import FileLock
 from kmq_storage.objects.mapped_log import MappedLogFile
 from kmq_storage.objects.mapped_words import MappedWords
+from kmq_storage.objects.mapping import mapped
 from kmq_storage.objects.memory import MemoryWords
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -83,8 +83,7 @@ class LocalDisk:
         """A whole file without copying; only a log file may still change, in place."""
         fd = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size
-            return pa.py_buffer(mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b"")
+            return mapped(fd, os.fstat(fd).st_size)
         finally:
             os.close(fd)
 

@@ -15,6 +15,8 @@ from kmq_storage.objects import futex
 from kmq_storage.objects.file_io import make_folder
 
 _WORD = 8
+#: As many as every version has; a read-only process needs no others.
+_FIRST_WORDS = 8
 
 
 class MappedWords:
@@ -47,6 +49,8 @@ def _map(path: str, size: int, *, read_only: bool) -> mmap.mmap:
         make_folder(os.path.dirname(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        if read_only and os.fstat(fd).st_size >= _FIRST_WORDS * _WORD:
+            size = min(size, os.fstat(fd).st_size)
         if not read_only and os.fstat(fd).st_size < size:
             # Real blocks, not a hole: a store into a hole on a full disk kills the process.
             os.posix_fallocate(fd, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(
