@@ -23,9 +23,7 @@ class Acknowledger:
     def __init__(self, committer: Committer, pending: Pending, *, durable: bool) -> None:
         self._committer = committer
         self._pending = pending
-        self._written: queue.Queue[Written | threading.Event | None] = queue.Queue(
-            _UNACKNOWLEDGED_MAX
-        )
+        self._written: queue.Queue[Written | None] = queue.Queue(_UNACKNOWLEDGED_MAX)
         #: Finished in a caller's thread, where nobody may be called back.
         self._uncalled: deque[Written] = deque()
         self._thread: threading.Thread | None = None
@@ -48,18 +46,8 @@ class Acknowledger:
 
     def _run(self) -> None:
         while (written := self._written.get()) is not None:
-            if isinstance(written, threading.Event):
-                written.set()
-                continue
             self._committer.make_durable(written)
             self._finish(written)
-
-    def wait(self) -> None:
-        """Return when all that was handed over is finished."""
-        if self._thread is not None:
-            reached = threading.Event()
-            self._written.put(reached)
-            reached.wait()
 
     def _finish(self, written: Written) -> None:
         written.finish()

@@ -2,8 +2,7 @@
 
 A thread of its own gathers what many calls send. A caller who waits at once for what it sent, or
 sends now and then without lingering, is served faster where it is: two changes of thread cost
-more than the commit. So is one with an encoded batch that makes a commit by itself. One thread at a
-time takes and writes, so commits keep the order of the calls.
+more than the commit. One thread at a time takes and writes, so commits keep the order of the calls.
 """
 
 from __future__ import annotations
@@ -42,11 +41,10 @@ class Commits:
         while open_still:
             open_still = self._pending.wait()
             with self._turn:
-                self._acknowledger.call_back()
                 if self._interrupted:
                     self._interrupted = False
-                    self._acknowledger.wait()  # for what was written before: it is finished then
                     self._write(self._pending.unfinished(), again=True)
+                self._acknowledger.call_back()
                 self._write(self._pending.take())
         self._acknowledger.close()
 
@@ -66,37 +64,24 @@ class Commits:
             self._pending.call_worker(now=not (awaited and self._log.is_remote))
 
     def sent_batch(self, sends: Sends) -> None:
-        """A batch was sent: commit it here if the caller waits for each, or leave it to gather.
-
-        One that is encoded and large enough for a commit gathers no more: it is written here while
-        its bytes are in the processor's caches, beside the sync of those before.
-        """
-        waits = self._pending.awaited()
-        enough = self._committer.is_encoded(sends) and self._pending.is_enough(sends)
-        here = (waits or enough) and self._log.prompt
-        if here and self.try_here(waits=waits, alone=not enough):
-            self._pending.wait_for_room()
-        else:
+        """A batch was sent: commit it here if the caller waits for each, or leave it to gather."""
+        here = self._pending.awaited() and self._log.prompt
+        if not (here and self.try_here()):
             self._pending.call_worker_for(sends)
 
     def _help(self) -> bool:
         """For a caller who waits for its send now, and for the network in any thread."""
         return (self._log.prompt or self._log.is_remote) and self.try_here()
 
-    def try_here(self, *, waits: bool = True, alone: bool = True) -> bool:
+    def try_here(self, *, waits: bool = True) -> bool:
         """Commit what waits in the calling thread, if nobody is at it; whether it did.
 
-        Unless the caller `waits`, it is not kept until all is on disk. With `alone` only if nothing
-        else is on its way there.
+        Unless the caller `waits`, it is not kept until all is on disk.
         """
-        if threading.current_thread() in self._pending.workers:
-            return False  # it must not wait for itself
         if not self._turn.acquire(blocking=False):
             return False
         try:
-            if self._interrupted:
-                return False  # what that one took comes first
-            sends = self._pending.take_here(self._log.inline_bytes_max, alone=alone or waits)
+            sends = self._pending.take_alone(self._log.inline_bytes_max)
             for written in self._committer.write(sends):
                 self._acknowledger.acknowledge(written, here=waits)
             return bool(sends)

@@ -188,11 +188,6 @@ class Committer:
             work.prepare(topic, self._router, self._log.environment.now_us(), self._try_place)
             send.work = work
 
-    @staticmethod
-    def is_encoded(send: Sends) -> bool:
-        """Whether `prepare` left nothing to do but to append it."""
-        return isinstance(send, ArrowSend) and send.work is not None and send.work.is_placed
-
     def _try_place(self, parts: Sequence[PartitionRecords]) -> Unit | None:
         room = self._log.inline_bytes_max
         return self._place(parts, room) if self._stager.is_prompt(parts, room=room) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 from kmq_spark.client.delivery import Delivery
@@ -117,7 +117,7 @@ class Pending:
             if self._open.get(rows.topic) is rows:
                 del self._open[rows.topic]
         self._urgent.set()
-        self.wait_for_room()
+        self._wait_for_room()
 
     def put(self, sends: Sends) -> None:
         """Add a batch behind everything that was sent before; it is nobody's to commit yet."""
@@ -130,28 +130,26 @@ class Pending:
     def call_worker_for(self, sends: Sends) -> None:
         """Leave a batch to the worker; waits while too much is pending."""
         self._arrived.set()
-        if self.is_enough(sends) or not self._linger:
+        if sends.size >= self._batch_bytes or not self._linger:
             self._urgent.set()
         with self._changed:
             if self._far_ahead():
                 self._changed.wait(_CATCH_UP_SECONDS)
-        self.wait_for_room()
-
-    def is_enough(self, sends: Sends) -> bool:
-        """Whether a batch is as large as a commit should be, and need not wait for others."""
-        return sends.size >= self._batch_bytes
+        self._wait_for_room()
 
     def _far_ahead(self) -> bool:
-        return _bytes(self._waiting) > _AHEAD_BYTES
+        return sum(sends.size for sends in self._waiting) > _AHEAD_BYTES
 
-    def wait_for_room(self) -> None:
-        """Return when no more than `max_bytes` are pending."""
+    def _wait_for_room(self) -> None:
         if threading.current_thread() in self.workers:
             return  # a callback that sends must not wait for itself
         with self._changed:
-            while _bytes(chain(self._waiting, self._taken)) > self._max_bytes and not self._closed:
+            while self._bytes() > self._max_bytes and not self._closed:
                 self._urgent.set()
                 self._changed.wait()
+
+    def _bytes(self) -> int:
+        return sum(sends.size for sends in chain(self._waiting, self._taken))
 
     def __len__(self) -> int:
         with self._lock:
@@ -184,20 +182,16 @@ class Pending:
             self._changed.notify_all()  # who was too far ahead is not any more
             return self._take()
 
-    def take_here(self, most: int, *, alone: bool) -> list[Sends]:
-        """Everything that waits, for a caller to commit.
+    def take_alone(self, most: int) -> list[Sends]:
+        """Everything that waits, if nothing else is on its way to the disk.
 
         Nothing when it is more than `most` bytes, or when somebody is to be called back: that
-        is for the worker. With `alone` nothing either while something is on its way to the disk.
+        is for the worker.
         """
         with self._lock:
-            if (alone and self._taken) or _bytes(self._waiting) > most:
+            if self._taken or self._bytes() > most:
                 return []
-            if any(send.calls_back for send in self._waiting):
-                return []
-            if not alone:
-                self._changed.notify_all()
-            return self._take()
+            return [] if any(send.calls_back for send in self._waiting) else self._take()
 
     def _take(self) -> list[Sends]:
         taken = list(self._waiting)
@@ -257,10 +251,6 @@ class Pending:
 def _clear(event: threading.Event) -> None:
     if event.is_set():  # mostly it is not, for sends that are waited for
         event.clear()
-
-
-def _bytes(some: Iterable[Sends]) -> int:
-    return sum(sends.size for sends in some)
 
 
 def _was_waited_for_here(sends: Sends | None) -> bool:

@@ -186,11 +186,6 @@ class ArrowWork:
         else:
             self._placed = _definition(topic), unit
 
-    @property
-    def is_placed(self) -> bool:
-        """Whether it was prepared to the last."""
-        return self._placed is not None
-
     def take_placed(self, topic: Topic) -> Unit | None:
         """What was prepared, if the topic is still as it was then."""
         placed, self._placed = self._placed, None

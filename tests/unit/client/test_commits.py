@@ -11,7 +11,6 @@ import time
 import uuid
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -149,26 +148,11 @@ def test_who_waits_with_a_timeout_is_not_kept_by_a_sync_in_its_next_send(tmp_pat
             assert future.result(10).offset == 1
 
 
-def test_an_encoded_batch_that_is_enough_for_a_commit_is_written_where_it_is_sent(tmp_path: Path):
-    """The one before is still on its way to the disk."""
-    with kmq.open(tmp_path, durability="fsync") as store:
-        store.create_topic("t")
-        with store.producer(linger=30.0, batch_bytes=1) as producer:
-            before = store.log.written_state().lsn
-            lock = store.log.disk.open_lock("locks/sync.lock")
-            assert lock.try_acquire()
-            sent = [producer.send_arrow("t", _table(b"v")) for _ in range(2)]
-            assert store.log.written_state().lsn == before + 2
-            lock.release()
-            assert [future.result(10).offsets for future in sent] == [{0: (0, 1)}, {0: (1, 2)}]
-
-
-def _table(value: bytes) -> pa.Table:
-    return pa.table({"value": [value]})
-
-
-def _interrupt_once(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    """This thread's next commit is interrupted before or behind it is written, or finished."""
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("moment", ["before", "written", "finishing"])
+def test_a_signal_in_a_committing_caller_loses_nothing_and_stores_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, moment: str
+):
     caller = threading.current_thread()
     where = (Acknowledger, "acknowledge") if moment == "finishing" else (LocalLog, "append")
     real = getattr(*where)
@@ -183,45 +167,16 @@ def _interrupt_once(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
             raise KeyboardInterrupt
         return result
 
-    monkeypatch.setattr(*where, interrupted)
-
-
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-@pytest.mark.parametrize("moment", ["before", "written", "finishing"])
-def test_a_signal_in_a_committing_caller_loses_nothing_and_stores_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, moment: str
-):
     with kmq.open(tmp_path, durability=durability) as store:
         store.create_topic("t")
         with store.producer(linger=30.0) as producer:
             sent = [producer.send("t", b"%d" % number) for number in range(3)]
-            _interrupt_once(monkeypatch, moment)
+            monkeypatch.setattr(*where, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 sent[2].result()
             sent.append(producer.send("t", b"3"))
             assert producer.flush(10) == 0
             assert [future.result(10).offset for future in sent] == [0, 1, 2, 3]
-        assert values(store, "t") == [b"0", b"1", b"2", b"3"]
-
-
-@pytest.mark.parametrize("moment", ["before", "written", "finishing"])
-def test_a_signal_while_others_are_on_their_way_stores_each_once_and_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-):
-    with kmq.open(tmp_path, durability="fsync") as store:
-        store.create_topic("t")
-        with store.producer(linger=30.0, batch_bytes=1) as producer:
-            lock = store.log.disk.open_lock("locks/sync.lock")
-            assert lock.try_acquire()
-            for number in range(2):
-                producer.send_arrow("t", _table(b"%d" % number))
-            _interrupt_once(monkeypatch, moment)
-            with pytest.raises(KeyboardInterrupt):
-                producer.send_arrow("t", _table(b"2"))
-            last = producer.send_arrow("t", _table(b"3"))
-            lock.release()
-            assert producer.flush(10) == 0
-            assert last.result(10).offsets == {0: (3, 4)}
         assert values(store, "t") == [b"0", b"1", b"2", b"3"]
 
 
