@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kmq_spark.archive.places import ArchivePlace
 from kmq_spark.archive.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_spark.client.arguments import check_choice
 from kmq_spark.client.store import Store
@@ -19,7 +20,7 @@ def begin(
     """The record that the job goes on from, published before the job writes anything."""
     if file_format is not None:
         check_choice("file_format", file_format, (DELTA, PARQUET))
-    records = ArchiveRecords(path)
+    records = ArchiveRecords(ArchivePlace(path))
     known = records.newest()
     state = store.log.refresh()
     record = known or _new(store, state, topics, file_format or else_format)

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kmq_spark.archive.places import ArchivePlace
 from kmq_storage.errors import ConflictError, FormatVersionError, InvalidRequestError
-from kmq_storage.objects.files import Files
-from kmq_storage.objects.open import open_disk
 
 #: Hidden from Spark, Delta and Arrow by its underscore.
 FOLDER = "_kmq"
@@ -68,8 +67,8 @@ class ArchiveRecord:
 class ArchiveRecords:
     """The records in an archive's folder."""
 
-    def __init__(self, path: str) -> None:
-        self.files: Files = open_disk(f"{path.rstrip('/')}/{FOLDER}")
+    def __init__(self, place: ArchivePlace) -> None:
+        self.files = place.folder(FOLDER)
 
     def newest(self) -> ArchiveRecord | None:
         """What the archive says now; None for a place that holds no archive."""

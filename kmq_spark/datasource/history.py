@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 from kmq_spark.archive.reading import Archive, ArchivedRange, open_archive
 from kmq_spark.datasource.pieces import Pieces
 from kmq_spark.datasource.ranges import task_count
+from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
@@ -94,7 +95,7 @@ def history_of(log: CommitLog, state: StoreState, path: str | None) -> History |
     """The archive at a path beside this state; None when no archive is read."""
     if path is None:
         return None
-    return History(open_archive(path, log.identity.store_id), state)
+    return History(open_archive(path, log.identity.store_id, storage_options(path)), state)
 
 
 def archived_tasks(ranges: Sequence[ArchivedRange]) -> list[ArchivedTask]:
