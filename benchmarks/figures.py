@@ -205,7 +205,12 @@ SPARK_STREAM = Group(
         Figure("trickle, median batch / Kafka", "kmq.batch_ms", "kafka.batch_ms", later=1.0),
         Figure("trickle, end to end p50 / limit", "kmq.p50_ms", "limit.p50_ms", target=1.1),
         Figure("trickle, end to end p50 / Kafka", "kmq.p50_ms", "kafka.p50_ms", later=1.0),
-        Figure("trickle, kmq's share of the driver's work", "own_share.driver_ms", 10.0, 1.0),
+        Figure(
+            "trickle, kmq's share of the driver's work",
+            "spark_driver:own_share.driver_ms",
+            10.0,
+            1.0,
+        ),
     ),
     spark=True,
 )
@@ -340,14 +345,14 @@ MANIFEST = Group(
         Figure("read that table with one core", "segments.table_ms", 5_000.0, 1.0),
         Figure(
             "plan a read of 1,000,000 segments in 10,000 partitions for Spark",
-            "planning.plan_ms",
+            "many_partitions:planning.plan_ms",
             200.0,
             1.0,
         ),
-        Figure("offset JSON of 10,000 partitions", "planning.offset_mb", 1.0, 1.0),
+        Figure("offset JSON of 10,000 partitions", "many_partitions:planning.offset_mb", 1.0, 1.0),
         Figure(
             "planning of one trigger over 10,000 partitions, all with backlog",
-            "planning.trigger_ms",
+            "many_partitions:planning.trigger_ms",
             20.0,
             1.0,
         ),

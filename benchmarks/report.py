@@ -60,7 +60,7 @@ def _metric(group: str, name: str | float, results: Results) -> float | None:
     if not isinstance(name, str):
         return name
     function, metric = name.split(".")
-    result = results.get(f"{group}:{function}")
+    result = results.get(function if ":" in function else f"{group}:{function}")
     return result.median(metric) if result else None
 
 

@@ -51,6 +51,8 @@ class Pieces:
         """Pieces of several reads that have so many ranges each, numbered through, as one."""
         if not parts:
             return cls(*(np.empty(0, np.int64) for _ in range(4)))
+        if len(parts) == 1:
+            return parts[0]
         firsts = np.cumsum([0, *counts[:-1]])
         owners = [part.owners + first for part, first in zip(parts, firsts, strict=True)]
         rest = ([getattr(part, name) for part in parts] for name in ("starts", "ends", "bytes"))

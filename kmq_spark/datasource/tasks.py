@@ -76,7 +76,8 @@ def _balanced(ranges: Sequence[TopicRanges], max_bytes: int | None) -> list[Task
     pieces = _pieces(ranges)
     largest = None if max_bytes is None else share_of(max_bytes)
     tasks = task_count(pieces.total, os.cpu_count() or 1, largest)
-    return [_task(ranges, run) for run in pieces.balanced(tasks)]
+    borders = np.cumsum([0, *map(len, ranges)])
+    return [_task(ranges, borders, run) for run in pieces.balanced(tasks)]
 
 
 def _divided(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
@@ -98,10 +99,9 @@ def _pieces(ranges: Sequence[TopicRanges]) -> Pieces:
     return Pieces.joined(parts, [len(each) for each in ranges])
 
 
-def _task(ranges: Sequence[TopicRanges], run: Parts) -> Task:
-    """A task that reads parts of ranges that are numbered through."""
-    borders = np.cumsum([0, *map(len, ranges)])
-    cuts = np.searchsorted(run[:, 0], borders)
+def _task(ranges: Sequence[TopicRanges], borders: Numbers, run: Parts) -> Task:
+    """A task that reads parts of ranges that are numbered through, topic by topic."""
+    cuts = run[:, 0].searchsorted(borders).tolist()
     found = []
     for several, first, (low, high) in zip(ranges, borders, pairwise(cuts), strict=False):
         if low < high:
@@ -112,5 +112,5 @@ def _task(ranges: Sequence[TopicRanges], run: Parts) -> Task:
 
 def _slices(ranges: TopicRanges) -> Slices:
     topic = ranges.topic
-    places = np.stack((ranges.partitions, ranges.starts, ranges.ends), axis=1)
+    places = np.array((ranges.partitions, ranges.starts, ranges.ends)).T
     return Slices(topic.name, topic.settings.schemas, ranges.excerpt(), places)

@@ -104,6 +104,8 @@ def _owners(page: Page, key: Key, owner_of: Numbers) -> Numbers:
 
 
 def _only(mine: Mask, owners: Numbers, block: Block) -> tuple[Numbers, Block]:
+    if mine.all():
+        return owners, block
     bases, ends, weights, read = (column[mine] for column in block)
     return owners[mine], (bases, ends, weights, read)
 
