@@ -28,7 +28,8 @@ def main() -> int:
     kinds = [BucketWorld] if asked.bucket else kinds
     runs = list(product(named or range(asked.first, asked.first + asked.seeds), kinds))
     failed: list[int] = []
-    for count, ((seed, kind), failure) in enumerate(zip(runs, _outcomes(runs, asked.jobs)), 1):
+    outcomes = zip(runs, _outcomes(runs, asked.jobs), strict=True)
+    for count, ((seed, kind), failure) in enumerate(outcomes, 1):
         if failure:
             failed.append(seed)
             where = " --bucket" if kind is BucketWorld else ""

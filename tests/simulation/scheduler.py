@@ -34,10 +34,10 @@ class Task:
 class Scheduler:
     """Runs tasks one at a time; every pause may hand over to another one, or end one."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, stalled_steps: int) -> None:
         self.rng = rng
         #: How many steps of others a stall lasts at most.
-        self.stalled_steps = 1
+        self.stalled_steps = stalled_steps
         self.clock = 1_000.0
         self.steps = 0
         self.crash_at = -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 #: From the first number on, below the second one, as `randrange` takes them.
@@ -27,13 +26,10 @@ class Size:
     steps: float
 
 
-LARGE = Size((1, 4), 3, (2, 8), 3, (5, 15), (0, 1, 2, 2, 3), (3, 20), 1.0)
-MIDDLE = Size((1, 4), 2, (2, 6), 2, (3, 8), (1, 2, 2, 3), (2, 10), 0.4)
-SMALL = Size((1, 4), 2, (1, 4), 2, (2, 5), (0, 1, 1, 2), (2, 7), 0.15)
+_LARGE = Size((1, 4), 3, (2, 8), 3, (5, 15), (0, 1, 2, 2, 3), (3, 20), 1.0)
+_MIDDLE = Size((1, 4), 2, (2, 6), 2, (3, 8), (1, 2, 2, 3), (2, 10), 0.4)
+_SMALL = Size((1, 4), 2, (1, 4), 2, (2, 5), (0, 1, 1, 2), (2, 7), 0.15)
+#: Little is written, and much done with it: files are sealed, merged, dropped and forgotten.
+_TENDED = Size((1, 3), 2, (2, 5), 1, (3, 7), (2, 3), (8, 20), 0.6)
 #: One of these at random.
-SIZES = (*(SMALL,) * 14, *(MIDDLE,) * 5, LARGE)
-
-
-def size_of(rng: random.Random) -> Size:
-    """The size of a world."""
-    return rng.choice(SIZES)
+SIZES = (*(_SMALL,) * 12, *(_MIDDLE,) * 3, *(_TENDED,) * 4, _LARGE)

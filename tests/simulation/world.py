@@ -85,7 +85,9 @@ class World:
     """A machine, what runs on it, and what must hold."""
 
     #: Before which step of a boot the machine stops, and a process is killed.
-    crash_steps, tidy_steps, kill_steps, stalled_steps = 12_000, 40_000, 6_000, 600
+    crash_steps, tidy_steps, kill_steps = 12_000, 40_000, 6_000
+    #: How many steps of others a stall lasts at most.
+    stalled_steps = 600
     #: How long collection spares files, and how long ago a look was that finds no newer checkpoint.
     graces: tuple[float, float] = (0.0, 20.0)
     look_age = _REBASE_SECONDS
@@ -96,7 +98,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.scheduler = Scheduler(self.rng)
+        self.scheduler = Scheduler(self.rng, self.stalled_steps)
         self.size = self.rng.choice(SIZES)
         self.oracle = Oracle(
             lambda: self.scheduler.clock,
@@ -127,11 +129,11 @@ class World:
         self._incarnation = 0
 
     def _make_place(self) -> None:
-        self.scheduler.stalled_steps = self._steps(self.stalled_steps)
         self.machine = self.disk = SimulatedDisk(self.scheduler, Faults())
         self.disk.watch_removal = self._check_removal
 
     def _steps(self, most: int) -> int:
+        """What lasts so many steps in the largest of worlds, in this one."""
         return int(most * self.size.steps)
 
     def _set_faults(self, *, on: bool) -> None:
@@ -173,14 +175,7 @@ class World:
 
     def boot(self) -> None:
         """Everybody until all are done, some are killed or the machine crashes."""
-        tasks = [Task(f"writer {n}", partial(Writer(self, n).run)) for n in range(self.size.writers)]
-        tasks += [
-            Task(f"reader {n}", partial(self._read, n)) for n in range(self.size.readers)
-        ]
-        maintainers = self.size.maintainers[-1] if self.tidy else self.rng.choice(self.size.maintainers)
-        tasks += [
-            Task(f"maintainer {n}", partial(Maintainer(self).run)) for n in range(maintainers)
-        ]
+        tasks = self._tasks()
         self.grace = self.rng.choice(self.graces)
         self._set_faults(on=not self.tidy)
         sleepy = 0.0 if self.tidy else self.rng.choice(self.sleepiness)
@@ -190,7 +185,7 @@ class World:
         for task in tasks:
             if self.rng.random() < (0.1 if self.tidy else 0.4):
                 task.kill_at = begin + self.rng.randrange(1, self._steps(self.kill_steps))
-            task.sleepy = sleepy
+            task.sleepy = sleepy / self.size.steps  # as often as in a large world
         self.scheduler.run(tasks)
         self.scheduler.crash_at = -1
         self._held.clear()
@@ -199,6 +194,13 @@ class World:
             raise self.scheduler.failures[0]
         if self.scheduler.crashed or self.rng.random() < 0.5:
             self.machine.crash()
+
+    def _tasks(self) -> list[Task]:
+        size = self.size
+        maintainers = size.maintainers[-1] if self.tidy else self.rng.choice(size.maintainers)
+        tasks = [Task(f"writer {n}", Writer(self, n).run) for n in range(size.writers)]
+        tasks += [Task(f"reader {n}", partial(self._read, n)) for n in range(size.readers)]
+        return tasks + [Task(f"maintainer {n}", Maintainer(self).run) for n in range(maintainers)]
 
     def _read(self, number: int) -> None:
         durable = number < self.size.readers - 1 or not self.knows_os_durability
