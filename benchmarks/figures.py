@@ -52,6 +52,7 @@ PRODUCE = Group(
         "kmq_send",
         "kafka_callback",
         "kmq_send_kept",
+        "kafka_callback_kept",
         "kmq_send_callback",
         "kafka_produce",
         "kmq_send_batch",
@@ -77,10 +78,15 @@ PRODUCE = Group(
             later=1.5,
         ),
         Figure(
+            "send() with every future kept, os / Kafka produce(), callback keeps every message",
+            "kmq_send_kept.rate",
+            "kafka_callback_kept.rate",
+            target=1.5,
+        ),
+        Figure(
             "send() with every future kept, os / Kafka produce() with callback",
             "kmq_send_kept.rate",
             "kafka_callback.rate",
-            target=1.5,
         ),
         Figure(
             "send() with on_delivery, os / Kafka produce() with callback",
@@ -181,7 +187,7 @@ SPARK_READ = Group(
 )
 
 SPARK_STREAM = Group(
-    _named("spark_stream", "kmq", "kafka", "limit"),
+    (*_named("spark_stream", "kmq", "kafka", "limit"), *_named("spark_driver", "own_share")),
     (
         Figure(
             "availableNow in 4 batches / limit",
@@ -199,6 +205,7 @@ SPARK_STREAM = Group(
         Figure("trickle, median batch / Kafka", "kmq.batch_ms", "kafka.batch_ms", later=1.0),
         Figure("trickle, end to end p50 / limit", "kmq.p50_ms", "limit.p50_ms", target=1.1),
         Figure("trickle, end to end p50 / Kafka", "kmq.p50_ms", "kafka.p50_ms", later=1.0),
+        Figure("trickle, kmq's share of the driver's work", "own_share.driver_ms", 10.0, 1.0),
     ),
     spark=True,
 )
@@ -322,7 +329,7 @@ ENGINE = Group(
 )
 
 MANIFEST = Group(
-    _named("manifest", "segments"),
+    (*_named("manifest", "segments"), *_named("many_partitions", "planning")),
     (
         Figure("open a store of 1,000,000 segments", "segments.open_ms", 50.0, 1.0),
         Figure("find an offset in it", "segments.offset_ms", 1.0, 1.0),
@@ -331,6 +338,19 @@ MANIFEST = Group(
         Figure("memory of doing so", "segments.memory_mb", 200.0, 1.0),
         Figure("plan the table of all of them", "segments.tasks_ms", 50.0, 1.0),
         Figure("read that table with one core", "segments.table_ms", 5_000.0, 1.0),
+        Figure(
+            "plan a read of 1,000,000 segments in 10,000 partitions for Spark",
+            "planning.plan_ms",
+            200.0,
+            1.0,
+        ),
+        Figure("offset JSON of 10,000 partitions", "planning.offset_mb", 1.0, 1.0),
+        Figure(
+            "planning of one trigger over 10,000 partitions, all with backlog",
+            "planning.trigger_ms",
+            20.0,
+            1.0,
+        ),
     ),
 )
 

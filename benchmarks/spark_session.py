@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from benchmarks.job import CORES, Job
+from kmq_spark.delta_session import delta_settings
 
 
 def start(job: Job) -> SparkSession:
@@ -22,13 +23,7 @@ def start(job: Job) -> SparkSession:
         "spark.sql.warehouse.dir": str(job.path("warehouse")),
     }
     if job.jars:
-        settings |= {
-            "spark.jars": ",".join(job.jars),
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            # By default Delta looks at its log with 50 tasks, on two cores.
-            "spark.databricks.delta.snapshotPartitions": str(CORES),
-        }
+        settings |= delta_settings(job.jars)
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -31,7 +31,6 @@ H = TypeVar("H", bound="_Handle")
 
 #: A thread that waits looks this often whether its task was cancelled (seconds).
 _SLICE = 0.2
-_PLACE = ("topic", "partition", "offset")
 
 
 class _Handle:

@@ -17,20 +17,21 @@ from pathlib import Path
 import kmq_spark as kmq
 from benchmarks import stores
 from benchmarks.job import Job, Measure, Sample
-from kmq_spark.datasource.ranges import OffsetRange, TaskLimits
+from kmq_spark.datasource.ranges import TaskLimits
 from kmq_spark.datasource.table_columns import table_spark_schema
 from kmq_spark.datasource.table_reader import KmqTableReader
-from kmq_spark.datasource.tasks import TopicRange, plan_tasks
+from kmq_spark.datasource.tasks import plan_tasks
+from kmq_spark.datasource.topic_ranges import TopicRanges
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.checkpoint import publish_root, write_pages
 
-_ROWS, _SECOND = 1_000, 1_000_000
+_ROWS, _ROW_BYTES, _SECOND = 1_000, 110, 1_000_000
 _LOOKUPS = 300
 
 
 def segments(job: Job) -> Measure:
     """As many segments as `records` says, a million by default."""
-    path = _made(job, job.sizes.records)
+    path = stored_segments(job, job.sizes.records, stores.PARTITIONS)
 
     def measure() -> Sample:
         code = f"from benchmarks.cases.manifest import measured; print(measured({str(path)!r}))"
@@ -46,17 +47,19 @@ def segments(job: Job) -> Measure:
 _FIGURES = ("open_ms", "offset_ms", "time_ms", "plan_ms", "memory_mb", "tasks_ms", "table_ms")
 
 
-def _made(job: Job, count: int) -> Path:
+def stored_segments(job: Job, count: int, partitions: int) -> Path:
+    """A store with so many segments in a topic, as far as its manifest knows."""
     path = stores.new_path(job)
     with kmq.open(path, maintenance=False) as store:
-        store.create_topic(stores.TOPIC, partitions=stores.PARTITIONS)
+        store.create_topic(stores.TOPIC, partitions=partitions)
         began = store.log.disk.now()
         state, cursor = store.log.snapshot()
         topic = state.topic(stores.TOPIC)
         for number, part in enumerate(topic.parts):
-            for place in range(count // stores.PARTITIONS):
+            for place in range(count // partitions):
                 topic.index(number).append(_row(place))
-            part.rows = part.end = count // stores.PARTITIONS * _ROWS
+            part.rows = part.end = count // partitions * _ROWS
+            part.size = part.rows * _ROW_BYTES
         root, _ = write_pages(store.log.disk, state, cursor, uuid.uuid4)
         publish_root(store.log.disk, state.lsn, root, began=began)
     return path
@@ -66,7 +69,9 @@ def _row(place: int) -> Row:
     base, time_us = place * _ROWS, place * _SECOND
     file, facts = uuid.uuid4().bytes, (120_000, 1_000, 5, 15)
     last = time_us + _SECOND
-    return Row(base, base + _ROWS, _ROWS, SEGMENT, file, *facts, time_us, last, last, 110_000)
+    return Row(
+        base, base + _ROWS, _ROWS, SEGMENT, file, *facts, time_us, last, last, _ROWS * _ROW_BYTES
+    )
 
 
 def measured(path: str) -> str:
@@ -92,11 +97,8 @@ def measured(path: str) -> str:
         assert row.min_timestamp <= when <= row.max_timestamp
 
     def plan() -> None:
-        ranges = [
-            TopicRange(topic, OffsetRange(topic.name, number, 0, part.end))
-            for number, part in enumerate(topic.parts)
-        ]
-        assert plan_tasks(ranges, TaskLimits())
+        ends = {number: part.end for number, part in enumerate(topic.parts)}
+        assert plan_tasks([TopicRanges.between(topic, ends, {}, ends)], TaskLimits())
 
     figures = [opened, _median(find_offset, _LOOKUPS), _median(find_time, _LOOKUPS)]
     figures += [_median(plan, 3), _resident_mb()]

@@ -169,23 +169,37 @@ def kafka_produce(job: Job) -> Measure:
 
 def kafka_callback(job: Job) -> Measure:
     """The same with a delivery callback each, which is what a future tells."""
+    return _kafka_called_back(job, keep=False)
+
+
+def kafka_callback_kept(job: Job) -> Measure:
+    """The same with a callback that keeps every message, as others keep every future."""
+    return _kafka_called_back(job, keep=True)
+
+
+def _kafka_called_back(job: Job, *, keep: bool) -> Measure:
     values, keys = dataset.values(job.sizes.records), dataset.keys(job.sizes.records)
 
     def send(producer: Any, topic: str) -> None:
         delivered = 0
+        kept: list[object] = []
 
-        def on_delivery(error: object, _: object) -> None:
+        def count(error: object, _: object) -> None:
             nonlocal delivered
             delivered += error is None
 
-        produce = producer.produce
+        def keep_it(error: object, message: object) -> None:
+            if error is None:
+                kept.append(message)
+
+        produce, on_delivery = producer.produce, keep_it if keep else count
         for at, (value, key) in enumerate(zip(values, keys, strict=True)):
             produce(topic, value, key, on_delivery=on_delivery)
             if at % BATCH == 0:
                 producer.poll(0)
         producer.flush()
-        if delivered != len(values):
-            raise RuntimeError(f"{delivered} of {len(values)} delivered")
+        if delivered + len(kept) != len(values):
+            raise RuntimeError(f"{delivered + len(kept)} of {len(values)} delivered")
 
     return _kafka(job, send)
 

@@ -6,11 +6,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kmq_spark.archive.places import ArchivePlace
 from kmq_spark.archive.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_spark.client.arguments import check_choice
 from kmq_spark.client.store import Store
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state import StoreState
 
 
 def begin(
@@ -19,22 +20,24 @@ def begin(
     """The record that the job goes on from, published before the job writes anything."""
     if file_format is not None:
         check_choice("file_format", file_format, (DELTA, PARQUET))
-    records = ArchiveRecords(path)
+    records = ArchiveRecords(ArchivePlace(path))
     known = records.newest()
-    record = known or _new(store, topics, file_format or else_format)
-    _check(path, record, store, file_format)
-    if known is not None and not records.has_checkpoint(known) and _has_archived(store, known):
+    state = store.log.refresh()
+    record = known or _new(store, state, topics, file_format or else_format)
+    record.check_store(path, store.log.identity.store_id)
+    _check_format(path, record, file_format)
+    if known is not None and not records.has_checkpoint(known) and _has_archived(state, known):
         raise IllegalStateError(
             f"archive {path} has lost the checkpoint of its job ({known.checkpoint}): what was "
             "written last can't be told from what wasn't; archive into a new place"
         )
-    grown = _grown(store, record, topics)
+    grown = _grown(state, record, topics)
     if grown != known:
         records.add(grown)
     return grown
 
 
-def _new(store: Store, topics: Sequence[str], file_format: str) -> ArchiveRecord:
+def _new(store: Store, state: StoreState, topics: Sequence[str], file_format: str) -> ArchiveRecord:
     if not topics:
         raise InvalidRequestError("a new archive needs the names of its topics", option="topics")
     new_id = store.log.environment.new_uuid().hex
@@ -44,15 +47,11 @@ def _new(store: Store, topics: Sequence[str], file_format: str) -> ArchiveRecord
         group=f"archive-{new_id[:12]}",
         checkpoint=new_id,
         topics=tuple(sorted(topics)),
-        typed=_topic(store, topics[0]).settings.schema is not None,
+        typed=state.topic(topics[0]).settings.schema is not None,
     )
 
 
-def _check(path: str, record: ArchiveRecord, store: Store, file_format: str | None) -> None:
-    if record.store_id != str(store.log.identity.store_id):
-        raise InvalidRequestError(
-            f"archive {path} is of another store, with id {record.store_id}; choose another place"
-        )
+def _check_format(path: str, record: ArchiveRecord, file_format: str | None) -> None:
     if file_format not in (None, record.format):
         raise InvalidRequestError(
             f"archive {path} is in {record.format}; leave file_format out, or choose another place",
@@ -60,10 +59,10 @@ def _check(path: str, record: ArchiveRecord, store: Store, file_format: str | No
         )
 
 
-def _grown(store: Store, record: ArchiveRecord, topics: Sequence[str]) -> ArchiveRecord:
+def _grown(state: StoreState, record: ArchiveRecord, topics: Sequence[str]) -> ArchiveRecord:
     """The record with these topics instead, and with where the new ones of them begin."""
     names = tuple(sorted(topics)) or record.topics
-    found = [_topic(store, name) for name in names]
+    found = [state.topic(name) for name in names]
     starts = dict(record.starts)
     for topic in found:
         if (topic.settings.schema is not None) != record.typed:
@@ -77,13 +76,9 @@ def _grown(store: Store, record: ArchiveRecord, topics: Sequence[str]) -> Archiv
     return replace(record, topics=names, starts=starts)
 
 
-def _topic(store: Store, name: str) -> Topic:
-    return store.log.refresh().topic(name)
-
-
-def _has_archived(store: Store, record: ArchiveRecord) -> bool:
+def _has_archived(state: StoreState, record: ArchiveRecord) -> bool:
     return any(
         offset > record.start(uuid.UUID(bytes=topic_id), partition)
-        for topic_id, offsets in store.log.refresh().group_offsets(record.group).items()
+        for topic_id, offsets in state.group_offsets(record.group).items()
         for partition, offset in offsets.items()
     )

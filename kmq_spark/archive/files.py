@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet
 
-from kmq_spark.archive.places import file_system
+from kmq_spark.archive.places import ArchivePlace
 from kmq_spark.archive.record import DELTA, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet
 
 #: What a Delta table may ask of its readers that leaves its files to be read as they are.
 _HARMLESS = {
@@ -37,6 +39,7 @@ _COMPLETE = "_SUCCESS"
 class ArchivedFile:
     """A Parquet file with records of one topic, and between which values they lie."""
 
+    #: Below the archive.
     path: str
     topic: str
     bytes: int
@@ -58,25 +61,26 @@ class ArchivedFile:
         return self.times is None or self.times[1] + _TRUNCATED >= when
 
 
-def archived_files(path: str, record: ArchiveRecord) -> list[ArchivedFile]:
+def archived_files(place: ArchivePlace, record: ArchiveRecord) -> list[ArchivedFile]:
     """All files of the archive as it is now, by offset."""
-    found = _delta_files(path, record) if record.format == DELTA else _parquet_files(path, record)
+    found = _delta_files(place, record) if record.format == DELTA else _parquet_files(place, record)
     return sorted(found, key=lambda each: (each.offsets or (0, 0), each.path))
 
 
-def _delta_files(path: str, record: ArchiveRecord) -> Iterator[ArchivedFile]:
+def _delta_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[ArchivedFile]:
     try:
         from deltalake import DeltaTable
     except ImportError as error:
         raise InvalidRequestError(
             "an archive in Delta is read with delta-rs: pip install 'kmq-spark[delta]'"
         ) from error
-    if not DeltaTable.is_deltatable(path):
+    options = place.delta_options()
+    if not DeltaTable.is_deltatable(place.url, options):
         return  # nothing was archived yet
-    table = DeltaTable(path)
-    _refuse_unreadable(path, set(table.protocol().reader_features or ()))
+    table = DeltaTable(place.url, storage_options=options)
+    _refuse_unreadable(place.url, set(table.protocol().reader_features or ()))
     for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-        yield _of_action(path, action, record)
+        yield _of_action(action, record)
 
 
 def _refuse_unreadable(path: str, features: set[str]) -> None:
@@ -87,14 +91,14 @@ def _refuse_unreadable(path: str, features: set[str]) -> None:
         )
 
 
-def _of_action(path: str, action: dict[str, Any], record: ArchiveRecord) -> ArchivedFile:
+def _of_action(action: dict[str, Any], record: ArchiveRecord) -> ArchivedFile:
     def bounds(name: str) -> tuple[Any, Any] | None:
         column = record.column(name)
         ends = action.get(f"min.{column}"), action.get(f"max.{column}")
         return None if None in ends else ends
 
     return ArchivedFile(
-        path=f"{path}/{unquote(action['path'])}",
+        path=unquote(action["path"]),
         topic=action[f"partition.{record.column('topic')}"],
         bytes=action["size_bytes"],
         rows=action["num_records"] or 0,
@@ -104,23 +108,25 @@ def _of_action(path: str, action: dict[str, Any], record: ArchiveRecord) -> Arch
     )
 
 
-def _parquet_files(path: str, record: ArchiveRecord) -> Iterator[ArchivedFile]:
-    system, root = file_system(path)
+def _parquet_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[ArchivedFile]:
+    system, root = place.file_system()
     for mark in system.glob(f"{root}/batch=*/{_COMPLETE}"):
         folder = mark.removesuffix(_COMPLETE)
         for name in system.find(folder):
             if name.endswith(".parquet"):
-                yield _of_footer(path, name.removeprefix(f"{root}/"), record.prefix)
+                yield _of_footer(place, name.removeprefix(f"{root}/"), record.prefix)
 
 
 @lru_cache(maxsize=65_536)  # a file's name is never used again
-def _of_footer(path: str, name: str, prefix: str) -> ArchivedFile:
-    system, root = file_system(path)
+def _of_footer(place: ArchivePlace, name: str, prefix: str) -> ArchivedFile:
+    import pyarrow.parquet
+
+    system, root = place.file_system()
     with system.open(f"{root}/{name}", "rb") as file:
         footer = pyarrow.parquet.ParquetFile(file).metadata
     topic = next(part for part in name.split("/") if part.startswith(f"{prefix}topic="))
     return ArchivedFile(
-        path=f"{path}/{name}",
+        path=name,
         topic=unquote(topic.partition("=")[2]),
         bytes=footer.serialized_size
         + sum(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)),

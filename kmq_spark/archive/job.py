@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kmq_spark.archive.beginning import begin
 from kmq_spark.archive.columns import columns_of
 from kmq_spark.archive.places import fixed
+from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.record import DELTA, FOLDER, PARQUET, ArchiveRecord
 from kmq_spark.archive.trimming import Offsets, trim_archived
 from kmq_spark.client.arguments import checked_seconds
@@ -80,10 +81,12 @@ def start(
 ) -> StreamingQuery:
     """Archive for ever, as `run` does once; `trigger` as in Spark, 10 seconds by default.
 
-    The query's name is the group of the archive. IllegalStateError when an archive has lost the
-    checkpoint of its job: it could not tell any more what it has written.
+    The query's name is the group of the archive. InvalidRequestError when Spark has no file system
+    for its place, IllegalStateError when an archive has lost the checkpoint of its job: it could
+    not tell any more what it has written.
     """
     path = fixed(path)
+    check_reachable(spark, path)
     with open_store(url, create=False) as store:
         record = begin(store, path, topics, file_format, else_format=_format_of(spark))
         columns, place = columns_of(store.log.state, record), store.url

@@ -1,13 +1,19 @@
-"""Where an archive is, for those who read its files."""
+"""Where an archive is, for those who read its files: a folder, or a prefix in a bucket."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import fsspec
-
+from kmq_storage.objects.files import Files
+from kmq_storage.objects.obstore_bucket import SCHEMES, client_of
+from kmq_storage.objects.open import open_disk
 from kmq_storage.objects.urls import absolute
+
+#: What only our own client of a bucket knows.
+_OWN_OPTIONS = ("cache_bytes", "cache_folder", "cache_folder_bytes")
 
 
 def fixed(path: str | os.PathLike[str]) -> str:
@@ -15,6 +21,38 @@ def fixed(path: str | os.PathLike[str]) -> str:
     return absolute(os.fspath(path).rstrip("/")).removeprefix("file://")
 
 
-def file_system(path: str) -> tuple[Any, str]:
-    """The file system of a path or URL, and the path in it."""
-    return fsspec.core.url_to_fs(path)  # type: ignore[no-any-return]
+@dataclass(frozen=True)
+class ArchivePlace:
+    """A place, and what the client of its bucket is told beside the environment."""
+
+    url: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def folder(self, name: str) -> Files:
+        """One of kmq's own folders in it."""
+        return open_disk(f"{self.url}/{name}", storage_options=self.storage_options)
+
+    def file_system(self) -> tuple[Any, str]:
+        """The file system of the place, and the path in it."""
+        scheme, _, path = self.url.partition("://")
+        if scheme not in SCHEMES:
+            import fsspec
+
+            return fsspec.core.url_to_fs(self.url)  # type: ignore[no-any-return]
+        from obstore.fsspec import FsspecStore  # the extra `cloud`
+
+        open_system: Callable[..., Any] = FsspecStore  # the options differ by scheme
+        given, client = client_of(self._shared_options())
+        return open_system(scheme, client_options=client, **given), path
+
+    def delta_options(self) -> dict[str, str]:
+        """The same for delta-rs, which has the names of obstore."""
+        given, client = client_of(self._shared_options())
+        return {name: _text(value) for name, value in {**given, **client}.items()}
+
+    def _shared_options(self) -> dict[str, str]:
+        return {n: value for n, value in self.storage_options.items() if n not in _OWN_OPTIONS}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from kmq_spark.archive.files import ArchivedFile, archived_files
-from kmq_spark.archive.places import file_system, fixed
+from kmq_spark.archive.places import ArchivePlace, fixed
 from kmq_spark.archive.record import ArchiveRecord, ArchiveRecords
-from kmq_storage.errors import InvalidRequestError, NotFoundError
+from kmq_storage.errors import NotFoundError
 
-#: Spark writes timestamps as INT96 unless it is told otherwise.
-_FORMAT = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 _BATCH_ROWS = 65_536
 
@@ -33,6 +33,7 @@ class ArchivedRange:
     start: int
     end: int
     files: tuple[ArchivedFile, ...]
+    place: ArchivePlace
     record: ArchiveRecord
 
     @property
@@ -60,7 +61,7 @@ class ArchivedRange:
             & (pc.field(column("offset")) < self.end)
         )
         names = list({*schema.names, column("offset")})
-        rows = _dataset(self.files, schema, self.record).to_table(names, filter=wanted)
+        rows = _dataset(self.place, self.files, schema, self.record).to_table(names, filter=wanted)
         yield from rows.sort_by(column("offset")).to_batches(_BATCH_ROWS)
 
 
@@ -68,24 +69,21 @@ class ArchivedRange:
 class Archive:
     """An archive: its record, and its files by offset, as they are when they are first needed."""
 
-    path: str
+    place: ArchivePlace
     record: ArchiveRecord
 
     @cached_property
     def files(self) -> tuple[ArchivedFile, ...]:
         """All files of the archive."""
-        return tuple(archived_files(self.path, self.record))
+        return tuple(archived_files(self.place, self.record))
 
     def range(
         self, topic: str, topic_id: uuid.UUID, partition: int, start: int, end: int
     ) -> ArchivedRange:
         """A range of offsets with the files that can hold them."""
-        files = tuple(
-            each
-            for each in self.files
-            if each.topic == topic and each.may_hold(partition, start, end)
-        )
-        return ArchivedRange(topic, topic_id, partition, start, end, files, self.record)
+        files = tuple(each for each in self.files if each.topic == topic)
+        within = (files, self.place, self.record)
+        return ArchivedRange(topic, topic_id, partition, start, end, *within).between(start, end)
 
     def first_since(
         self, topic: str, topic_id: uuid.UUID, partitions: Sequence[int], when: datetime
@@ -97,26 +95,36 @@ class Archive:
                 continue
             if each.offsets is not None and _all_before(found, partitions, each.offsets[0]):
                 break  # files come by offset: this one and the rest hold later ones only
-            for partition, offset in _first_in(each, topic_id, when, self.record).items():
+            for partition, offset in self._first_in(each, topic_id, when).items():
                 found[partition] = min(offset, found.get(partition, offset))
         return {p: found[p] for p in partitions if p in found}
 
+    def _first_in(self, file: ArchivedFile, topic_id: uuid.UUID, when: datetime) -> dict[int, int]:
+        column = self.record.column
+        schema = pa.schema([(column("partition"), pa.int32()), (column("offset"), pa.int64())])
+        wanted = (pc.field(column("topicId")) == topic_id.hex) & (
+            pc.field(column("timestamp")) >= pa.scalar(when, pa.timestamp("us", "UTC"))
+        )
+        rows = _dataset(self.place, [file], schema, self.record).to_table(
+            schema.names, filter=wanted
+        )
+        first = rows.group_by(column("partition")).aggregate([(column("offset"), "min")])
+        offsets = first.column(f"{column('offset')}_min").to_pylist()
+        return dict(zip(first.column(column("partition")).to_pylist(), offsets, strict=True))
 
-def open_archive(path: str, store_id: uuid.UUID) -> Archive:
+
+def open_archive(
+    path: str, store_id: uuid.UUID, storage_options: Mapping[str, str] | None = None
+) -> Archive:
     """The archive at a path; NotFoundError for none, InvalidRequestError for another store's."""
-    path = fixed(path)
-    record = ArchiveRecords(path).newest()
+    place = ArchivePlace(fixed(path), storage_options or {})
+    record = ArchiveRecords(place).newest()
     if record is None:
         raise NotFoundError(
-            f"Archive[{path}] doesn't exist: `kmq archive` or kmq_spark.archive makes one"
+            f"Archive[{place.url}] doesn't exist: `kmq archive` or kmq_spark.archive makes one"
         )
-    if record.store_id != str(store_id):
-        raise InvalidRequestError(
-            f"archive {path} is of the store with id {record.store_id}, not of this one "
-            f"({store_id})",
-            option="archive",
-        )
-    return Archive(path, record)
+    record.check_store(place.url, store_id)
+    return Archive(place, record)
 
 
 def _share(file: ArchivedFile, start: int, end: int) -> int:
@@ -130,26 +138,18 @@ def _all_before(found: dict[int, int], partitions: Sequence[int], offset: int) -
     return all(found.get(partition, offset) < offset for partition in partitions)
 
 
-def _first_in(
-    file: ArchivedFile, topic_id: uuid.UUID, when: datetime, record: ArchiveRecord
-) -> dict[int, int]:
-    column = record.column
-    schema = pa.schema([(column("partition"), pa.int32()), (column("offset"), pa.int64())])
-    wanted = (pc.field(column("topicId")) == topic_id.hex) & (
-        pc.field(column("timestamp")) >= pa.scalar(when, pa.timestamp("us", "UTC"))
-    )
-    rows = _dataset([file], schema, record).to_table(schema.names, filter=wanted)
-    first = rows.group_by(column("partition")).aggregate([(column("offset"), "min")])
-    offsets = first.column(f"{column('offset')}_min").to_pylist()
-    return dict(zip(first.column(column("partition")).to_pylist(), offsets, strict=True))
-
-
-def _dataset(files: Sequence[ArchivedFile], schema: pa.Schema, record: ArchiveRecord) -> ds.Dataset:
+def _dataset(
+    place: ArchivePlace, files: Sequence[ArchivedFile], schema: pa.Schema, record: ArchiveRecord
+) -> ds.Dataset:
     """The files as one dataset with these columns, and those that rows are chosen by."""
+    import pyarrow.dataset as ds
+
+    # Spark writes timestamps as INT96 unless it is told otherwise.
+    kind = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
     fields = {field.name: field for field in [*_chosen_by(record), *schema]}
-    system, _ = file_system(files[0].path)
-    paths = [file_system(each.path)[1] for each in files]
-    return ds.dataset(paths, pa.schema(fields.values()), format=_FORMAT, filesystem=system)
+    system, root = place.file_system()
+    paths = [f"{root}/{each.path}" for each in files]
+    return ds.dataset(paths, pa.schema(fields.values()), format=kind, filesystem=system)
 
 
 def _chosen_by(record: ArchiveRecord) -> pa.Schema:

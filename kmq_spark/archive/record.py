@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kmq_storage.errors import ConflictError, FormatVersionError
-from kmq_storage.objects.files import Files
-from kmq_storage.objects.open import open_disk
+from kmq_spark.archive.places import ArchivePlace
+from kmq_storage.errors import ConflictError, FormatVersionError, InvalidRequestError
 
 #: Hidden from Spark, Delta and Arrow by its underscore.
 FOLDER = "_kmq"
@@ -42,6 +41,15 @@ class ArchiveRecord:
     #: First archived offset by partition by topic id (hex); 0 where none is given.
     starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
+    def check_store(self, path: str, store_id: uuid.UUID) -> None:
+        """Raise InvalidRequestError when the archive at this path is of another store."""
+        if self.store_id != str(store_id):
+            raise InvalidRequestError(
+                f"archive {path} is of the store with id {self.store_id}, not of this one "
+                f"({store_id}); choose another place",
+                option="archive",
+            )
+
     def start(self, topic_id: uuid.UUID, partition: int) -> int:
         """The first offset of a partition that the archive holds, or would hold."""
         return self.starts.get(topic_id.hex, {}).get(partition, 0)
@@ -59,8 +67,8 @@ class ArchiveRecord:
 class ArchiveRecords:
     """The records in an archive's folder."""
 
-    def __init__(self, path: str) -> None:
-        self.files: Files = open_disk(f"{path.rstrip('/')}/{FOLDER}")
+    def __init__(self, place: ArchivePlace) -> None:
+        self.files = place.folder(FOLDER)
 
     def newest(self) -> ArchiveRecord | None:
         """What the archive says now; None for a place that holds no archive."""

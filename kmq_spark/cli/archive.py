@@ -13,6 +13,7 @@ from kmq_spark.cli.command import Command, argument
 from kmq_spark.cli.opening import open_store, store_url
 from kmq_spark.cli.output import Output
 from kmq_spark.cli.runtime_checks import check_java
+from kmq_spark.delta_session import SESSION_SETTINGS
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import UnavailableError
 
@@ -85,9 +86,8 @@ def _session(*, with_delta: bool) -> SparkSession:
 def _with_delta(builder: SparkSession.Builder) -> SparkSession.Builder:
     from delta import configure_spark_with_delta_pip
 
-    builder = builder.config(
-        "spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension"
-    ).config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    for name, value in SESSION_SETTINGS.items():
+        builder = builder.config(name, value)
     return configure_spark_with_delta_pip(builder)
 
 

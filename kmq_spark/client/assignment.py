@@ -24,6 +24,7 @@ from kmq_spark.client.subscription import (
 from kmq_spark.client.topic_tables import check_one_schema, table_of
 from kmq_spark.errors import IllegalStateError
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.few_records import Part
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
 
@@ -104,7 +105,7 @@ class Assignment:
             hand, upto = self._used_up(), 0
         try:
             while len(records) < most:
-                found = self._next_slice(_HAND_ROWS, 0.0 if records else timeout, stopped)
+                found = self._next_part(_HAND_ROWS, 0.0 if records else timeout, stopped)
                 if found is None:
                     break
                 made = records_of(found[1])
@@ -134,11 +135,11 @@ class Assignment:
         left = rows
         try:
             while left > 0:
-                found = self._next_slice(left, 0.0 if slices else timeout, stopped)
+                found = self._next_part(left, 0.0 if slices else timeout, stopped)
                 if found is None:
                     break
-                slices.append(found[1])
-                left -= found[1].batch.num_rows
+                slices.append(found[1].as_slice())
+                left -= found[1].rows
         except Exception:
             if not slices:
                 self.holding.before = {}
@@ -146,22 +147,27 @@ class Assignment:
         table = table_of(slices) if slices else None
         return Taken(table, self.holding, self.holding.before, self.holding.hand, 0)
 
-    def _next_slice(
+    def _next_part(
         self, rows: int, timeout: float | None, stopped: Callable[[], bool]
-    ) -> tuple[TopicPartition, Slice] | None:
-        """The next records as Arrow, at most `rows`; None when none come within the time."""
-        found = None if self._fetcher.drained else self._fetcher.next_slice(rows)
+    ) -> tuple[TopicPartition, Part] | None:
+        """The next records, at most `rows`; None when none come within the time."""
+        found = None if self._fetcher.drained else self._fetcher.next_part(rows)
         if found is not None:
             return found
         now = self._log.environment.monotonic
         deadline = now() + (_FOREVER if timeout is None else timeout)
         while True:
             lsn = self.refresh().lsn
-            found = self._fetcher.next_slice(rows)
+            found = self._fetcher.next_part(rows)
             left = deadline - now()
             if found is not None or left <= 0 or stopped():
                 return found
-            self._log.wait(lsn, left, stopped)
+            self._log.wait(lsn, left, stopped, self._rehearse)
+
+    def _rehearse(self) -> None:
+        part = self._fetcher.read_again()
+        if part is not None:
+            records_of(part)
 
     def _check_one_schema(self) -> None:
         """InvalidRequestError unless all topics that are read have the same columns."""

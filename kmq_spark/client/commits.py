@@ -53,10 +53,15 @@ class Commits:
             self._acknowledger.acknowledge(written)
 
     def sent(self) -> None:
-        """Something was sent that shall not linger: commit it here, or wake the worker."""
+        """Something was sent that shall not linger: commit it here, or wake the worker.
+
+        Not at once where commits take long: a caller who waited for its last send will be at it
+        sooner, and two at once are in each other's way.
+        """
+        awaited = self._pending.awaited()
         here = self._pending.calm() and self._log.prompt
-        if not (here and self.try_here(waits=self._pending.awaited())):
-            self._pending.call_worker()
+        if not (here and self.try_here(waits=awaited)):
+            self._pending.call_worker(now=not (awaited and self._log.is_remote))
 
     def sent_batch(self, sends: Sends) -> None:
         """A batch was sent: commit it here if the caller waits for each, or leave it to gather."""

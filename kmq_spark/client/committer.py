@@ -7,7 +7,7 @@ Each commit carries the producer's sequence, so a retry after an unknown outcome
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -93,7 +93,7 @@ class Committer:
             self._next_sequence = begun.sequence
         else:
             begun = None
-        for some in cut(sends, lambda send: send.size, self._log.inline_bytes_max):
+        for some in _runs(sends, self._log.inline_bytes_max):
             self._begun = written = begun or Written(some, {}, self._next_sequence)
             self._next_sequence = written.sequence + 1
             if written.commit is None:
@@ -159,7 +159,7 @@ class Committer:
     def _encode(self, work: Work, state: StoreState, room: int) -> Unit:
         topic = state.topic(work.topic)
         if isinstance(work, FewRows):
-            return work.unit(topic, self._router, synced=self._durable)
+            return work.unit(topic, self._router)
         unit = work.take_placed(topic) if isinstance(work, ArrowWork) else None
         if unit is not None:
             return unit
@@ -237,6 +237,10 @@ class Committer:
         except (KmqError, RefusedError, OSError):
             return False
         return True
+
+
+def _runs(sends: Sequence[Sends], most: int) -> Iterable[Sequence[Sends]]:
+    return [sends] if len(sends) == 1 else cut(sends, lambda send: send.size, most)
 
 
 def _inline_bytes(unit: Unit) -> int:

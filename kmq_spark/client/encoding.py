@@ -12,6 +12,7 @@ from kmq_spark.client.arrow_extras import sizes_of, with_typed_values
 from kmq_spark.client.routing import Rows
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import InvalidRequestError
+from kmq_storage.format.binary_columns import row_bounds
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
 from kmq_storage.names import nearest
 
@@ -83,10 +84,7 @@ def _stored_batch(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
 
 def binary_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     """The bytes of every row of a binary column; 0 for a null."""
-    offsets = np.frombuffer(column.buffers()[1], np.int32)
-    window = offsets[column.offset : column.offset + len(column) + 1]
-    lengths: npt.NDArray[np.int64] = (window[1:] - window[:-1]).astype(np.int64)
-    return lengths
+    return np.diff(row_bounds(column)).astype(np.int64)
 
 
 def check_arrow_columns(schema: pa.Schema) -> None:

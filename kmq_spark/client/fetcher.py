@@ -9,6 +9,7 @@ from kmq_spark.client.hand import Holding
 from kmq_spark.client.subscription import TopicPartition
 from kmq_spark.errors import OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.few_records import FewRecords, Part, few_records
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
 from kmq_storage.log.state import StoreState
@@ -31,7 +32,9 @@ class Fetcher:
         self.paused: set[TopicPartition] = set()
         #: Scans that are not at their end yet, and where that is.
         self._scans: dict[TopicPartition, tuple[Iterator[Slice], int]] = {}
-        self._returned: dict[TopicPartition, Slice] = {}
+        self._returned: dict[TopicPartition, Part] = {}
+        #: What was read last, if that was few records.
+        self._few: tuple[Topic, int, int, int] | None = None
         #: Whether nothing was found last, and nothing asks to look again but new commits.
         self.drained = False
 
@@ -54,6 +57,10 @@ class Fetcher:
         self._forget(partition)
         self.positions[partition] = offset
 
+    def read_again(self) -> FewRecords | None:
+        """The last few records that were read without Arrow, if they can be."""
+        return None if self._few is None else few_records(self._reader, *self._few)
+
     def go_back(self) -> None:
         """Begin where the last call began, unless it handed out what it took."""
         for partition, offset in self._holding.before.items():
@@ -65,7 +72,7 @@ class Fetcher:
         self._scans.pop(partition, None)
         self._returned.pop(partition, None)
 
-    def next_slice(self, rows: int) -> tuple[TopicPartition, Slice] | None:
+    def next_part(self, rows: int) -> tuple[TopicPartition, Part] | None:
         """The next records of the partition whose turn it is; None when there are none."""
         state = self._log.state
         self.drained = False
@@ -81,7 +88,7 @@ class Fetcher:
                 raise
             if found is None:
                 continue
-            if found.batch.num_rows > rows:
+            if found.rows > rows:
                 found, self._returned[partition] = found.cut(rows)
             self._stand(partition, found.end)
             return partition, found
@@ -93,7 +100,7 @@ class Fetcher:
         del self.positions[partition]  # no call may come in between: it could be interrupted
         self.positions[partition] = offset
 
-    def _scan(self, state: StoreState, partition: TopicPartition) -> Slice | None:
+    def _scan(self, state: StoreState, partition: TopicPartition) -> Part | None:
         topic = state.topic_by_id(partition.topic_id)
         if topic is None:
             return None
@@ -105,9 +112,14 @@ class Fetcher:
                 if state.broken or part.doubt:
                     state.check_end(topic.name, partition.partition)
                 return None
+            if going_on is None:
+                self._few = (topic, partition.partition, position, part.end)
+                few = few_records(self._reader, *self._few)
+                if few is not None:
+                    return few
             scan_on, end = going_on or self._begun(topic, part, partition)
             found = next(scan_on, None)
-            while found is not None and found.batch.num_rows == 0:  # compaction left none
+            while found is not None and found.rows == 0:  # compaction left none
                 self.positions[partition] = found.end
                 found = next(scan_on, None)
             if found is not None:

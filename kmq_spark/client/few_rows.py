@@ -30,7 +30,7 @@ class FewRows:
         self._rows: dict[int, list[int]] = {}
         self._bases: dict[int, int] = {}
 
-    def unit(self, topic: Topic, router: Router, *, synced: bool) -> Unit:
+    def unit(self, topic: Topic, router: Router) -> Unit:
         """The rows as entries of a commit; empty when none can be stored."""
         if topic.settings.schemas:
             raise no_bytes(topic.name)
@@ -48,7 +48,7 @@ class FewRows:
             inline_entry(topic.id, partition, batch)
             for partition, batch in zip(self._rows, batches, strict=True)
         ]
-        return Unit(tuple(entries), tuple(batch.message for batch in batches), synced=synced)
+        return Unit(tuple(entries), tuple(batch.message for batch in batches))
 
     def _batch(self, rows: list[int]) -> EncodedBatch:
         sends = self._sends

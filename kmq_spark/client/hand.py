@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from kmq_spark.client.record import Record
 from kmq_spark.client.subscription import TopicPartition
-from kmq_storage.log.scan import Slice
+from kmq_storage.log.few_records import Part
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Hand:
     """The records of one slice, which are handed out next."""
 
-    source: tuple[TopicPartition, Slice] | None = None
+    source: tuple[TopicPartition, Part] | None = None
     records: list[Record] = field(default_factory=list)
     size: int = 0
     #: How many of them were handed out.

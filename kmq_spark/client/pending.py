@@ -23,6 +23,8 @@ _CALM_NS = 1_000_000
 #: A caller this far ahead of the worker lets it catch up for a moment: what has left the
 #: processor's caches takes both of them three times as long.
 _AHEAD_BYTES, _CATCH_UP_SECONDS = 2_097_152, 0.002
+#: What a caller will commit is left to it for so long.
+_LEFT_SECONDS = 0.005
 
 
 class Pending:
@@ -128,7 +130,7 @@ class Pending:
     def call_worker_for(self, sends: Sends) -> None:
         """Leave a batch to the worker; waits while too much is pending."""
         self._arrived.set()
-        if sends.size >= self._batch_bytes:
+        if sends.size >= self._batch_bytes or not self._linger:
             self._urgent.set()
         with self._changed:
             if self._far_ahead():
@@ -161,21 +163,23 @@ class Pending:
         if not (helping and self.commit_here()):
             self._urgent.set()
 
-    def call_worker(self) -> None:
-        """There is something to do for the worker, now."""
-        self._urgent.set()
+    def call_worker(self, *, now: bool = True) -> None:
+        """There is something to do for the worker, or will be unless a caller does it first."""
+        if now:
+            self._urgent.set()
         self._arrived.set()
 
     def wait(self) -> bool:
         """Sleep until something waits and has lingered; False once closed. Worker only."""
         self._arrived.wait()
         if not self._closed:
-            self._urgent.wait(self._linger)
+            self._urgent.wait(self._linger or _LEFT_SECONDS)
         return not self._closed
 
     def take(self) -> list[Sends]:
         """Everything that waits."""
         with self._lock:
+            self._changed.notify_all()  # who was too far ahead is not any more
             return self._take()
 
     def take_alone(self, most: int) -> list[Sends]:
@@ -193,11 +197,10 @@ class Pending:
         taken = list(self._waiting)
         self._taken.update(dict.fromkeys(taken))
         self._waiting.clear()
-        self._changed.notify_all()
         self._open.clear()
-        self._urgent.clear()
+        _clear(self._urgent)
         if not self._closed:
-            self._arrived.clear()
+            _clear(self._arrived)
         return taken
 
     def unfinished(self) -> list[Sends]:
@@ -243,6 +246,11 @@ class Pending:
             self._arrived.set()
             self._urgent.set()
             self._changed.notify_all()
+
+
+def _clear(event: threading.Event) -> None:
+    if event.is_set():  # mostly it is not, for sends that are waited for
+        event.clear()
 
 
 def _was_waited_for_here(sends: Sends | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from kmq_spark.client.record_extras import NO_PROPERTIES, plain_headers, plain_p
 from kmq_spark.client.typed_columns import typed_batches, typed_public_schema, typed_records
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE, is_typed
+from kmq_storage.log.few_records import FewRecords, Part
 from kmq_storage.log.scan import Slice
 
 PUBLIC_SCHEMA = pa.schema(
@@ -59,8 +60,10 @@ def _column(part: Slice, name: str, kind: pa.DataType) -> pa.Array:
     return constant(part.topic if name == "topic" else part.partition, kind, rows)
 
 
-def records_of(part: Slice) -> list[Record]:
-    """A slice of a partition as records."""
+def records_of(part: Part) -> list[Record]:
+    """Records of a partition as values."""
+    if isinstance(part, FewRecords):
+        return _few_records(part)
     batch = part.batch
     if is_typed(batch.schema):
         return typed_records(part)
@@ -87,3 +90,13 @@ def records_of(part: Slice) -> list[Record]:
             ),
         )
     )
+
+
+def _few_records(part: FewRecords) -> list[Record]:
+    plain = part.plain
+    return [
+        Record((part.topic, part.partition, offset, key, value, (), NO_PROPERTIES, time, None))
+        for offset, key, value, time in zip(
+            count(part.offset), plain.keys or repeat(None), plain.values, plain.timestamps
+        )
+    ]

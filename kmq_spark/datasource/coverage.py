@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kmq_spark.datasource.bounds import (
@@ -19,11 +19,10 @@ from kmq_spark.datasource.data_loss import warn_once
 from kmq_spark.datasource.history import History
 from kmq_spark.datasource.offsets import Positions
 from kmq_spark.datasource.options import SourceOptions
-from kmq_spark.datasource.ranges import OffsetRange
-from kmq_spark.datasource.tasks import TopicRange
+from kmq_spark.datasource.topic_ranges import TopicRanges
 from kmq_storage.errors import InvalidRequestError, NotFoundError
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.log.topic_state import Partition, Topic, out_of_range
 
 #: A group that has no commit begins at the start.
 _OF_WORD = {EARLIEST: OFFSET_EARLIEST, GROUP: OFFSET_EARLIEST, LATEST: OFFSET_LATEST}
@@ -47,25 +46,24 @@ class Coverage:
         """The first offset that each partition still has."""
         history = self.history
         if history is None:
-            return self._edges(lambda topic, p: topic.partition(p).start)
-        return self._edges(history.low)
-
-    def ends(self) -> dict[str, dict[int, int]]:
-        """The next offset that each partition will get."""
-        return self._edges(lambda topic, p: topic.partition(p).end)
-
-    def _edges(self, edge: Callable[[Topic, int], int]) -> dict[str, dict[int, int]]:
+            return {name: {p: parts[p].start for p in of} for name, parts, of in self._parts()}
         return {
-            name: {p: edge(topic, p) for p in self.partitions[name]}
+            name: {p: history.low(topic, p) for p in self.partitions[name]}
             for name, topic in self.topics.items()
         }
 
-    def ranges(self, starts: Positions, ends: Positions) -> list[TopicRange]:
+    def ends(self) -> dict[str, dict[int, int]]:
+        """The next offset that each partition will get."""
+        return {name: {p: parts[p].end for p in of} for name, parts, of in self._parts()}
+
+    def _parts(self) -> Iterator[tuple[str, list[Partition], Sequence[int]]]:
+        return ((name, t.parts, self.partitions[name]) for name, t in self.topics.items())
+
+    def ranges(self, starts: Positions, ends: Positions) -> list[TopicRanges]:
         """What lies between two positions, partition by partition."""
         return [
-            TopicRange(topic, OffsetRange(name, p, starts[name][p], ends[name][p]))
+            TopicRanges.between(topic, self.partitions[name], starts[name], ends[name])
             for name, topic in sorted(self.topics.items())
-            for p in self.partitions[name]
         ]
 
     def points(self, bound: Bound) -> dict[str, dict[int, Point]]:
@@ -219,5 +217,7 @@ def _refuse_latest(starting: Bound, coverage: Coverage) -> None:
 def check_whole(state: StoreState, coverage: Coverage) -> None:
     """A log whose end is damaged must not pass for one that is only shorter."""
     for topic, partitions in coverage.partitions.items():
+        parts = coverage.topics[topic].parts
         for partition in partitions:
-            state.check_end(topic, partition)
+            if state.broken or parts[partition].doubt:
+                state.check_end(topic, partition)

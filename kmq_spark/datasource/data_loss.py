@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from kmq_spark.datasource.ranges import OffsetRange
-from kmq_spark.datasource.tasks import TopicRange
+from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic

@@ -8,8 +8,8 @@ follows the archive's group (docs/design/archive.md).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
@@ -17,9 +17,9 @@ from pyspark.sql.datasource import InputPartition
 from kmq_spark.archive.reading import Archive, ArchivedRange, open_archive
 from kmq_spark.datasource.pieces import Pieces
 from kmq_spark.datasource.ranges import task_count
-from kmq_spark.datasource.tasks import TopicRange
+from kmq_spark.datasource.store_url import storage_options
+from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.offset_index import Spread
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import to_datetime
@@ -38,6 +38,7 @@ class History:
 
     archive: Archive
     state: StoreState
+    _times: dict[tuple[bytes, int], Mapping[int, int]] = field(default_factory=dict, repr=False)
 
     def low(self, topic: Topic, number: int) -> int:
         """The first offset of a partition that the archive or the log holds."""
@@ -72,9 +73,17 @@ class History:
         low, border = self.low(topic, number), self.border(topic, number)
         if low == border:
             return None
-        when = to_datetime(microseconds)
-        found = self.archive.first_since(topic.name, topic.topic_id, [number], when)
-        return found[number] if found.get(number, border) < border else None
+        found = self._first_since(topic, microseconds).get(number, border)
+        return found if found < border else None
+
+    def _first_since(self, topic: Topic, microseconds: int) -> Mapping[int, int]:
+        """By partition; looked for once, since a file holds records of all partitions."""
+        key = topic.id, microseconds
+        if key not in self._times:
+            self._times[key] = self.archive.first_since(
+                topic.name, topic.topic_id, range(topic.partitions), to_datetime(microseconds)
+            )
+        return self._times[key]
 
     def _archived(self, topic: Topic, number: int) -> tuple[int, int]:
         record = self.archive.record
@@ -86,16 +95,20 @@ def history_of(log: CommitLog, state: StoreState, path: str | None) -> History |
     """The archive at a path beside this state; None when no archive is read."""
     if path is None:
         return None
-    return History(open_archive(path, log.identity.store_id), state)
+    return History(open_archive(path, log.identity.store_id, storage_options(path)), state)
 
 
 def archived_tasks(ranges: Sequence[ArchivedRange]) -> list[ArchivedTask]:
     """Tasks of about equal bytes; a task holds one range after the other in memory."""
-    bounds = [(each.start, each.end) for each in ranges]
-    spreads = [
-        Spread(np.array([each.start]), np.array([each.end]), np.array([each.bytes]))
-        for each in ranges
-    ]
-    pieces = Pieces.of(spreads, bounds)
+    owners, starts, ends, sizes = (
+        np.array(column, np.int64)
+        for column in (
+            range(len(ranges)),
+            [each.start for each in ranges],
+            [each.end for each in ranges],
+            [each.bytes for each in ranges],
+        )
+    )
+    pieces = Pieces(owners, starts, ends, sizes)
     runs = pieces.balanced(task_count(pieces.total, os.cpu_count() or 1))
-    return [ArchivedTask(tuple(ranges[n].between(*at) for n, *at in run)) for run in runs]
+    return [ArchivedTask(tuple(ranges[n].between(*at) for n, *at in run.tolist())) for run in runs]

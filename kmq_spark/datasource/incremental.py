@@ -20,6 +20,7 @@ from kmq_spark.datasource.group_offsets import GroupMember, advance_group, annou
 from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions, parse_source_options
+from kmq_spark.datasource.store_url import is_storage_option
 from kmq_spark.datasource.stream_plan import admitted
 from kmq_spark.datasource.time_bounds import Times, bounds_by_offset
 from kmq_storage.environment import SYSTEM
@@ -110,8 +111,9 @@ class Incremental:
             )
         move = move_option(self._log().refresh(), self._member.place, self._end)
         texts = {name: _text(value) for name, value in options.items()}
-        writer = frame.write.format("kmq").mode("append").options(**texts).option(OPTION, move)
-        writer.save(self._options.url)
+        client = {name: n for name, n in self._given.items() if is_storage_option(name.lower())}
+        writer = frame.write.format("kmq").mode("append").options(**client).options(**texts)
+        writer.option(OPTION, move).save(self._options.url)
         self._written = True
 
     def __exit__(

@@ -23,6 +23,7 @@ from kmq_spark.datasource.known_options import (
 )
 from kmq_spark.datasource.ranges import TaskLimits
 from kmq_spark.datasource.refusal import refuse
+from kmq_spark.datasource.store_url import with_storage_options
 from kmq_spark.datasource.subscription import Subscription, parse_subscription
 from kmq_spark.datasource.table_columns import TABLES
 from kmq_storage.errors import InvalidRequestError
@@ -75,7 +76,6 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     starting, group = parse_starting(given), values.name(given, "group", "group")
     if starting and starting.word == GROUP and group is None:
         refuse(starting.option, GROUP, "an option 'group' that names the group")
-    archive = given.get("archive")
     least, most = _triggers(given)
     strategy = values.choice(given, "startingOffsetsByTimestampStrategy", (ERROR, LATEST_INSTEAD))
     return SourceOptions(
@@ -99,8 +99,17 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         include_metadata=values.boolean(given, "includeMetadata", default=False),
         fail_on_data_loss=values.boolean(given, "failOnDataLoss", default=True),
         group=group,
-        archive=None if archive is None else absolute(archive),
+        archive=_archive(given),
     )
+
+
+def _archive(given: Mapping[str, str]) -> str | None:
+    """Where the archive is, with the store's way into a bucket where it is in such a one, too."""
+    if "archive" not in given:
+        return None
+    archive, store = absolute(given["archive"]), values.store_url(given)
+    alike = archive.partition("://")[0] == store.partition("://")[0]
+    return with_storage_options(archive, given) if alike else archive
 
 
 def _triggers(given: Mapping[str, str]) -> tuple[int | None, int | None]:

@@ -6,26 +6,24 @@ All ranges of a read are in the same arrays: there may be ten thousand partition
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from kmq_storage.log.offset_index import Spread
+from kmq_storage.log.spread import Spread
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Numbers: TypeAlias = npt.NDArray[np.int64]
 
+    #: A row for each: which range, and which of its offsets, from a start up to an end.
+    Parts: TypeAlias = npt.NDArray[np.int64]
+
 #: Larger pieces than this share of a task are divided, so no task is off by more than that.
 _TASK_SHARE = 8
-
-#: Which range, and which of its offsets: from a start up to, not including, an end.
-Part: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -39,45 +37,47 @@ class Pieces:
     bytes: Numbers
 
     @classmethod
-    def of(cls, spreads: Sequence[Spread], bounds: Sequence[tuple[int, int]]) -> Pieces:
+    def of(cls, spread: Spread, low: Numbers, high: Numbers) -> Pieces:
         """The pieces of ranges, cut to their bounds; a piece that is cut counts in proportion."""
-        if not spreads:
+        starts = np.maximum(spread.bases, low[spread.owners])
+        ends = np.minimum(spread.ends, high[spread.owners])
+        read, cut = spread.bytes.copy(), (starts != spread.bases) | (ends != spread.ends)
+        share = (ends[cut] - starts[cut]) / (spread.ends[cut] - spread.bases[cut])
+        read[cut] = (read[cut] * share).astype(np.int64)
+        return cls(spread.owners, starts, ends, read)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Pieces], counts: Sequence[int]) -> Pieces:
+        """Pieces of several reads that have so many ranges each, numbered through, as one."""
+        if not parts:
             return cls(*(np.empty(0, np.int64) for _ in range(4)))
-        owners = np.repeat(np.arange(len(spreads)), [len(spread.bases) for spread in spreads])
-        starts, ends, read = (
-            np.concatenate([getattr(spread, name) for spread in spreads])
-            for name in ("bases", "ends", "bytes")
-        )
-        low, high = np.array(bounds).T
-        cut = np.unique(np.concatenate([_firsts(owners), _lasts(owners)]))
-        whole = ends[cut] - starts[cut]
-        starts[cut] = np.maximum(starts[cut], low[owners[cut]])
-        ends[cut] = np.minimum(ends[cut], high[owners[cut]])
-        read[cut] = (read[cut] * ((ends[cut] - starts[cut]) / whole)).astype(np.int64)
-        return cls(owners, starts, ends, read)
+        firsts = np.cumsum([0, *counts[:-1]])
+        owners = [part.owners + first for part, first in zip(parts, firsts, strict=True)]
+        rest = ([getattr(part, name) for part in parts] for name in ("starts", "ends", "bytes"))
+        return cls(*map(np.concatenate, (owners, *rest)))
 
     @property
     def total(self) -> int:
         """The bytes of all pieces."""
         return int(self.bytes.sum())
 
-    def balanced(self, tasks: int) -> list[list[Part]]:
+    def balanced(self, tasks: int) -> list[Parts]:
         """At most so many runs of about equal bytes, which may reach over several ranges.
 
         A run exceeds its share by at most an eighth, unless a record does.
         """
         fine = self._finer(self.total // (tasks * _TASK_SHARE))
         groups = np.zeros(len(fine.owners), np.int64)
-        return list(fine._runs(groups, np.array([tasks])))
+        return fine._runs(groups, np.array([tasks]))
 
-    def of_bytes(self, most: int) -> list[Part]:
+    def of_bytes(self, most: int) -> Parts:
         """Parts of at most so many bytes, each in one range, unless a record has more."""
         if not len(self.owners):
-            return []
+            return np.empty((0, 3), np.int64)
         totals = np.bincount(self.owners, self.bytes)
         counts = np.maximum(np.ceil(totals / share_of(most)), 1).astype(np.int64)
         fine = self._finer(most // (2 * _TASK_SHARE))
-        return [part for run in fine._runs(fine.owners, counts) for part in run]
+        return np.concatenate(fine._runs(fine.owners, counts))
 
     def _finer(self, largest: int) -> Pieces:
         """The same bytes in pieces of at most about this size: what a large file has is divided."""
@@ -95,22 +95,21 @@ class Pieces:
             np.repeat(self.bytes, parts) // counts,
         )
 
-    def _runs(self, groups: Numbers, counts: Numbers) -> Iterator[list[Part]]:
+    def _runs(self, groups: Numbers, counts: Numbers) -> list[Parts]:
         """The parts of each task, when each group of pieces is cut into so many tasks.
 
         A piece goes to the task in whose share of its group its middle lies.
         """
         if not len(groups):
-            return
+            return []
         totals = np.maximum(np.bincount(groups, self.bytes), 1)
         before = np.cumsum(self.bytes) - (np.cumsum(totals) - totals)[groups]
         place = (before - self.bytes / 2) / totals[groups]
         within = np.clip((place * counts[groups]).astype(np.int64), 0, counts[groups] - 1)
         tasks = (np.cumsum(counts) - counts)[groups] + within
         begins, ends = _firsts(tasks, self.owners), _lasts(tasks, self.owners)
-        columns = tasks[begins], self.owners[begins], self.starts[begins], self.ends[ends]
-        for _, run in groupby(np.stack(columns).T.tolist(), itemgetter(0)):
-            yield [(owner, start, end) for _, owner, start, end in run]
+        parts = np.stack((self.owners[begins], self.starts[begins], self.ends[ends]), axis=1)
+        return np.split(parts, _firsts(tasks[begins])[1:])
 
 
 def _firsts(*columns: Numbers) -> Numbers:

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.data_loss import Losses, readable_parts
 from kmq_spark.datasource.history import History, archived_tasks
 from kmq_spark.datasource.ranges import TaskLimits
-from kmq_spark.datasource.tasks import TopicRange, plan_tasks
+from kmq_spark.datasource.tasks import plan_tasks
+from kmq_spark.datasource.topic_ranges import TopicRange, TopicRanges
 
 
 def plan(
-    wanted: Sequence[TopicRange], losses: Losses, limits: TaskLimits, history: History | None
+    wanted: Sequence[TopicRanges], losses: Losses, limits: TaskLimits, history: History | None
 ) -> list[InputPartition]:
     """The tasks that read these ranges; what neither archive nor log holds is reported."""
-    archived, rest = ([], wanted) if history is None else history.split(wanted)
-    ranges = [part for each in rest for part in readable_parts(each, losses)]
+    if history is None:
+        return [*plan_tasks([_readable(each, losses) for each in wanted], limits)]
+    archived, rest = history.split(each for several in wanted for each in several)
+    ranges = [_readable(each, losses) for each in _by_topic(rest)]
     return [*archived_tasks(archived), *plan_tasks(ranges, limits)]
+
+
+def _by_topic(ranges: Iterable[TopicRange]) -> list[TopicRanges]:
+    runs = groupby(ranges, lambda each: each.topic)
+    return [TopicRanges.of(topic, [each.offsets for each in run]) for topic, run in runs]
+
+
+def _readable(wanted: TopicRanges, losses: Losses) -> TopicRanges:
+    """The parts of these ranges that the log holds."""
+    doubtful = wanted.doubtful
+    if not doubtful.any():
+        return wanted
+    parts = [
+        part.offsets
+        for each, doubt in zip(wanted, doubtful.tolist(), strict=True)
+        for part in (readable_parts(each, losses) if doubt else [each])
+    ]
+    return TopicRanges.of(wanted.topic, parts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -16,7 +15,8 @@ from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.record_batches import BATCH_ROWS, Origin, gathered, of_archive, of_log
 from kmq_spark.datasource.store_url import storage_options
-from kmq_spark.datasource.tasks import Slice, Task, TopicRange
+from kmq_spark.datasource.tasks import Slice, Slices, Task
+from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_spark.datasource.view import View
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.layout import layout_of
@@ -51,31 +51,30 @@ def _of_log(
     options: SourceOptions, disk: Files, task: Task, view: View
 ) -> Iterator[pa.RecordBatch]:
     reader = ChunkReader(disk)
-    # What the partitions of a topic have in common is one object, here as on the driver.
-    for _, parts in groupby(task.slices, lambda part: id(part.index)):
-        pages = None
-        for part in parts:
-            pages = pages or part.index.pages(disk)
-            yield from _SliceReader(options, part, view).batches(pages, reader)
+    for run in task.runs:
+        pages = run.index.pages(disk)
+        for part in run:
+            yield from _SliceReader(options, run, part, view).batches(pages, reader)
 
 
 class _SliceReader:
     """Reads records of one partition, which may move or be trimmed meanwhile."""
 
-    def __init__(self, options: SourceOptions, part: Slice, view: View) -> None:
+    def __init__(self, options: SourceOptions, run: Slices, part: Slice, view: View) -> None:
         self._options = options
+        self._run = run
         self._part = part
         self._view = view
-        self._layout = layout_of(part.schemas, frozenset(view.arrow.names))
-        self._origin = Origin(part.topic, uuid.UUID(bytes=part.index.topic_id), part.partition)
+        self._layout = layout_of(run.schemas, frozenset(view.arrow.names))
+        self._origin = Origin(run.topic, uuid.UUID(bytes=run.index.topic_id), part.partition)
 
     def batches(self, pages: Manifest, reader: ChunkReader) -> Iterator[pa.RecordBatch]:
         """The records in Spark's columns; those in files that moved are looked up again."""
         part, position = self._part, self._part.start
         span = (part.start, part.end)
         try:
-            places = part.index.places(pages, part.partition, *span)
-            where = (part.topic, part.partition, span)
+            places = self._run.index.places(pages, part.partition, *span)
+            where = (self._run.topic, part.partition, span)
             for piece in scan_places(
                 reader, places, *where, batch_rows=BATCH_ROWS, layout=self._layout
             ):
@@ -88,8 +87,8 @@ class _SliceReader:
         self, reader: ChunkReader, position: int, error: CorruptionError
     ) -> Iterator[pa.RecordBatch]:
         part, log = self._part, open_log(self._options.url, read_only=True)
-        topic = moved(log, part.index.topic_id, error)
-        wanted = TopicRange(topic, OffsetRange(part.topic, part.partition, position, part.end))
+        topic = moved(log, self._run.index.topic_id, error)
+        wanted = TopicRange(topic, OffsetRange(self._run.topic, part.partition, position, part.end))
         history = history_of(log, log.state, self._options.archive)
         archived, rest = ([], [wanted]) if history is None else history.split([wanted])
         yield from _of_archive(archived, self._view)

@@ -35,8 +35,8 @@ class Subscription:
 
     def partitions_of(self, topic: str, count: int) -> list[int]:
         """The covered partitions of a topic that has `count` of them; later ones may appear."""
-        chosen = self.partitions.get(topic, range(count))
-        inside = (p for p in chosen if p < count)
+        chosen = self.partitions.get(topic)
+        inside = range(count) if chosen is None else [p for p in chosen if p < count]
         return list(inside) if self.numbers is None else [p for p in inside if self._has(p)]
 
     def _has(self, partition: int) -> bool:

@@ -7,106 +7,110 @@ files by itself and never replays the log.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
+import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.pieces import Pieces, share_of
-from kmq_spark.datasource.ranges import (
-    OffsetRange,
-    TaskLimits,
-    at_most,
-    divide,
-    task_count,
-)
-from kmq_storage.log.offset_index import Excerpt, excerpt_of
-from kmq_storage.log.topic_state import Topic, check_inside
+from kmq_spark.datasource.ranges import TaskLimits, at_most, divide, task_count
+from kmq_spark.datasource.topic_ranges import TopicRanges
+from kmq_storage.log.excerpt import Excerpt
+from kmq_storage.log.topic_state import check_inside
+
+if TYPE_CHECKING:
+    from kmq_spark.datasource.pieces import Numbers, Parts
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Records of one partition from start up to, not including, end, and where they stand."""
+    """Records of one partition from start up to, not including, end."""
 
-    topic: str
     partition: int
     start: int
     end: int
-    index: Excerpt
+
+
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """Records of some partitions of one topic, and where they stand."""
+
+    topic: str
     #: The versions of the schema of a typed topic.
-    schemas: tuple[str, ...] = ()
+    schemas: tuple[str, ...]
+    index: Excerpt
+    #: A row for each slice: partition, start, end.
+    places: Numbers
+
+    def __iter__(self) -> Iterator[Slice]:
+        return (Slice(*place) for place in self.places.tolist())
 
 
 @dataclass(frozen=True)
 class Task(InputPartition):
     """What one Spark task reads, in this order."""
 
-    slices: tuple[Slice, ...]
+    runs: tuple[Slices, ...]
 
 
-@dataclass(frozen=True)
-class TopicRange:
-    """An offset range together with the topic that knows its record batches."""
-
-    topic: Topic
-    offsets: OffsetRange
-
-
-def plan_tasks(ranges: Sequence[TopicRange], limits: TaskLimits) -> list[Task]:
+def plan_tasks(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
     """The tasks for these ranges: balanced by bytes, or as Kafka's source divides them.
 
     Kafka's way is that of `minPartitions` and `maxRecordsPerPartition`: a task never reads of
     two partitions then.
     """
-    for each in ranges:
-        check_inside(each.topic, each.offsets.partition, each.offsets.start, each.offsets.end)
-    filled = [each for each in ranges if each.offsets.size]
+    for several in ranges:
+        for each in several.only(several.doubtful):
+            at = each.offsets
+            check_inside(each.topic, at.partition, at.start, at.end)
+    filled = [several.filled() for several in ranges]
     if limits.min_partitions is None and limits.max_records is None:
         return _balanced(filled, limits.max_bytes)
     return _divided(filled, limits)
 
 
-def _balanced(ranges: Sequence[TopicRange], max_bytes: int | None) -> list[Task]:
+def _balanced(ranges: Sequence[TopicRanges], max_bytes: int | None) -> list[Task]:
     pieces = _pieces(ranges)
     largest = None if max_bytes is None else share_of(max_bytes)
     tasks = task_count(pieces.total, os.cpu_count() or 1, largest)
-    return [
-        _task(TopicRange(ranges[n].topic, ranges[n].offsets.between(*at)) for n, *at in run)
-        for run in pieces.balanced(tasks)
-    ]
+    return [_task(ranges, run) for run in pieces.balanced(tasks)]
 
 
-def _divided(ranges: Sequence[TopicRange], limits: TaskLimits) -> list[Task]:
-    topics = {each.offsets.topic: each.topic for each in ranges}
-    parts = at_most([each.offsets for each in ranges], limits.max_records)
+def _divided(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
+    places = [each.offsets for several in ranges for each in several]
+    topics = {several.topic.name: several.topic for several in ranges}
+    parts = at_most(places, limits.max_records)
     if limits.max_bytes is not None:
-        pieces = _pieces([TopicRange(topics[part.topic], part) for part in parts])
-        parts = [parts[n].between(*at) for n, *at in pieces.of_bytes(limits.max_bytes)]
+        pieces = _pieces([TopicRanges.of(topics[part.topic], [part]) for part in parts])
+        parts = [parts[n].between(*at) for n, *at in pieces.of_bytes(limits.max_bytes).tolist()]
     return [
-        _task([TopicRange(topics[part.topic], part)])
+        Task((_slices(TopicRanges.of(topics[part.topic], [part])),))
         for part in divide(parts, limits.min_partitions or 1)
     ]
 
 
-def _pieces(ranges: Sequence[TopicRange]) -> Pieces:
-    return Pieces.of(
-        [
-            each.topic.index(each.offsets.partition).spread(each.offsets.start, each.offsets.end)
-            for each in ranges
-        ],
-        [(each.offsets.start, each.offsets.end) for each in ranges],
-    )
+def _pieces(ranges: Sequence[TopicRanges]) -> Pieces:
+    """The pieces of all ranges, which are numbered through."""
+    parts = [Pieces.of(each.spread(), each.starts, each.ends) for each in ranges]
+    return Pieces.joined(parts, [len(each) for each in ranges])
 
 
-def _task(parts: Iterable[TopicRange]) -> Task:
-    """A task that reads these ranges; those of one topic are found with one excerpt."""
-    slices: list[Slice] = []
-    for topic, run in groupby(parts, lambda part: part.topic):
-        places = [part.offsets for part in run]
-        excerpt = excerpt_of([(topic.index(at.partition), at.start, at.end) for at in places])
-        slices += (
-            Slice(topic.name, at.partition, at.start, at.end, excerpt, topic.settings.schemas)
-            for at in places
-        )
-    return Task(tuple(slices))
+def _task(ranges: Sequence[TopicRanges], run: Parts) -> Task:
+    """A task that reads parts of ranges that are numbered through."""
+    borders = np.cumsum([0, *map(len, ranges)])
+    cuts = np.searchsorted(run[:, 0], borders)
+    found = []
+    for several, first, (low, high) in zip(ranges, borders, pairwise(cuts), strict=False):
+        if low < high:
+            owners, starts, ends = run[low:high].T
+            found.append(_slices(several.parts(owners - first, starts, ends)))
+    return Task(tuple(found))
+
+
+def _slices(ranges: TopicRanges) -> Slices:
+    topic = ranges.topic
+    places = np.stack((ranges.partitions, ranges.starts, ranges.ends), axis=1)
+    return Slices(topic.name, topic.settings.schemas, ranges.excerpt(), places)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kmq_spark.cli.runtime_checks import check_java
+from kmq_spark.delta_session import delta_settings
 from kmq_spark.demo.folder import Folder
 
 if TYPE_CHECKING:
@@ -26,13 +27,6 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Without it a query that can't be stopped would keep Ctrl-C waiting for ever.
     "spark.sql.streaming.stopTimeout": "10s",
-}
-
-_DELTA_SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Delta reads its log with 50 tasks otherwise; there is one small log here.
-    "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 
@@ -52,7 +46,7 @@ def start_session(folder: Folder, jars: Sequence[Path] = ()) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = {**_SETTINGS, "spark.sql.warehouse.dir": str(folder.path / "warehouse")}
     if jars:
-        settings |= {**_DELTA_SETTINGS, "spark.jars": ",".join(map(str, jars))}
+        settings |= delta_settings(jars)
     builder = SparkSession.builder.master("local[2]").appName("kmq demo")
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 
 from kmq_storage import paths
-from kmq_storage.errors import CorruptionError, IllegalStateError, NotFoundError
+from kmq_storage.errors import CorruptionError, FencedError, IllegalStateError, NotFoundError
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -44,7 +44,12 @@ class Membership:
         self._member = member
         self._client = f"{socket.gethostname()}-{os.getpid()}"
         self.generation = (known.generation if known else 0) + 1
-        self.tell_assignment({})
+        try:
+            self.tell_assignment({})
+        except FencedError as behind:
+            # Readers don't see yet what a member wrote that was killed before its sync; it counts.
+            self.generation = behind.context["newer"] + 1
+            self.tell_assignment({})
 
     def tell_assignment(self, assignment: Mapping[str, list[int]]) -> None:
         """Have everybody see which partitions this member reads."""

@@ -6,11 +6,14 @@ of one name, a file seen in part, a lock that two hold.
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 
+from kmq_storage import limits
 from kmq_storage.objects.files import Files
 
 
@@ -75,6 +78,13 @@ class FilesContract:
         for start, length in ((0, 64), (1_048_500, 200), (2_000_000, 999_999), (2_999_990, 10)):
             assert contents.slice(start, length).to_pybytes() == body[start : start + length]
         assert contents.size == len(body)
+
+    def test_pieces_of_any_size_are_written_one_behind_the_other(self, files: Files):
+        whole = os.urandom(2 * limits.WRITE_BYTES + 4_321)
+        ends = [1, 1, limits.WRITE_BYTES + 7, 2 * limits.WRITE_BYTES, len(whole)]
+        pieces = (pa.py_buffer(whole[a:b]) for a, b in zip([0, *ends], ends, strict=False))
+        files.stage("staged/a.ipc", pieces, sync=False)
+        assert files.map("staged/a.ipc").to_pybytes() == whole
 
     def test_an_empty_file_is_mapped_as_nothing(self, files: Files):
         files.stage("staged/a.ipc", [], sync=True)

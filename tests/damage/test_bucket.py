@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from itertools import count
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.store import Store
+from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
+from kmq_storage.log.commit_objects import CommitObjects, NewCommit
 from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
+from tests.support.dying_bucket import DyingBucket
+from tests.support.dying_disk import Died
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.s3 import S3Server
 
 
 @pytest.fixture
@@ -79,3 +87,165 @@ def test_damaged_records_of_a_segment_are_cut_out(bucket: MemoryBucket):
             except kmq.DataLossError as error:
                 lost += error.context["end"] - error.context["start"]
         assert lost in (0, 15)
+
+
+def _commits(bucket: MemoryBucket) -> list[str]:
+    return sorted(name for name in bucket.objects if name.startswith("log"))
+
+
+def _flip(bucket: MemoryBucket, name: str) -> None:
+    changed = bytearray(bucket.objects[name])
+    changed[20] ^= 1
+    bucket.objects[name] = bytes(changed)
+
+
+def _remove(bucket: MemoryBucket, name: str) -> None:
+    del bucket.objects[name]
+
+
+def _read_around(store: Store, partition: int) -> list[tuple[int, bytes]]:
+    """Offsets and values of a partition, but for what readers are told is lost."""
+    found: list[tuple[int, bytes]] = []
+    start = 0
+    end = store.offsets("t")[partition][1]
+    while start < end:
+        try:
+            table = store.read("t", partitions=[partition], start={partition: start}).read_all()
+        except kmq.DataLossError as error:
+            gap = error.context["start"], error.context["end"]
+            table = store.read(
+                "t", partitions=[partition], start={partition: start}, end={partition: gap[0]}
+            ).read_all()
+            start = gap[1]
+        else:
+            start = end
+        found += zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
+    return found
+
+
+@pytest.mark.parametrize("harm", [_flip, _remove])
+@pytest.mark.parametrize(("place", "loses"), [(-3, False), (-2, True)])
+def test_the_log_goes_on_behind_a_lost_commit_with_a_told_gap(
+    bucket: MemoryBucket, harm: Callable[[MemoryBucket, str], None], place: int, loses: bool
+):
+    with _store(bucket) as store:
+        before = [_read_around(store, partition) for partition in range(2)]
+    harm(bucket, _commits(bucket)[place])
+    with _store(bucket) as store:
+        report = store.repair(drop_damaged=True)
+        assert report.damage == []
+        after = [_read_around(store, partition) for partition in range(2)]
+    lost = [set(old) - set(new) for old, new in zip(before, after, strict=True)]
+    assert any(lost) is loses  # the other one opens a producer
+    assert not any(set(new) - set(old) for old, new in zip(before, after, strict=True))
+    _goes_on(bucket, before)
+
+
+def test_the_log_goes_on_behind_its_damaged_end_and_gives_no_offset_out_again(
+    bucket: MemoryBucket,
+):
+    with _store(bucket) as store:
+        before = [_read_around(store, partition) for partition in range(2)]
+    _flip(bucket, _commits(bucket)[-1])
+    with _store(bucket) as store:
+        with pytest.raises(kmq.CorruptionError, match="kmq repair --drop-damaged"):
+            store.create_topic("new")
+        assert store.repair(drop_damaged=True).damage == []
+    _goes_on(bucket, before)
+
+
+def _goes_on(bucket: MemoryBucket, before: list[list[tuple[int, bytes]]]) -> None:
+    with _store(bucket) as store:
+        for partition, known in enumerate(before):
+            with store.producer() as producer:
+                sent = producer.send("t", b"new", partition=partition).result(10)
+            assert sent.offset > known[-1][0]
+            assert _read_around(store, partition)[-1] == (sent.offset, b"new")
+        store.maintain()
+        assert store.verify(deep=True).damage == []
+
+
+def test_a_writer_that_knows_the_lost_commit_agrees_on_what_is_cut_out(bucket: MemoryBucket):
+    with _store(bucket) as knows, _store(bucket) as repairs:
+        ends = knows.offsets("t")
+        _flip(bucket, _commits(bucket)[-1])
+        repairs.log.reload()
+        repairs.repair(drop_damaged=True)
+        with knows.producer() as producer:
+            sent = [producer.send("t", b"new", partition=n).result(10) for n in range(2)]
+        assert all(place.offset > ends[number][1] for number, place in enumerate(sent))
+        for partition in range(2):
+            assert _read_around(knows, partition) == _read_around(repairs, partition)
+
+
+def test_nobody_who_slept_takes_the_name_of_a_lost_commit(bucket: MemoryBucket):
+    with _store(bucket) as sleeper:
+        names = _commits(bucket)
+        rest = {name: bucket.objects.pop(name) for name in names[-2:]}
+        sleeper.log.reload()
+        assert sleeper.log.state.lsn + 1 == int(names[-2].rpartition("/")[2][:20])
+        bucket.objects[names[-1]] = rest[names[-1]]  # the one before it is lost
+        with _store(bucket) as store:
+            store.repair(drop_damaged=True)
+            ends = store.offsets("t")
+        with sleeper.producer() as producer:
+            sent = producer.send("t", b"new", partition=0).result(10)
+        assert sent.offset >= ends[0][1]
+
+
+def test_two_repairs_at_once_cut_the_same_out(bucket: MemoryBucket):
+    _flip(bucket, _commits(bucket)[-1])
+    with _store(bucket) as one, _store(bucket) as other:
+        original = CommitObjects.create
+
+        def meanwhile(objects: CommitObjects, commit: NewCommit) -> Put:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(CommitObjects, "create", original)
+                other.log.go_on_behind({})
+            return original(objects, commit)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CommitObjects, "create", meanwhile)
+            one.log.go_on_behind({})
+        assert one.log.reload().damage == other.log.reload().damage == []
+        assert one.offsets("t") == other.offsets("t")
+
+
+def test_killed_at_any_step_the_next_repair_goes_on(bucket: MemoryBucket):
+    with _store(bucket) as store:
+        before = [_read_around(store, partition) for partition in range(2)]
+    _remove(bucket, _commits(bucket)[-2])  # missing, with the damaged end behind it
+    _flip(bucket, _commits(bucket)[-1])
+    for changes in count():
+        dying = DyingBucket("memory-bucket://dying")
+        for name, body in bucket.objects.items():
+            dying.put(name, [body])
+        dying.changes_left = changes
+        try:
+            with _store(dying) as store:
+                store.repair(drop_damaged=True)
+            break
+        except Died:
+            dying.revive()
+        with _store(dying) as store:
+            assert store.repair(drop_damaged=True).damage == []
+        _goes_on(dying, before)
+    assert changes > 4
+
+
+def test_a_real_server_s_store_goes_on_behind_its_damaged_end(moto: S3Server):
+    url, options = moto.new_url(), moto.options()
+    with kmq.open(url, storage_options=options, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            first, last = (producer.send("t", value).result(10) for value in (b"1", b"2"))
+        files = store.log.disk
+        assert isinstance(files, BucketFiles)
+        end = paths.commit_object(store.log.refresh().lsn)
+        files.bucket.put(end, [files.read(end)[:-1]])
+    with kmq.open(url, storage_options=options, maintenance=False) as store:
+        assert store.repair(drop_damaged=True).damage == []
+        with store.producer() as producer:
+            sent = producer.send("t", b"3").result(10)
+        assert sent.offset > last.offset
+        assert _read_around(store, 0) == [(first.offset, b"1"), (sent.offset, b"3")]

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -256,6 +257,35 @@ def test_a_manifest_that_is_lost_whole_comes_back_from_segments_and_the_log(
     assert "a manifest was made from segments" in capsys.readouterr().out
     with kmq.open(tmp_path) as store:
         assert check_contents(store, expected) == []
+        assert store.verify(deep=True).ok
+
+
+def test_typed_topics_come_back_from_segments_with_all_versions_of_their_schemas(tmp_path: Path):
+    first = pa.schema([("price", pa.int32()), ("name", pa.dictionary(pa.int8(), pa.string()))])
+    second = pa.schema([("price", pa.int64()), *list(first)[1:], ("more", pa.list_(pa.string()))])
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("typed", schema=first)
+        for number, schema in enumerate((first, second)):
+            store.alter_topic("typed", schema=schema)
+            with store.producer() as producer:
+                for price in range(3):
+                    producer.send("typed", {"price": price, "name": f"n{number}"}, key=b"k")
+                producer.send("typed", None, key=b"gone")
+            store.seal()
+        store.checkpoint()
+        store.log.drop_before(store.log.reload().lsn + 1)
+        expected = store.read("typed").read_all()
+        with store.producer() as producer:
+            producer.send("typed", {"price": 2**40, "name": "log", "more": ["x"]}).result(10)
+    for folder in ("checkpoints", "pages", "log"):
+        shutil.rmtree(tmp_path / folder)
+    (tmp_path / "log").mkdir()
+    assert main(["--store", str(tmp_path), "repair", "--drop-damaged"]) == 0
+    with kmq.open(tmp_path) as store:
+        assert store.read("typed", end={0: len(expected)}).read_all().equals(expected)
+        with store.producer() as producer:
+            sent = producer.send("typed", {"price": 2**40, "name": "n", "more": ["x"]})
+            assert sent.result(10).offset > len(expected) + 1  # none is given out twice
         assert store.verify(deep=True).ok
 
 

@@ -7,6 +7,7 @@ depends on how many records were sent at once.
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +16,15 @@ from kmq_spark.client.few_rows import FewRows, are_few
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import RowSends
 from kmq_spark.client.work import RowWork
-from kmq_storage.format.few_rows import encode_rows
-from kmq_storage.format.records import decode_batch, encode_batch, stored_schema
+from kmq_storage.format.few_rows import decode_rows, encode_rows
+from kmq_storage.format.records import (
+    HEADERS,
+    KEY,
+    decode_batch,
+    encode_batch,
+    stored_schema,
+    timestamps_of,
+)
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import TopicSettings
 
@@ -41,6 +49,37 @@ def test_the_message_of_a_few_rows_is_arrows_own(rows, keyed: bool):
     assert short == encode_batch(batch, size=size)
 
 
+maybe_bytes = st.none() | some_bytes
+
+
+@given(
+    rows=_lists(times, maybe_bytes, maybe_bytes),
+    before=st.integers(0, 3),
+    columns=st.sampled_from([0, KEY, KEY | HEADERS]),
+)
+def test_what_is_read_without_arrow_is_what_arrow_reads(rows, before: int, columns: int):
+    schema = stored_schema(columns)
+    made = [dict(zip(("timestamp", "key", "value"), row, strict=True)) for row in rows]
+    batch = pa.RecordBatch.from_pylist([made[0]] * before + made, schema).slice(before)
+    plain = decode_rows(batch.serialize().to_pybytes(), columns)
+    read = {name: batch.column(name) for name in schema.names}
+    if columns & HEADERS or any(read[name].null_count for name in schema.names):
+        assert plain is None
+        return
+    assert plain is not None
+    assert list(plain.timestamps) == timestamps_of(batch).to_pylist()
+    assert plain.keys == (read["key"].to_pylist() if columns else None)
+    assert plain.values == read["value"].to_pylist()
+
+
+def test_what_is_no_message_of_these_columns_is_left_to_arrow():
+    message = encode_rows([1], [b"key"], [b"value"]).message.to_pybytes()
+    assert decode_rows(message, KEY) is not None
+    for other in (b"", message[:50], bytes(len(message))):
+        assert decode_rows(other, KEY) is None
+    assert decode_rows(message, 0) is None
+
+
 def _topic() -> Topic:
     topic = Topic(bytes(16), "t", None)
     topic.settings = TopicSettings(max_record_bytes=100)
@@ -62,7 +101,7 @@ def test_both_ways_give_the_same_batches_places_and_errors(rows, keyed: bool):
     few, many = _sends(rows, keyed=keyed), _sends(rows, keyed=keyed)
     assert are_few(few)
     short, long = FewRows(few), RowWork([many])
-    unit = short.unit(_topic(), Router("murmur2"), synced=True)
+    unit = short.unit(_topic(), Router("murmur2"))
     parts = long.encode(_topic(), Router("murmur2"), 0)
     expected = {
         part.partition: (sized.batch, encode_batch(sized.batch, size=sized.size))
@@ -110,5 +149,26 @@ def test_records_are_the_same_however_many_are_sent_at_once(counts: list[int]):
                         found = store.read("t", start=span[0], end=span[1], partitions=[partition])
                         assert found.read_all()["value"].to_pylist() == [b"%d" % each]
                     number += count
+        finally:
+            store.delete_topic("t")
+
+
+@pytest.mark.parametrize("take", [1, 2, 3, 4])
+def test_few_records_that_come_to_a_consumer_can_be_taken_in_every_way(take: int):
+    with kmq.open("memory://few-records") as store, store.producer() as producer:
+        store.create_topic("t")
+        consumer = store.consumer(topics=["t"])
+        try:
+            for number in range(3):
+                sent = [b"%d-%d" % (number, each) for each in range(3)]
+                future = producer.send_batch("t", sent, [b"k"] * 3)
+                future.result()
+                if number == 1:
+                    found = [record.value for record in consumer.consume(take, timeout=1.0)]
+                    while len(found) < 3:
+                        found += consumer.consume_arrow(take)["value"].to_pylist()
+                else:
+                    found = [consumer.poll(1.0).value for _ in range(3)]
+                assert found == sent
         finally:
             store.delete_topic("t")

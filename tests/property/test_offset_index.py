@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,9 +25,12 @@ from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import SEGMENT, Page, Row
 from kmq_storage.log import paging
 from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
+from kmq_storage.log.excerpt import excerpt_of
 from kmq_storage.log.journal import Cursor
-from kmq_storage.log.offset_index import OffsetIndex, excerpt_of
+from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.log.row_table import packed_between
 from kmq_storage.log.snapshot import snapshot
+from kmq_storage.log.spread import spread_of
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.memory import MemoryDisk
 from tests.unit.storage.test_state_and_chunks import _no_pages
@@ -180,17 +184,35 @@ class IndexModel(RuleBasedStateMachine):
         found = list(index.rows(start, end)) if start < end else []
         assert [_stored(row) for row in found] == (expected if start < end else [])
         assert len(index.between(start, end, limit)) == min(limit, len(found))
-        excerpt = excerpt_of([(index, start, end)])
+        packed = packed_between([index.recent], [start], [end])
+        excerpt = excerpt_of([index], packed, start, end)
         found_there = excerpt.places(excerpt.pages(self.disk), key[1], start, end)
         assert found_there == index.between(start, end)
         if start == end:
             return
         self._look_at_runs(index, start, end, found)
         self._look_at_bytes(index, start, end, found)
-        spread = index.spread(start, end)
-        assert spread.bases.tolist() == [row.base_offset for row in found]
-        assert spread.ends.tolist() == [row.end_offset for row in found]
-        assert spread.bytes.tolist() == [row.bytes for row in found]
+        self._look_at_spread(key, start, end, found)
+
+    def _look_at_spread(
+        self, key: tuple[bytes, int], start: int, end: int, found: list[Row]
+    ) -> None:
+        """One range alone, as seldom as none of it is seen page by page, and beside all others."""
+        topic = self.state.topic(f"t{key[0][0]}")
+        spans = [(0, part.end) for part in topic.parts]
+        spans[key[1]] = (start, end)
+        every = [topic.index(number) for number in range(PARTITIONS)]
+        for indexes, (starts, ends) in (
+            ([topic.index(key[1])], np.array([[start], [end]])),
+            (every, np.array(spans).T),
+        ):
+            packed = packed_between((i.recent for i in indexes), starts.tolist(), ends.tolist())
+            spread = spread_of(indexes, packed, starts, ends)
+            mine = spread.owners == (0 if len(indexes) == 1 else key[1])
+            assert spread.bases[mine].tolist() == [row.base_offset for row in found]
+            assert spread.ends[mine].tolist() == [row.end_offset for row in found]
+            assert spread.weights[mine].tolist() == [row.weight for row in found]
+            assert spread.bytes[mine].tolist() == [row.bytes for row in found]
 
     def _look_at_runs(self, index: OffsetIndex, start: int, end: int, found: list[Row]) -> None:
         expected = [list(run) for wanted, run in groupby(found, key=_is_sealed) if wanted]

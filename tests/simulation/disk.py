@@ -21,6 +21,8 @@ SECTOR = 512
 _SNAPSHOTS = 40
 #: How often a look at a file goes on at once, without a change of tasks.
 _STAY = 0.9
+#: How often a process does not live to see that its sync failed.
+_DIES_OF_IT = 0.1
 
 
 @dataclass
@@ -125,6 +127,8 @@ class SimulatedDisk:
             if inode is not None:
                 inode.fail(self.rng, drop_pages=self.faults.drop_pages)
             self.failed += 1
+            if inode is not None and self.rng.random() < _DIES_OF_IT:
+                self.scheduler.kill()  # it hung in there for long, and somebody ended it
             raise OSError(code, "injected")
 
     def exists(self, path: str) -> bool:

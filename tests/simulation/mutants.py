@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -49,9 +50,8 @@ def does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
     """A writer binds to what it knew when it looked first."""
     original = LocalLog._catch_up
 
-    def once(log: LocalLog) -> None:
-        if log._writer.cursor.lsn == 0:
-            original(log)
+    def once(log: LocalLog) -> bool:
+        return log._writer.cursor.lsn > 0 or original(log)
 
     patch.setattr(LocalLog, "_catch_up", once)
     patch.setattr(LocalLog, "_follow", _nothing)
@@ -94,6 +94,11 @@ def syncs_again_after_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "write_again", write_again)
 
 
+def forgets_who_died_in_a_sync(patch: pytest.MonkeyPatch) -> None:
+    """A process is killed before it can tell that its sync failed, and the next one syncs again."""
+    patch.setattr(Hint, "note_unfinished_sync", _nothing)
+
+
 def proves_no_batches(patch: pytest.MonkeyPatch) -> None:
     """A frame of which the batches were torn is taken for whole."""
     patch.setattr(Journal, "verify_batches", _nothing)
@@ -129,6 +134,7 @@ def leaves_later_files_after_a_cut(patch: pytest.MonkeyPatch) -> None:
 def replaces_files_without_a_word(patch: pytest.MonkeyPatch) -> None:
     """Others go on in files that were replaced after a failed sync."""
     patch.setattr(Hint, "count_roll", _nothing)
+    patch.setattr(Hint, "rolling", lambda *_: nullcontext())
 
 
 def takes_damage_for_a_tail(patch: pytest.MonkeyPatch) -> None:
@@ -344,6 +350,7 @@ MUTANTS: tuple[Mutant, ...] = (
     reads_the_target_after_the_sync,
     publishes_the_mark_one_too_far,
     syncs_again_after_a_failure,
+    forgets_who_died_in_a_sync,
     proves_no_batches,
     tells_nobody_of_losses,
     forgets_staged_files,

@@ -121,6 +121,12 @@ class Scheduler:
         elif self.rng.random() >= stay:
             self._hand_over(task)
 
+    def kill(self) -> None:
+        """The running task ends here."""
+        if self._running is not None:
+            self._running.dead = True
+            self._end_if_over(self._running)
+
     def stall(self) -> None:
         """The running task stands still for a while, and the others go on."""
         task = self._running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ Place = tuple[str, int, int]
 class Shop:
     """Writes numbered records and knows where they went."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, storage_options: Mapping[str, Any] | None = None) -> None:
         self.url = str(path)
-        self.store = kmq.open(path, durability="os")
+        self.store = kmq.open(path, durability="os", storage_options=storage_options)
         self._producer = self.store.producer(linger=0)
         self._number = 0
 

@@ -6,6 +6,7 @@ Batch reads and all writes everywhere; a streaming read from 4.2 on, refused wit
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,9 @@ from pyspark.sql.streaming import StreamingQuery
 import kmq_spark as kmq
 from tests.spark.running import forget_last_commit
 from tests.support.spark import start_session
+
+#: Whether this Spark reads streams from kmq.
+_STREAMS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 
 
 def run(folder: Path) -> None:
@@ -28,6 +32,8 @@ def run(folder: Path) -> None:
         _writes_and_reads_a_batch(spark, url)
         _writes_a_stream_exactly_once(spark, store, url, folder)
         _reads_a_stream_or_says_why_not(spark, url, folder)
+        if _STREAMS:
+            _lives_through_long_pauses(spark, store, url, folder)
         spark.stop()
 
 
@@ -74,11 +80,36 @@ def _reads_a_stream_or_says_why_not(spark: SparkSession, url: str, folder: Path)
     writer = frame.writeStream.option("checkpointLocation", str(folder / "source"))
     query = writer.format("noop").trigger(availableNow=True).start()
     refused = _failure(query)
-    if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):
+    if not _STREAMS:
         assert "can't read a stream from kmq" in refused, refused
     else:
         assert refused == "", refused
         assert sum(batch["numInputRows"] for batch in query.recentProgress) == 100
+
+
+def _lives_through_long_pauses(
+    spark: SparkSession, store: kmq.Store, url: str, folder: Path
+) -> None:
+    """Triggers further apart than Spark's processes in Python once waited for a word (15 s)."""
+    store.create_topic("slow")
+    stream = spark.readStream.format("kmq").option("subscribe", "orders")
+    frame = stream.option("startingOffsets", "earliest").load(url).select("value")
+    writer = frame.writeStream.format("kmq").option("topic", "slow")
+    writer = writer.option("checkpointLocation", str(folder / "slow"))
+    query = writer.trigger(processingTime="20 seconds").start(url)
+    _wait_for(query, store, 100)
+    with store.producer() as producer:
+        producer.send("orders", b"later").result(timeout=30)
+    _wait_for(query, store, 101)
+    query.stop()
+
+
+def _wait_for(query: StreamingQuery, store: kmq.Store, count: int) -> None:
+    deadline = time.monotonic() + 200
+    while store.offsets("slow")[0][1] < count:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, f"there are not {count} records"
+        time.sleep(0.1)
 
 
 def _failure(query: StreamingQuery) -> str:

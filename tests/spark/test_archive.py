@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kmq_spark import archive
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
+from kmq_storage.objects.open import open_disk
 from tests.spark.shop import Place, Shop
 from tests.support.spark import require_delta
 
@@ -131,6 +132,16 @@ def test_a_stream_reads_history_first(spark: SparkSession, shop: Shop, tmp_path:
     )
     assert query.awaitTermination(120)
     assert Counter(seen) == Counter(places)
+
+
+def test_a_place_that_spark_has_no_file_system_for_is_refused_before_anything_is_written(
+    spark: SparkSession, shop: Shop, s3_url: str
+):
+    _send(shop)
+    with pytest.raises(InvalidRequestError, match=r"No FileSystem for scheme .*hadoop-aws"):
+        archive.run(spark, shop.url, s3_url, topics=["orders"])
+    assert open_disk(s3_url).list("") == []
+    assert shop.store.groups() == []
 
 
 def test_an_archive_that_lost_its_checkpoint_is_not_written_on(

@@ -24,6 +24,7 @@ def test_available_now_reads_in_batches_of_the_limit_and_ends(
     frame = load(spark, shop, maxOffsetsPerTrigger=2, group="billing")
     query = run(frame, sink, tmp_path / "checkpoint")
     assert sink.sizes == [2, 2, 2, 2, 2]
+    assert [each.numInputRows for each in query.recentProgress] == sink.sizes
     assert sink.places == shop.places("orders")
     end = json.loads(query.lastProgress.sources[0].endOffset)
     assert end["orders"] == {"0": 10, "1": 0, "2": 0}

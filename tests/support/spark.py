@@ -30,9 +30,11 @@ def start_session(warehouse: Path, delta_jars: Sequence[Path] = ()) -> SparkSess
     """A session on two local cores, quiet, in UTC, with Delta where its jars are given."""
     from pyspark.sql import SparkSession
 
+    from kmq_spark.delta_session import delta_settings
+
     builder = SparkSession.builder.master("local[2]").appName("kmq-tests")
     for key, value in {
-        **(_with_delta(delta_jars) if delta_jars else {}),
+        **(delta_settings(delta_jars) if delta_jars else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -45,16 +47,6 @@ def start_session(warehouse: Path, delta_jars: Sequence[Path] = ()) -> SparkSess
     }.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def _with_delta(jars: Sequence[Path]) -> dict[str, str]:
-    return {
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # Delta reads its log with 50 tasks otherwise; there are only small logs here.
-        "spark.databricks.delta.snapshotPartitions": "2",
-    }
 
 
 def require_delta(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
@@ -34,6 +35,19 @@ MAY_IMPORT_PYSPARK = (
     "kmq_spark.demo",
     "kmq_spark.maintenance",
 )
+#: Who deletes files of a store, outside `objects`: what others may refer to, only `collect` does.
+MAY_DELETE = {
+    "kmq_storage.cloning",  # a clone that was never finished
+    "kmq_storage.integrity.manifest_repair",  # pages that can't be read
+    "kmq_storage.integrity.repair",  # hints and checkpoints that can't be read
+    "kmq_storage.log.collected",  # its own marks
+    "kmq_storage.log.commit_objects",  # for `collect`: commits before every checkpoint
+    "kmq_storage.log.journal",  # for `collect`; what was cut off, under both locks
+    "kmq_storage.log.store_files",  # the identity of a store that gives way to a clone
+    "kmq_storage.maintenance.collect",
+    "kmq_storage.maintenance.pins",  # its own pin
+    "kmq_storage.maintenance.segments",  # a segment whose commit was refused
+}
 #: The bottom layer: names, limits and errors know none of the layers above.
 BOTTOM = ("cutting", "errors", "limits", "names", "paths", "model", "environment")
 ABOVE_BOTTOM = ("kmq_storage.format", "kmq_storage.objects", "kmq_storage.log", "kmq_spark")
@@ -121,3 +135,30 @@ def test_importing_kmq_starts_no_thread():
         "print(threading.active_count() - before)"
     )
     assert _python(code) == "0"
+
+
+def test_importing_the_data_source_imports_nothing_that_only_an_archive_needs():
+    """Spark starts processes for each query, and the query waits until they have imported it."""
+    code = (
+        "import sys, pyspark.sql.datasource, pyspark.sql.types; before = set(sys.modules); "
+        "import kmq_spark.datasource.source, kmq_spark.datasource.spark_versions; "
+        "heavy = {'pandas', 'fsspec', 'asyncio', 'ssl', 'pyarrow.dataset', 'pyarrow.parquet'}; "
+        "print(sorted(heavy & (set(sys.modules) - before)))"
+    )
+    assert _python(code) == "[]"
+
+
+def test_files_are_deleted_by_those_few_who_know_that_nobody_refers_to_them():
+    deleting = {
+        source.module
+        for source in SOURCES
+        if _within(source.module, "kmq_storage")
+        and not _within(source.module, "kmq_storage.objects")
+        and any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "remove"
+            for node in ast.walk(source.tree)
+        )
+    }
+    assert deleting == MAY_DELETE

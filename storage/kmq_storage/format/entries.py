@@ -12,15 +12,13 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from kmq_storage.errors import FormatVersionError
 from kmq_storage.format.layout_entries import (
     CondemnEntry,
-    GapEntry,
     LayoutEntry,
     SegmentEntry,
-    TrimEntry,
 )
 
 _ENTRY = struct.Struct("<HHI")
@@ -337,15 +335,7 @@ Entry = (
 _PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
     _RECORDS: RecordsEntry.parse,
     _STAGED_RECORDS: RecordsEntry.parse_staged,
-    ProducerEntry.kind: ProducerEntry.parse,
-    GroupOffsetsEntry.kind: GroupOffsetsEntry.parse,
-    BatchIdEntry.kind: BatchIdEntry.parse,
-    TopicEntry.kind: TopicEntry.parse,
-    GroupEntry.kind: GroupEntry.parse,
-    SegmentEntry.kind: SegmentEntry.parse,
-    TrimEntry.kind: TrimEntry.parse,
-    GapEntry.kind: GapEntry.parse,
-    CondemnEntry.kind: CondemnEntry.parse,
+    **{each.kind: each.parse for each in get_args(Entry) if each is not RecordsEntry},
 }
 
 

@@ -1,4 +1,4 @@
-"""The Arrow message of a few plain rows, put together without Arrow.
+"""The Arrow message of a few plain rows, put together and read without Arrow.
 
 For one row pyarrow and numpy take 30 us, and ten times that when their code has left the
 processor's caches since the last record; this takes a few. The bytes are those of `encode_batch`.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 
 import pyarrow as pa
 
@@ -45,6 +46,38 @@ def encode_rows(
     message = b"".join((_metadata(flags, rows, end, buffers), *parts))
     low, high = min(timestamps), max(timestamps)
     return EncodedBatch(pa.py_buffer(message), rows, flags, checksum(message), low, high, size)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRows:
+    """The columns of a batch as plain values; timestamps in UTC microseconds."""
+
+    timestamps: Sequence[int]
+    keys: Sequence[bytes] | None
+    values: Sequence[bytes]
+
+
+def decode_rows(message: bytes, columns: int) -> PlainRows | None:
+    """The rows of a message whose checksum was right; None for those with nulls or more columns."""
+    if columns & ~KEY:
+        return None
+    layout, pieces = _template(columns)
+    if len(message) < layout.size:
+        return None
+    first, _, second, rows, third, *numbers = layout.unpack_from(message)
+    nodes = (rows, 0) * (3 if columns else 2)
+    *places, fourth = numbers[: -len(nodes)]
+    if [first, second, third, fourth] != pieces or tuple(numbers[-len(nodes) :]) != nodes:
+        return None
+    starts = [layout.size + start for start in places[::2]]
+    found = [_column(message, rows, starts[at], starts[at + 1]) for at in range(3, len(starts), 3)]
+    timestamps = struct.unpack_from(f"<{rows}q", message, starts[1])
+    return PlainRows(timestamps, found[0] if columns else None, found[-1])
+
+
+def _column(message: bytes, rows: int, offsets: int, data: int) -> list[bytes]:
+    ends = struct.unpack_from(f"<{rows + 1}i", message, offsets)
+    return [message[data + start : data + end] for start, end in pairwise(ends)]
 
 
 def _metadata(columns: int, rows: int, length: int, buffers: Buffers) -> bytes:

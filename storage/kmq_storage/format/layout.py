@@ -52,6 +52,8 @@ class Layout:
         self._only = None if only is None else frozenset(only)
         self._schemas: dict[int, pa.Schema] = {}
         self._wanted: dict[tuple[int, bool], tuple[int, ...]] = {}
+        #: The schema of the last batch of which `current` made nothing else.
+        self._as_it_is = pa.schema([])
         #: The newest own columns that are read.
         self._current = [f for f in (self._versions or [()])[-1] if self._is_read(f.name)]
 
@@ -91,14 +93,21 @@ class Layout:
 
         Columns that came later are null. What is as it should be is not copied.
         """
-        if not self._versions or (self._only is None and self._is_current(batch.schema)):
+        if not self._versions or batch.schema.equals(self._as_it_is):
             return batch
-        added = [f for f in batch.schema if not is_own(f.name) and self._is_read(f.name)]
+        schema = self._read(batch.schema)
+        if schema.equals(batch.schema):
+            self._as_it_is = schema
+            return batch
+        arrays = [_column(batch, field) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _read(self, stored: pa.Schema) -> pa.Schema:
+        """What `current` makes of a batch with these columns."""
+        added = [f for f in stored if not is_own(f.name) and self._is_read(f.name)]
         added.sort(key=lambda field: _ORDER.index(field.name))
         first = [field for field in added if field.name in _ORDER[:2]]
-        fields = [*first, *self._current, *added[len(first) :]]
-        arrays = [_column(batch, field) for field in fields]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        return pa.schema([*first, *self._current, *added[len(first) :]])
 
     def empty(self) -> pa.RecordBatch:
         """No record, in the columns that `current` gives at least."""
@@ -119,11 +128,13 @@ class Layout:
     @property
     def sealed_columns(self) -> int:
         """What the batches of a segment have that is sealed now."""
-        return versioned(SEALED_TYPED, len(self._versions)) if self._versions else SEALED
+        return self.sealed[0]
 
-    def _is_current(self, schema: pa.Schema) -> bool:
-        own = [field for field in schema if is_own(field.name)]
-        return own == self._current and not is_own(schema.names[0])
+    @property
+    def sealed(self) -> list[int]:
+        """What the batches of segments have, the newest version first."""
+        versions = range(len(self._versions), 0, -1)
+        return [versioned(SEALED_TYPED, version) for version in versions] or [SEALED]
 
     def _is_needed(self, name: str, *, dense: bool) -> bool:
         if name in _OFFSETS:

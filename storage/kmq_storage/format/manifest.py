@@ -192,12 +192,20 @@ class Page:
         read: npt.NDArray[np.int64] = self.column("length") + self.column("position") * footers
         return read
 
+    def _ids(self) -> npt.NDArray[np.uint64]:
+        words = np.frombuffer(self.batch.column("topic_id").buffers()[1], np.uint64)
+        return words.reshape(-1, 2)[: self.batch.num_rows]
+
+    def is_of(self, key: Key) -> npt.NDArray[np.bool_]:
+        """Which rows are of the topic of a key."""
+        mine: npt.NDArray[np.bool_] = (self._ids() == np.frombuffer(key[0], np.uint64)).all(axis=1)
+        return mine
+
     @cached_property
     def spans(self) -> dict[Key, tuple[int, int]]:
         """The rows of each partition: first, and behind the last."""
         partitions = self.column("partition")
-        ids = np.frombuffer(self.batch.column("topic_id").buffers()[1], np.uint64)
-        ids = ids.reshape(-1, 2)[: len(partitions)]
+        ids = self._ids()
         changes = (partitions[1:] != partitions[:-1]) | (ids[1:] != ids[:-1]).any(axis=1)
         starts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(partitions)]
         return {

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.format.binary_columns import row_bounds, row_bytes
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -25,24 +27,32 @@ _WORD = struct.Struct("<I")
 
 def murmur2(keys: pa.BinaryArray) -> Hashes:
     """The 32-bit murmur2 of every key of a binary array (a null hashes like an empty key)."""
-    offsets, data = _buffers(keys)
-    starts, lengths = offsets[:-1], np.diff(offsets)
+    bounds, data = row_bounds(keys), row_bytes(keys)
+    lengths = np.diff(bounds)
     with np.errstate(over="ignore"):
         if len(keys) and (lengths == lengths[0]).all():
-            hashes = _of_one_length(data, int(starts[0]), len(keys), int(lengths[0]))
+            hashes = _of_one_length(data, len(keys), int(lengths[0]))
         else:
-            hashes = _of_any_length(data, starts, lengths)
+            starts = bounds[:-1].astype(np.int64) - bounds[:1]
+            hashes = _of_any_length(_padded(data), starts, lengths)
         hashes ^= hashes >> np.uint32(13)
         hashes *= _M
         hashes ^= hashes >> np.uint32(15)
     return hashes
 
 
-def _of_one_length(data: npt.NDArray[np.uint8], start: int, count: int, length: int) -> Hashes:
+def _padded(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Four bytes more than there are, so that the words of a last key never reach outside."""
+    return np.append(data, np.zeros(4, np.uint8))
+
+
+def _of_one_length(data: npt.NDArray[np.uint8], count: int, length: int) -> Hashes:
     """Before the last mixing, for keys of one length: they stand evenly, one after another."""
     hashes = np.full(count, _SEED ^ np.uint32(length))
+    if length % 4:
+        data = _padded(data)
     for at in range(0, length, 4):
-        words: Hashes = np.ndarray(count, "<u4", data, start + at, (length,)).copy()
+        words: Hashes = np.ndarray(count, "<u4", data, at, (length,)).copy()
         if length - at >= 4:
             words *= _M
             words ^= words >> _R
@@ -57,7 +67,7 @@ def _of_one_length(data: npt.NDArray[np.uint8], start: int, count: int, length: 
 
 
 def _of_any_length(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]
 ) -> Hashes:
     hashes = _SEED ^ lengths.astype(np.uint32)
     for word in range(int(lengths.max(initial=0)) // 4):
@@ -84,16 +94,6 @@ def _having(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
     return slice(None) if mask.all() else np.flatnonzero(mask)
 
 
-def _buffers(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    _, offsets_buffer, data_buffer = keys.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]
-    # Four bytes more than there are, so that the words of a last key never reach outside.
-    data = np.zeros((data_buffer.size if data_buffer else 0) + 4, np.uint8)
-    if data_buffer is not None:
-        data[:-4] = np.frombuffer(data_buffer, np.uint8)
-    return offsets.astype(np.int64), data
-
-
 def _words(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> Hashes:
     """The little-endian 32-bit words that begin at these bytes."""
     words: Hashes = np.ndarray(len(data) - 3, "<u4", data, strides=(1,))[starts]
@@ -111,7 +111,7 @@ def _with_tails(
     hashes: Hashes,
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int32],
 ) -> Hashes:
     """Mix in the one to three bytes after the last whole word."""
     tails = lengths % 4

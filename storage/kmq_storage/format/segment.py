@@ -9,9 +9,10 @@ them by one in the manifest.
 
 from __future__ import annotations
 
+import json
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ _FACTS = struct.Struct("<QQIQIIqqQ")
 _HEAD_DIGITS = 8
 #: Fills up the text, whose length must be known before the batches are.
 _FILLER = "."
+_SCHEMAS = "kmq.schemas"
 _HEX = re.compile(rb"[0-9a-f]*")
 
 
@@ -49,9 +51,17 @@ class SegmentEncoder:
     """Makes the bytes of one segment, batch by batch: none is kept once it is handed on."""
 
     def __init__(
-        self, schema: pa.Schema, file_id: bytes, *, most: int, compression: str | None = None
+        self,
+        schema: pa.Schema,
+        file_id: bytes,
+        *,
+        most: int,
+        compression: str | None = None,
+        schemas: Sequence[str] = (),
     ) -> None:
         self._schema = schema
+        #: Of a typed topic the versions of its schema: who has nothing else can read it.
+        self._versions = {_SCHEMAS: json.dumps(list(schemas))} if schemas else {}
         self._file_id = file_id
         #: No more batches than this.
         self._most = most
@@ -76,7 +86,7 @@ class SegmentEncoder:
             pa.PythonFile(pieces, mode="w"),
             self._schema,
             options=self._options,
-            metadata={"kmq.batches": unknown},
+            metadata={"kmq.batches": unknown, **self._versions},
         )
         head = _MAGIC_BYTES + self._schema.serialize().size
         self.footer_position = head
@@ -223,3 +233,8 @@ def segment_schema(schema: pa.Schema, topic: str, partition: int, base_offset: i
             "kmq.base_offset": str(base_offset),
         }
     )
+
+
+def schemas_of(segment: pa.ipc.RecordBatchFileReader) -> tuple[str, ...]:
+    """The versions of its topic's schema that a segment tells; none of an untyped topic."""
+    return tuple(json.loads((segment.metadata or {}).get(_SCHEMAS.encode(), b"[]")))

@@ -25,5 +25,7 @@ def check_log(log: CommitLog, state: StoreState, *, deep: bool) -> Iterator[Find
         yield from LogFilesCheck(journal, state, deep=deep).findings()
         return
     from kmq_storage.integrity.commit_objects import check_objects  # buckets are imported late
+    from kmq_storage.objects.bucket_files import BucketFiles
 
+    assert isinstance(log.disk, BucketFiles), "the log is on a disk or in a bucket"
     yield from check_objects(log.disk, log.identity.seed, state, deep=deep)

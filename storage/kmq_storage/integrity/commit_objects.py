@@ -16,18 +16,23 @@ from kmq_storage.format.frame import (
 )
 from kmq_storage.integrity.frames import check_frame
 from kmq_storage.integrity.report import Damage, Finding
+from kmq_storage.log.collected import collected_lsn
+from kmq_storage.log.commit_objects import follows
 from kmq_storage.log.state import StoreState
-from kmq_storage.objects.files import Files
+from kmq_storage.objects.bucket_files import BucketFiles
 
 
-def check_objects(files: Files, seed: int, state: StoreState, *, deep: bool) -> Iterator[Finding]:
+def check_objects(
+    files: BucketFiles, seed: int, state: StoreState, *, deep: bool
+) -> Iterator[Finding]:
     """What is wrong with the commits up to the last one of a state."""
     last = state.lsn if state.broken is None else max(state.lsn, state.broken.last_lsn)
     before: FrameHeader | None = None
     expected = 0
+    first = collected_lsn(files) + 1  # what stands below may go, and counts no more
     for found in files.walk(paths.LOG_FOLDER):
         lsn = paths.try_commit_lsn(found.path)
-        if lsn is None or lsn > last:
+        if lsn is None or not first <= lsn <= last:
             continue
         if expected and lsn > expected:
             reason = f"commits {expected} to {lsn - 1}: objects are missing"
@@ -59,6 +64,6 @@ def _proven(
     header = decode_header(contents, 0, seed)
     if header.lsn != lsn or header.length != contents.size:
         raise InvalidFrameError("the object holds another commit than its name says")
-    if before is not None and header.previous != before.chain:
+    if not follows(header, before.chain if before is not None else None):
         raise InvalidFrameError("the commit does not follow its predecessor")
     return header, read_directory(contents, 0, header)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
+from kmq_storage.format.layout import Layout
 from kmq_storage.format.manifest import SEGMENT, Row
-from kmq_storage.format.records import SEALED, is_typed
-from kmq_storage.format.segment import decode_footer
+from kmq_storage.format.records import SEALED
+from kmq_storage.format.segment import decode_footer, schemas_of
 from kmq_storage.model import Chunk
 from kmq_storage.objects.files import Files, FoundFile
 
@@ -26,30 +27,42 @@ _LENGTH_AT, _LENGTH_BYTES = 10, 4
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """A segment whose batches all prove themselves."""
+    """A segment whose batches all prove themselves; `row` leaves its columns open."""
 
     topic_id: bytes
     partition: int
     topic: str
     row: Row
+    #: Of a typed topic the versions of its schema that the segment tells.
+    schemas: tuple[str, ...]
+    #: The columns of its batches.
+    schema: pa.Schema
+
+    def row_of(self, layout: Layout) -> Row | None:
+        """The row of the manifest; None when no version of the topic's schema has its columns."""
+        for columns in layout.sealed:
+            if layout.stored(columns, self.topic).equals(self.schema):
+                return replace(self.row, columns=columns)
+        return None
 
 
 def find_segments(disk: Files) -> Iterator[FoundSegment]:
-    """The whole segments of untyped topics; damaged ones are left out."""
+    """The whole segments there are; damaged ones are left out."""
     for file in disk.walk(paths.SEGMENT_FOLDER):
         match = _PATH.match(file.path)
         if match is not None:
             topic_id, partition, base = match.groups()
             with suppress(CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
                 contents = disk.map(file.path)
-                schema = pa.ipc.open_file(contents).schema
-                if not is_typed(schema):
-                    yield FoundSegment(
-                        bytes.fromhex(topic_id),
-                        int(partition),
-                        schema.metadata[b"kmq.topic"].decode(),
-                        _row(contents, file, int(base)),
-                    )
+                reader = pa.ipc.open_file(contents)
+                yield FoundSegment(
+                    bytes.fromhex(topic_id),
+                    int(partition),
+                    reader.schema.metadata[b"kmq.topic"].decode(),
+                    _row(contents, file, int(base)),
+                    schemas_of(reader),
+                    reader.schema,
+                )
 
 
 def _row(contents: pa.Buffer, file: FoundFile, base: int) -> Row:

@@ -7,17 +7,19 @@ commits knew are lost, and records in staged files that no commit names any more
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kmq_storage import paths
 from kmq_storage.environment import Environment
 from kmq_storage.format.entries import RecordsEntry, TopicEntry
+from kmq_storage.format.file_ids import begun_at
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.format.identity import Identity
+from kmq_storage.format.layout import Layout, layout_of
 from kmq_storage.format.manifest import Key, Row
-from kmq_storage.integrity.found_segments import find_segments, without_overlaps
+from kmq_storage.integrity.found_segments import FoundSegment, find_segments, without_overlaps
 from kmq_storage.log.behind import rows_at_most
 from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
 from kmq_storage.log.hint import WORDS, Hint
@@ -26,6 +28,7 @@ from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import TopicSettings
 from kmq_storage.objects.disk import Disk
 
 _LOST = "the manifest was lost"
@@ -36,12 +39,22 @@ class _Known:
     """What is known of topics without a manifest."""
 
     names: dict[bytes, str] = field(default_factory=dict)
+    #: The versions of the schemas of typed topics.
+    schemas: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
     partitions: dict[bytes, int] = field(default_factory=dict)
     rows: dict[Key, list[Row]] = field(default_factory=dict)
     #: The first offset of each partition that the log still has.
     logged: dict[Key, int] = field(default_factory=dict)
     #: Topics that the log itself makes.
     made: set[bytes] = field(default_factory=set)
+
+    def note_schemas(self, topic_id: bytes, schemas: Iterable[str]) -> None:
+        """A topic has at least these versions of its schema: they are only ever added to."""
+        self.schemas[topic_id] = max(self.schemas.get(topic_id, ()), tuple(schemas), key=len)
+
+    def layout(self, topic_id: bytes) -> Layout:
+        """How the records of a topic are read."""
+        return layout_of(self.schemas.get(topic_id, ()))
 
     def note_partition(self, topic_id: bytes, number: int) -> None:
         """There is a partition of this number."""
@@ -53,15 +66,19 @@ def rebuild(disk: Disk, identity: Identity, environment: Environment) -> list[st
     began = disk.now()
     hint = Hint(disk.open_words(paths.HINT, WORDS), identity.seed, disk.boot_id())
     journal = Journal(disk, identity, hint)
+    segments = list(find_segments(disk))
     before = journal.first_lsn() - 1
+    if not journal.sizes():  # the log is gone: who wrote segments knew how far it was
+        before = max((begun_at(segment.row.file) for segment in segments), default=0) + 1
+        hint.rebuild(before + 1)  # there was more, which is damage
     known = _Known()
     told: list[str] = []
-    for segment in find_segments(disk):
+    for segment in segments:
         known.names[segment.topic_id] = segment.topic
         known.note_partition(segment.topic_id, segment.partition)
-        key = (segment.topic_id, segment.partition)
-        known.rows.setdefault(key, []).append(segment.row)
+        known.note_schemas(segment.topic_id, segment.schemas)
     _read_log(journal, before + 1, known)
+    told += _note_rows(known, segments)
     found = newest_checkpoint(disk)
     state = StoreState(Manifest(disk, ())) if found is None else found.state(disk, indexed=True)
     told += _bridge(state, known, before - state.lsn)
@@ -72,6 +89,20 @@ def rebuild(disk: Disk, identity: Identity, environment: Environment) -> list[st
     root, _ = write_pages(disk, state, Cursor(before, None, 0, before + 1, 0), environment.new_uuid)
     publish_root(disk, before, root, began=began)
     return [*told, f"a manifest was made from segments; the log goes on at commit {before + 1}"]
+
+
+def _note_rows(known: _Known, segments: Iterable[FoundSegment]) -> Iterator[str]:
+    for segment in segments:
+        row = segment.row_of(known.layout(segment.topic_id))
+        if row is None:
+            yield (
+                f"topic {segment.topic}: a segment of partition {segment.partition} at offset "
+                f"{segment.row.base_offset} was left out, nothing tells the schema it was written "
+                "under; put a checkpoint back from a copy"
+            )
+        else:
+            key = (segment.topic_id, segment.partition)
+            known.rows.setdefault(key, []).append(row)
 
 
 def _read_log(journal: Journal, first: int, known: _Known) -> None:
@@ -93,6 +124,7 @@ def _read_log(journal: Journal, first: int, known: _Known) -> None:
                 known.logged.setdefault((entry.topic_id, entry.partition), entry.base_offset)
             elif isinstance(entry, TopicEntry):
                 known.names.setdefault(entry.topic_id, entry.name)
+                known.note_schemas(entry.topic_id, entry.settings.get("schemas", ()))
                 if entry.topic_id not in known.partitions:
                     known.made.add(entry.topic_id)
         cursor = frame.end
@@ -115,6 +147,8 @@ def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[st
     """The topic as it was before the log's first commit, as far as segments know."""
     name = known.names.get(topic_id, f"recovered-{topic_id.hex()[:8]}")
     topic = Topic(topic_id, name, state.manifest)
+    topic.settings = TopicSettings(schemas=known.schemas.get(topic_id, ()))
+    topic.columns = known.layout(topic_id).sealed_columns  # any record may be a tombstone
     topic.enlarge(known.partitions[topic_id])
     state.add_topic(topic)
     yield f"topic {name}: it has the default settings again, unless the log says others"

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kmq_storage import paths
-from kmq_storage.errors import UnavailableError
 from kmq_storage.format.manifest import Key
 from kmq_storage.integrity.manifest_repair import repair_manifest
+from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.records_repair import RecordsRepair
 from kmq_storage.integrity.report import Damage, Report
 from kmq_storage.integrity.small_files import unreadable_pins
 from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.integrity.verify import verify
-from kmq_storage.log.behind import go_on_behind
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
@@ -67,28 +66,30 @@ def _unreadable_pins(log: CommitLog) -> Iterator[str]:
         yield f"{file}: was removed, nobody can read what it keeps"
 
 
+def _is_nothing_left(log: CommitLog) -> bool:
+    """Whether segments are all there is: no checkpoint, and no commit that can be read."""
+    return not log.refresh().lsn and any(True for _ in log.disk.walk(paths.SEGMENT_FOLDER))
+
+
 def _go_on_behind(log: CommitLog) -> Iterator[str]:
-    """Have the log go on in a new file, behind a checkpoint of what can be read."""
-    if not isinstance(log, LocalLog):
-        raise UnavailableError(
-            f"commits of store {log.disk.url} are damaged, and a bucket's log can't go on behind "
-            "them yet: put the objects back from a copy, or copy the topics to a new store",
-            url=log.disk.url,
-        )
+    """Have the log go on behind a checkpoint of what can be read."""
+    if isinstance(log, LocalLog) and _is_nothing_left(log):
+        yield from rebuild(log.disk, log.identity, log.environment)
+        log.reload()
     rows: dict[Key, int] = unnamed_rows(log.disk, log.refresh())
-    for cut in go_on_behind(log.disk, log.identity, log.environment, rows):
+    for cut in log.go_on_behind(rows):
         gap = cut.gap
         yield f"{cut.topic}-{cut.partition}: offsets {gap.start} to {gap.end - 1} were cut out"
-    yield f"the log goes on behind commit {log.reload().lsn} in a new file"
+    yield f"the log goes on behind commit {log.reload().lsn}"
 
 
 def _leave_behind(log: CommitLog) -> Iterator[str]:
     """Move every record out of the log's files, and have it go on without them."""
-    if not isinstance(log, LocalLog):
-        yield f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
-        return
     seal(log, plan_seal(log.refresh()))
-    yield from _go_on_behind(log)
+    if isinstance(log, LocalLog):
+        yield from _go_on_behind(log)
+    else:
+        yield f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
     for file in log.drop_before(log.refresh().lsn + 1):
         yield f"{file}: was removed, its records stand in segments"
 

@@ -6,28 +6,25 @@ never given out again. See docs/design/repair.md for the order of the steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import UnavailableError
 from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.checkpoint import publish_root, write_pages
 from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.journal import Cursor, Journal
-from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.locking import AppendLock, held
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
-from kmq_storage.objects.disk import Disk, Lock
+from kmq_storage.objects.disk import Disk
 
 #: A stored record takes no less: its timestamp.
 _ROW_BYTES_MIN = 8
-_PAUSE = 5e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +48,16 @@ def go_on_behind(
     journal = Journal(disk, identity, hint)
     began = disk.now()
     append_lock = AppendLock(disk.open_lock(paths.APPEND_LOCK), hint, environment)
-    with _held(disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
+    # Both: nobody takes damage for a failed sync, or a failed sync for damage.
+    with held(disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
         replica = Replica(disk, journal, indexed=True)
         replica.advance(hint.mark)
         state = replica.state
         last = max(state.lsn, hint.mark)
         cut = _accepted(state, last, staged_rows)
         state.lsn = last
-        journal.sync(1, last)
+        with hint.syncing():
+            journal.sync(1, last)
         file = disk.open_log(paths.log_file(last + 1), identity.log_file_bytes, create=True)
         file.clear_from(0)  # what an earlier end of the log left there proves nothing
         file.sync()
@@ -73,25 +72,6 @@ def go_on_behind(
     return cut
 
 
-@contextmanager
-def _held(lock: Lock, environment: Environment) -> Iterator[None]:
-    """Hold the sync lock: nobody takes damage for a failed sync, or a failed sync for damage."""
-    deadline = environment.monotonic() + limits.LOCK_TIMEOUT
-    while not lock.try_acquire():
-        if environment.monotonic() > deadline:
-            raise UnavailableError(
-                f"{lock.holder()} holds the sync lock for more than {limits.LOCK_TIMEOUT:g} s; "
-                "nothing was changed, try again when it goes on or ends",
-                holder=lock.holder(),
-                lock="sync",
-            )
-        environment.sleep(_PAUSE)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _end(read: Cursor, last: int, environment: Environment) -> Cursor:
     """The begin of the new file: it follows the last commit, or nothing that there ever was."""
     is_whole = read.lsn == last and read.chain is not None
@@ -101,6 +81,25 @@ def _end(read: Cursor, last: int, environment: Environment) -> Cursor:
 
 def _accepted(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> list[CutOut]:
     """Have gaps where a state has damage, and no damage any more."""
+    cut = lost_ranges(state, last, staged_rows)
+    for each in cut:
+        topic = state.topics[each.topic]
+        part = topic.parts[each.partition]
+        part.end = max(part.end, each.gap.end)
+        topic.index(each.partition).cut_out(each.gap)
+        state.cut.add((topic.id, each.partition))
+    for topic in state.topics.values():
+        for part in topic.parts:
+            part.doubt = None
+    state.damage, state.broken = [], None
+    return cut
+
+
+def lost_ranges(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+    """What damage took of each partition: offsets between others, and all there may be behind.
+
+    `last` is the last commit that there was.
+    """
     cut = []
     lost = list(state.damage)
     if state.broken is not None:
@@ -115,13 +114,7 @@ def _accepted(state: StoreState, last: int, staged_rows: Mapping[Key, int]) -> l
             if doubt is not None:
                 end = max(part.end + inline + staged_rows.get(key, 0), _committed(state, key))
                 gaps.append(Gap(part.end, end, doubt.reason))
-                part.end = end
-            for gap in gaps:
-                index.cut_out(gap)
-                state.cut.add(key)
-                cut.append(CutOut(topic.name, number, gap))
-            part.doubt = None
-    state.damage, state.broken = [], None
+            cut += [CutOut(topic.name, number, gap) for gap in gaps]
     return cut
 
 

@@ -2,12 +2,17 @@
 
 Pure: state and units in, entries or an error out. It runs under the append lock on a state
 that has every earlier commit, so what it decides is what every reader will see.
+
+What is stored once is decided here, too: the sequence of a producer and the batch number of an
+application stand in the same commit as what they are about, and are compared with the last ones
+that the log knows. A commit has one of each at most, since it is compared with what is before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import pyarrow as pa
 
@@ -32,7 +37,13 @@ from kmq_storage.format.entries import (
     named_file,
 )
 from kmq_storage.format.file_ids import begun_at
-from kmq_storage.format.layout_entries import GapEntry, LayoutEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.layout_entries import (
+    CondemnEntry,
+    GapEntry,
+    LayoutEntry,
+    SegmentEntry,
+    TrimEntry,
+)
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
 
@@ -75,7 +86,7 @@ def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
     bound: list[Entry] = []
     for number, unit in enumerate(units):
         try:
-            if not unit.known:
+            if state.condemned and not unit.known:
                 binding.check_files(unit.entries)
             bound += [binding.entry(entry) for entry in unit.entries]
         except KmqError as error:
@@ -93,12 +104,11 @@ class _Binding:
         self._state = state
         self._ends: dict[tuple[bytes, int], int] = {}
         self._added: dict[bytes, int] = {}
+        self._identities: set[tuple[type, str]] = set()
 
     def check_files(self, entries: Sequence[Entry]) -> None:
         """ConflictError when a file may have been deleted before a commit could name it."""
         condemned = self._state.condemned
-        if not condemned:
-            return
         for entry in entries:
             file_id = named_file(entry)
             if file_id and begun_at(file_id) < condemned:
@@ -126,6 +136,10 @@ class _Binding:
                 self._group(entry)
             case SegmentEntry() | TrimEntry() | GapEntry():
                 self._layout(entry)
+            case CondemnEntry():
+                pass  # a later word of it raises the bound, an earlier one changes nothing
+            case _:
+                assert_never(entry)
         return entry
 
     def _live_topic(self, topic_id: bytes) -> Topic:
@@ -161,7 +175,14 @@ class _Binding:
                 rows=rows,
             )
 
+    def _note(self, entry: Entry, name: str) -> None:
+        identity = (type(entry), name)
+        if identity in self._identities:
+            raise IllegalStateError(f"{name} stands twice in one commit", name=name)
+        self._identities.add(identity)
+
     def _producer(self, entry: ProducerEntry) -> None:
+        self._note(entry, entry.producer)
         known = self._state.producers.get(entry.producer)
         if known is None or known.epoch < entry.epoch:
             return
@@ -202,6 +223,7 @@ class _Binding:
                 raise out_of_range(topic.name, number, offset, part)
 
     def _batch_id(self, entry: BatchIdEntry) -> None:
+        self._note(entry, entry.application)
         known = self._state.batches.get(entry.application)
         if known is not None and entry.version <= known[0]:
             raise DuplicateCommitError(known[1])

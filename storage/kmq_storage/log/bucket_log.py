@@ -8,20 +8,22 @@ read back, and its nonce says who wrote it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import (
     ClosedError,
     CommitOutcomeUnknownError,
-    CorruptionError,
     InvalidRequestError,
     UnavailableError,
 )
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.format.identity import BucketFacts, Identity
+from kmq_storage.format.manifest import Key
+from kmq_storage.log.behind import CutOut
+from kmq_storage.log.behind_objects import BehindObjects
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark_collected
@@ -29,13 +31,13 @@ from kmq_storage.log.combining import Combining
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
 from kmq_storage.log.contention import Contention, Tail
-from kmq_storage.log.disk_errors import check_writable, collected, translated
+from kmq_storage.log.disk_errors import broken_end, check_writable, collected, translated
 from kmq_storage.log.follower import Follower
 from kmq_storage.log.framing import Stamp, framed
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.single_writer import SingleWriter
 from kmq_storage.log.state import StoreState
-from kmq_storage.model import Commit, to_datetime
+from kmq_storage.model import Commit, LogDamage, to_datetime
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
 
@@ -139,6 +141,7 @@ class BucketLog:
     def _bound(self, units: Sequence[Unit]) -> NewCommit:
         bodies = [body for unit in units for body in unit.bodies]
         with self._follower.changed:
+            self._follower.settle()
             self._check_whole()
             after = self._follower.cursor
             entries = bind(self._follower.state, units)
@@ -157,12 +160,7 @@ class BucketLog:
     def _check_whole(self) -> None:
         broken = self._follower.state.broken
         if broken is not None:
-            raise CorruptionError(
-                f"commit {broken.first_lsn} in {broken.file} is damaged ({broken.reason}); nothing "
-                "is written behind it: put the object back from a copy",
-                file=broken.file,
-                lsn=broken.first_lsn,
-            )
+            raise broken_end(broken)
 
     def _create(self, commit: NewCommit) -> bool:
         """Whether the commit of this LSN is ours, once that is known for certain."""
@@ -190,12 +188,8 @@ class BucketLog:
         try:
             return self._objects.fetch(lsn)
         except InvalidFrameError as error:
-            raise CorruptionError(
-                f"commit {lsn} in {paths.commit_object(lsn)} is damaged ({error}); nothing is "
-                "written behind it: put the object back from a copy",
-                file=paths.commit_object(lsn),
-                lsn=lsn,
-            ) from error
+            damage = LogDamage(paths.commit_object(lsn), str(error), lsn, lsn)
+            raise broken_end(damage) from error
 
     def _is_void(self, commit: NewCommit) -> bool:
         """Whether the name was free only since the log had moved on: nobody will read it."""
@@ -274,6 +268,15 @@ class BucketLog:
             follower.advance()
         return follower.state, follower.cursor
 
+    def go_on_behind(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+        """Have gaps instead of what damaged commits may have held, and a checkpoint behind them."""
+        self._check_writable()
+        with translated(self._files.url):
+            if self._single is not None:
+                self._single.check()
+            behind = BehindObjects(self._files, self._objects, self.environment, self._create)
+            return behind.go_on(staged_rows)
+
     def drop_before(self, lsn: int) -> list[str]:
         """Mark the commits before an LSN as collected, and delete those that were long ago."""
         self._check_writable()
@@ -314,11 +317,18 @@ class BucketLog:
                 found = self._stored(lsn)
             yield Commit(found.lsn, found.time, found.entries)
 
-    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
+    def wait(
+        self,
+        lsn: int,
+        timeout: float,
+        stopped: Callable[[], bool] = lambda: False,
+        rehearse: Callable[[], object] = lambda: None,
+    ) -> bool:
         """Sleep until a commit after this LSN is there, at most `timeout` seconds.
 
         One thread of this handle looks for all; its pauses grow to `FOLLOW_PAUSE_MAX` while
         nothing comes. Also returns when `wake_waiters` was called and `stopped` says so.
+        Nobody tells what comes, so nothing is rehearsed.
         """
         now = self.environment.monotonic
         begun = now()

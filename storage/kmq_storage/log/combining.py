@@ -89,8 +89,7 @@ class Combining:
 
     def _give_up(self, request: _Request) -> None:
         with self._gathering:
-            if request in self._waiting:
-                self._waiting.remove(request)
+            self._waiting = [each for each in self._waiting if each is not request]
 
     def _write_together(self, requests: Sequence[_Request]) -> None:
         """Write all requests but those that are refused.

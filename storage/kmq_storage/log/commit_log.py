@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kmq_storage.environment import Environment
 from kmq_storage.format.identity import Identity
+from kmq_storage.format.manifest import Key
+from kmq_storage.log.behind import CutOut
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.state import StoreState
@@ -99,11 +101,18 @@ class CommitLog(Protocol):
     def state(self) -> StoreState:
         """The state as of the last refresh."""
 
-    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
+    def wait(
+        self,
+        lsn: int,
+        timeout: float,
+        stopped: Callable[[], bool] = lambda: False,
+        rehearse: Callable[[], object] = lambda: None,
+    ) -> bool:
         """Sleep until a commit after this LSN is written, at most `timeout` seconds.
 
         Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
-        `stopped` says so.
+        `stopped` says so. Where somebody can tell that a commit comes soon, `rehearse` is called
+        then: it may do what will be done with it, to have that in the processor's caches.
         """
 
     def wake_waiters(self) -> None:
@@ -117,6 +126,12 @@ class CommitLog(Protocol):
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit on disk, and where the log goes on."""
+
+    def go_on_behind(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+        """Have gaps instead of what damaged commits may have held, and a checkpoint behind them.
+
+        `staged_rows`: records of each partition in files that no commit names; lost ones may have.
+        """
 
     def drop_before(self, lsn: int) -> list[str]:
         """Delete what only commits before an LSN need of the log; the names of the files."""

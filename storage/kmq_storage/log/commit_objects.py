@@ -22,6 +22,9 @@ from kmq_storage.objects.bucket import Put, joined_bytes
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.files import FoundFile
 
+#: What a commit names as its predecessor that follows commits which can't be read.
+BEHIND_LOST = 0
+
 
 @dataclass(frozen=True, slots=True)
 class CommitObject:
@@ -57,6 +60,14 @@ class NewCommit:
     def length(self) -> int:
         """Bytes of its frame."""
         return self.framed.placed.length
+
+
+def follows(header: FrameHeader, chain: int | None) -> bool:
+    """Whether a commit goes on behind the one with this chain; None when that isn't known.
+
+    One that a repair wrote behind commits which can't be read goes on behind whatever they were.
+    """
+    return chain is None or header.previous in (chain, BEHIND_LOST)
 
 
 class CommitObjects:
@@ -104,6 +115,10 @@ class CommitObjects:
         except FileNotFoundError:
             return False
         return True
+
+    def block(self, lsn: int) -> None:
+        """Have something at the name of a lost commit that is none: nobody takes it any more."""
+        self._put(paths.commit_object(lsn), b"lost")
 
     def fetch_ahead(self, first: int, count: int) -> None:
         """Begin to fetch the commits with these LSNs."""

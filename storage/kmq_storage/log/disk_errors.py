@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
 
 from kmq_storage.errors import (
     CommitOutcomeUnknownError,
+    CorruptionError,
     IllegalStateError,
     KmqError,
     OffsetOutOfRangeError,
     UnavailableError,
 )
+from kmq_storage.model import LogDamage
 from kmq_storage.objects.files import Files
 
 
@@ -37,6 +39,16 @@ def unavailable(error: OSError, url: str) -> UnavailableError:
         )
     return UnavailableError(
         f"store {url} can't be read or written: {error}", url=url, errno=error.errno
+    )
+
+
+def broken_end(damage: LogDamage) -> CorruptionError:
+    """Commits that can't be read, and none behind them: nobody knows the next offsets."""
+    return CorruptionError(
+        f"commit {damage.first_lsn} in {damage.file} is damaged ({damage.reason}); nothing is "
+        "written behind it: put it back from a copy, or give it up by `kmq repair --drop-damaged`",
+        file=damage.file,
+        lsn=damage.first_lsn,
     )
 
 
@@ -66,15 +78,24 @@ def repair_goes_on(url: str) -> UnavailableError:
     )
 
 
-@contextmanager
-def translated(url: str) -> Iterator[None]:
+@dataclass(frozen=True, slots=True)
+class translated:  # noqa: N801 - used like contextlib's
     """Raise UnavailableError for an OSError of the block."""
-    try:
-        yield
-    except KmqError:
-        raise  # a timeout of kmq is an OSError too
-    except OSError as error:
-        raise unavailable(error, url) from error
+
+    url: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A timeout of kmq is an OSError too.
+        if isinstance(error, OSError) and not isinstance(error, KmqError):
+            raise unavailable(error, self.url) from error
 
 
 def collected(url: str, lsn: int, first: int) -> OffsetOutOfRangeError:

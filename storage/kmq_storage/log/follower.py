@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from itertools import chain
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
@@ -16,7 +17,7 @@ from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.checkpoint import newest_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, is_recent
-from kmq_storage.log.commit_objects import CommitObject, CommitObjects
+from kmq_storage.log.commit_objects import CommitObject, CommitObjects, follows
 from kmq_storage.log.contention import Tail, Writers
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
@@ -47,6 +48,8 @@ class Follower:
         self.changed = threading.Condition(threading.RLock())
         self._looking = threading.Lock()
         self._looks_begun = self._last_look = 0
+        #: Whether all that was begun to be applied is: an interruption may come in between.
+        self._whole = True
         #: When it was last known that nothing after the cursor was deleted.
         self._known_since: Moment | None = None
         self._begin()
@@ -56,6 +59,7 @@ class Follower:
         due = self._environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
         found = newest_checkpoint(self._files)
         with self.changed:
+            self._whole = False
             if found is None:
                 self.state, self.cursor = StoreState(Manifest(self._files, ())), Cursor()
             else:
@@ -64,11 +68,18 @@ class Follower:
             self._known_since = None
             self._end_proven = False
             self._writers = Writers()
+            self._whole = True
 
     def begin_anew(self) -> None:
         """Forget everything that was read: files that it names were collected."""
         with self._looking:
             self._begin()
+
+    def settle(self) -> None:
+        """Begin anew if an interruption left a commit that is applied in part."""
+        with self.changed:
+            if not self._whole:
+                self._begin()
 
     @property
     def is_sure(self) -> bool:
@@ -79,7 +90,7 @@ class Follower:
         """Whether the log's end was seen a moment ago."""
         since = self._known_since
         now = Moment.now(self._environment)
-        return since is not None and since.seconds_to(now) < limits.FRESH_SECONDS
+        return self._whole and since is not None and since.seconds_to(now) < limits.FRESH_SECONDS
 
     def advance(self, expected: int = 1) -> None:
         """Apply every commit that is there; one request when there is nothing new.
@@ -103,6 +114,7 @@ class Follower:
         return count
 
     def _look(self, coming: int) -> None:
+        self.settle()
         self.state.broken = None
         hits = -coming
         while True:
@@ -126,7 +138,7 @@ class Follower:
             found = self._objects.fetch(cursor.lsn + 1)
         except InvalidFrameError as error:
             return None, str(error)
-        if found is not None and cursor.chain not in (None, found.header.previous):
+        if found is not None and not follows(found.header, cursor.chain):
             return None, "the commit does not follow its predecessor"
         return found, ""
 
@@ -163,22 +175,21 @@ class Follower:
         """
         if self._end_proven:
             return True
-        lsn, later = cursor.lsn + 1, self._next_proven(cursor.lsn + 1)
+        lsn = cursor.lsn + 1
+        later = next(self._objects.later_than(lsn), None)  # damaged or not: it followed something
         if later is not None:
             for _ in range(_LOOKS_FOR_MISSING):
                 if self._try_fetch(cursor) != (None, ""):
                     return False  # written meanwhile
                 self._environment.sleep(limits.FOLLOW_PAUSE_FIRST)
             reason = "it is missing, and later ones are there"
-            self.state.broken = LogDamage(
-                paths.commit_object(lsn), reason, lsn, later.header.lsn - 1
-            )
+            self.state.broken = LogDamage(paths.commit_object(lsn), reason, lsn, later - 1)
         self._end_proven = later is None
         return True
 
     def _next_proven(self, lsn: int) -> CommitObject | None:
-        """The first commit after this LSN that is listed and proves itself."""
-        for later in self._objects.later_than(lsn):
+        """The first commit after this LSN that is the next one, or listed, and proves itself."""
+        for later in chain([lsn + 1], self._objects.later_than(lsn)):
             with suppress(InvalidFrameError):
                 found = self._objects.fetch(later)
                 if found is not None:
@@ -194,8 +205,10 @@ class Follower:
             return False
         before = later.header.lsn - 1
         with self.changed:
+            self._whole = False
             self.state.note_damage(LogDamage(file, reason, lsn, before))
             self.cursor = Cursor(before, later.header.previous, cursor.time)
+            self._whole = True
         return True
 
     @property
@@ -207,10 +220,12 @@ class Follower:
     def applied(self, end: Cursor, entries: list[Entry], nonce: bytes) -> None:
         """Take over a commit that was read, or that this process wrote itself."""
         with self.changed:
+            self.settle()
             if end.lsn != self.cursor.lsn + 1:
                 return  # another thread was faster
+            self._whole = False
             self.state.apply(end.lsn, end.time, entries, file=end.lsn, position=0)
-            self.cursor = end
+            self.cursor, self._whole = end, True
             self._writers.note(end.lsn, nonce[8:])
             self.changed.notify_all()
 

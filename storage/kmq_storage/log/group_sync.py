@@ -23,7 +23,7 @@ from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.disk_errors import lost_commit
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
-from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.locking import AppendLock, held
 from kmq_storage.log.recovery import recover, repair
 from kmq_storage.objects.disk import Disk, Lock
 
@@ -61,8 +61,24 @@ class GroupSync:
         """Whether a sync failed, or may be failing now, and frames are about to be rewritten."""
         if self._hint.sync_failed or not self._sync_lock.try_acquire():
             return True
-        self._sync_lock.release()
+        try:
+            if not self._disk.read_only:
+                self._hint.note_unfinished_sync()
+        finally:
+            self._sync_lock.release()
         return self._hint.sync_failed
+
+    def mend(self) -> None:
+        """Recover the log, or write again what a failed sync left out, if the page asks for it.
+
+        Under both locks, like everything that gives up written frames: while somebody syncs, no
+        LSN is given out again.
+        """
+        with held(self._sync_lock, self._environment), self._append_lock:
+            if not self._hint.valid:
+                recover(self._disk, self._journal, self._hint)
+            elif self._hint.sync_failed:
+                repair(self._disk, self._journal, self._hint)
 
     def wait_durable(self, lsn: int) -> None:
         """Return when the commit with this LSN is on disk.
@@ -103,21 +119,21 @@ class GroupSync:
         if not self._hint.valid or (self._hint.written or 0) < lsn:
             self._look_for(lsn)
             return
-        # Read before the sync: what is written meanwhile may miss it, or be lost by a repair, and
-        # its LSN be given out again.
-        losses, target = self._hint.losses, self._hint.written or 0
-        if not self._hint.sync_failed:
-            try:
-                self._journal.sync_staged(self._staged_between(synced, target))
-                self._journal.sync(synced + 1, target)
-            except OSError as error:
-                self._hint.note_sync_failed(True)
-                self._write_again(synced, str(error))
-            else:
-                if self._hint.losses == losses:
-                    self._hint.publish_synced(target)
-        else:
+        self._hint.note_unfinished_sync()
+        if self._hint.sync_failed:
             self._write_again(synced, "by another process")
+            return
+        target = self._hint.written or 0  # before the sync: what is written meanwhile may miss it
+        try:
+            staged = self._staged_between(synced, target)
+            with self._hint.syncing():
+                self._journal.sync_staged(staged)
+                self._journal.sync(synced + 1, target)
+        except OSError as error:
+            self._hint.note_sync_failed(True)
+            self._write_again(synced, str(error))
+        else:
+            self._hint.publish_synced(target)
 
     def _look_for(self, lsn: int) -> None:
         """The hint page knows no such commit: find the log's end, and bring all of it to disk."""

@@ -7,11 +7,14 @@ acknowledged; frames prove themselves.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.disk import SharedWords
 
-BOOT, WRITTEN, SYNCED, ROLLS, LOSSES, STAGED, SYNC_FAILED, APPENDING = range(8)
-WORDS = 8
+BOOT, WRITTEN, SYNCED, ROLLS, LOSSES, STAGED, SYNC_FAILED, APPENDING, SYNCING = range(9)
+WORDS = 9
 
 _VALUE_BITS = 48
 _VALUE_MASK = (1 << _VALUE_BITS) - 1
@@ -34,7 +37,8 @@ class Hint:
     def _load(self, index: int) -> int | None:
         word = self._words.load(index)
         value = word & _VALUE_MASK
-        return value if word == self._sealed(value) else None
+        check = ((value + self._seed) * _MIX >> 32) & 0xFFFF  # as in `_sealed`; this is hot
+        return value if word >> _VALUE_BITS == check else None
 
     @property
     def written(self) -> int | None:
@@ -61,6 +65,10 @@ class Hint:
         self._words.store(WRITTEN, self._sealed(lsn))
         self._words.wake(WRITTEN)
 
+    def announce(self) -> None:
+        """Wake one of those who wait for a commit: waking up takes as long as writing it."""
+        self._words.wake_one(WRITTEN)
+
     def publish_synced(self, lsn: int) -> None:
         """Show how far the log is on disk; called under the sync lock."""
         self._words.store(SYNCED, self._sealed(lsn))
@@ -71,6 +79,7 @@ class Hint:
         self.publish_synced(lsn)
         self._words.store(WRITTEN, self._sealed(lsn))
         self.note_staged_unsynced(0)
+        self._words.store(SYNCING, self._sealed(0))
         self.count_roll(lsn)  # whatever was told through the page may be lost with it
         self.count_loss(lsn)
         self._words.store(BOOT, self._boot)
@@ -78,12 +87,27 @@ class Hint:
 
     @property
     def rolls(self) -> int | None:
-        """Changes whenever the set of log files changes; None when this is not known."""
+        """Changes whenever the set of log files changes; None when this is not known.
+
+        Odd while it is being changed.
+        """
         return self._words.load(ROLLS) if self._words.load(BOOT) == self._boot else None
 
     def count_roll(self, lsn: int) -> None:
-        """Have every process look at the list of log files again: they change at this LSN."""
-        self._change(ROLLS, lsn)
+        """Have every process look at the list of log files again: they changed at this LSN."""
+        self._change(ROLLS, lsn, pending=False)
+
+    @contextmanager
+    def rolling(self, lsn: int) -> Iterator[None]:
+        """Make, replace or remove log files at this LSN.
+
+        Who looks in between looks again each time, also when this process dies in the middle.
+        """
+        self._change(ROLLS, lsn, pending=True)
+        try:
+            yield
+        finally:
+            self.count_roll(lsn)
 
     @property
     def staged_unsynced(self) -> int:
@@ -102,12 +126,12 @@ class Hint:
 
     def count_loss(self, lsn: int) -> None:
         """Have every writer check its own frames: those from this LSN on changed."""
-        self._change(LOSSES, lsn)
+        self._change(LOSSES, lsn, pending=False)
 
-    def _change(self, index: int, lsn: int) -> None:
+    def _change(self, index: int, lsn: int, *, pending: bool) -> None:
         # No counter: one that a damaged page set back would come to an earlier value again.
         changed = (self._words.load(index) + lsn + 1) * _MIX + 1
-        self._words.store(index, changed & _WORD_MASK)
+        self._words.store(index, changed & _WORD_MASK & ~1 | pending)
 
     @property
     def sync_failed(self) -> bool:
@@ -115,8 +139,24 @@ class Hint:
         return bool(self._load(SYNC_FAILED))
 
     def note_sync_failed(self, failed: bool) -> None:
-        """Have nobody sync the same file again; called under the sync or the append lock."""
+        """Have nobody sync the same file again; called under the sync lock."""
         self._words.store(SYNC_FAILED, self._sealed(int(failed)))
+        self._words.store(SYNCING, self._sealed(0))
+
+    @contextmanager
+    def syncing(self) -> Iterator[None]:
+        """Say that files are being synced, and not before it went well that this is over.
+
+        Under the sync lock. Who dies in a sync, or is interrupted, takes with him how it ended.
+        """
+        self._words.store(SYNCING, self._sealed(1))
+        yield
+        self._words.store(SYNCING, self._sealed(0))
+
+    def note_unfinished_sync(self) -> None:
+        """Have a sync that nobody knows the end of count as failed; under the sync lock."""
+        if self._load(SYNCING):
+            self.note_sync_failed(True)
 
     def is_quiet_at(self, lsn: int, losses: int) -> bool:
         """Whether this is the last written LSN, no sync failed, and no frame was lost since."""

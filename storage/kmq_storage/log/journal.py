@@ -33,6 +33,7 @@ from kmq_storage.log.hint import Hint
 from kmq_storage.objects.disk import Bytes, Disk, LogFile
 
 _SEARCH_STEP = 1024 * 1024
+_UNSETTLED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ class Journal:
         self._open_files: dict[int, LogFile] = {}
         self._contents: dict[int, pa.Buffer] = {}
         self._first_lsns: list[int] = []
-        self._rolls: int | None = -1
+        #: What the page said of the files when they were listed; -1: to be listed each time.
+        self._rolls: int | None = _UNSETTLED
 
     def next_frame(self, cursor: Cursor, *, whole: bool = False) -> StoredFrame | None:
         """The frame after the cursor, or None where the log ends.
@@ -185,7 +187,8 @@ class Journal:
 
     def look_again(self) -> None:
         """Forget files that were replaced, and list those that are there now."""
-        self._rolls = self._hint.rolls
+        rolls = self._hint.rolls
+        self._rolls = _UNSETTLED if rolls is not None and rolls % 2 else rolls
         names = self._disk.list(paths.LOG_FOLDER)
         found = sorted(lsn for lsn in map(paths.try_first_lsn, names) if lsn is not None)
         self._open_files.clear()
@@ -219,6 +222,8 @@ class Journal:
                 length=length,
             )
         here = self.locate(cursor)
+        if self._rolls == _UNSETTLED:  # who changed the files died; they are as they are now
+            self._hint.count_roll(cursor.lsn)
         log = self._open(here.file)
         if log is None or here.position + length > self._contents[here.file].size:
             here = Cursor(cursor.lsn, cursor.chain, cursor.time, cursor.lsn + 1, 0)
@@ -236,14 +241,11 @@ class Journal:
         self._disk.publish(paths.BEGUN, (), sync=True)
 
     def _roll_to(self, file: int) -> LogFile:
-        # Before, since the next writer must see the file should this one die here; and after,
-        # since a reader may have looked in between.
-        self._hint.count_roll(file)
-        name = paths.log_file(file)
-        made = self._disk.open_log(name, self.file_bytes, create=True)
-        if made.contents().size < self.file_bytes:  # somebody cut it; it has no frame
-            self._disk.replace_log(name, self.file_bytes, ())
-        self._hint.count_roll(file)
+        with self._hint.rolling(file):
+            name = paths.log_file(file)
+            made = self._disk.open_log(name, self.file_bytes, create=True)
+            if made.contents().size < self.file_bytes:  # somebody cut it; it has no frame
+                self._disk.replace_log(name, self.file_bytes, ())
         self.look_again()
         opened = self._open(file)
         assert opened is not None, "the log file was just created"
@@ -256,10 +258,8 @@ class Journal:
         if log is not None:
             log.clear_from(here.position)
         later = [first for first in self._first_lsns if first > max(here.file, cursor.lsn + 1)]
-        for first in later:
-            self._disk.remove(paths.log_file(first))
         if later:
-            self._hint.count_roll(cursor.lsn)
+            self._remove(later, cursor.lsn)
         # Also what a process removed that died before its removal was on disk.
         self._disk.sync_names(paths.LOG_FOLDER)
 
@@ -269,18 +269,16 @@ class Journal:
         Only under the append lock. Who reads there yet goes on from a checkpoint.
         """
         self.look_again()
-        dropped = [
-            paths.log_file(first)
-            for first, following in pairwise(self._first_lsns)
-            if following <= lsn
-        ]
+        dropped = [first for first, following in pairwise(self._first_lsns) if following <= lsn]
         if dropped:
-            self._hint.count_roll(lsn)
-            for file in dropped:
-                self._disk.remove(file)
-            self._hint.count_roll(lsn)
+            self._remove(dropped, lsn)
             self.look_again()
-        return dropped
+        return [paths.log_file(first) for first in dropped]
+
+    def _remove(self, files: list[int], lsn: int) -> None:
+        with self._hint.rolling(lsn):
+            for first in files:
+                self._disk.remove(paths.log_file(first))
 
     def sync(self, first: int, last: int) -> None:
         """Bring the frames with these LSNs to disk (both included)."""
@@ -335,12 +333,11 @@ class Journal:
             fresh[lsn] = run
             lsn += len(run)
         old = [first for first in self._first_lsns if first > cursor.lsn and first not in fresh]
-        self._hint.count_roll(cursor.lsn)
-        for first in sorted(fresh, reverse=True):
-            self._disk.replace_log(paths.log_file(first), self.file_bytes, fresh[first])
-        for first in old:
-            self._disk.remove(paths.log_file(first))
-        self._hint.count_roll(cursor.lsn)
+        with self._hint.rolling(cursor.lsn):
+            for first in sorted(fresh, reverse=True):
+                self._disk.replace_log(paths.log_file(first), self.file_bytes, fresh[first])
+            for first in old:
+                self._disk.remove(paths.log_file(first))
         self.look_again()
 
     def renew(self, first: int, end: Cursor) -> None:
@@ -349,14 +346,13 @@ class Journal:
         Whoever knows where a frame stands finds it there. Only under the append lock.
         """
         here, begin = self.locate(end), self._file_of(first) or 0
-        self._hint.count_roll(first)
-        for file in [each for each in self._first_lsns if begin <= each <= here.file]:
-            log = self._log(file)
-            length = here.position if file == here.file else self.file_bytes
-            if log is not None:
-                bytes_of = log.slice(0, min(length, log.size)).to_pybytes()
-                self._disk.replace_log(paths.log_file(file), self.file_bytes, [bytes_of])
-        self._hint.count_roll(first)
+        with self._hint.rolling(first):
+            for file in [each for each in self._first_lsns if begin <= each <= here.file]:
+                log = self._log(file)
+                length = here.position if file == here.file else self.file_bytes
+                if log is not None:
+                    bytes_of = log.slice(0, min(length, log.size)).to_pybytes()
+                    self._disk.replace_log(paths.log_file(file), self.file_bytes, [bytes_of])
         self.look_again()
 
     def try_resync(self, cursor: Cursor) -> tuple[Cursor, StoredFrame] | None:

@@ -7,23 +7,23 @@ the append lock a commit is bound to its LSN and offsets, and written with one c
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import (
-    ClosedError,
-    CorruptionError,
-    KmqError,
-)
+from kmq_storage.errors import ClosedError, KmqError
 from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
+from kmq_storage.format.manifest import Key
+from kmq_storage.log.behind import CutOut, go_on_behind
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
+from kmq_storage.log.closed import Closed, idle
 from kmq_storage.log.commit_log import WrittenCommit
-from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.disk_errors import (
+    broken_end,
     check_writable,
     repair_goes_on,
     translated,
@@ -35,9 +35,9 @@ from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.history import History
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
-from kmq_storage.log.recovery import recover, repair
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.visible import VisibleReplica
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.fork import reopen_in_child
@@ -71,19 +71,27 @@ class LocalLog:
 
     def _open(self) -> None:
         disk, identity = self.disk, self.identity
+        self._seed = identity.seed
         with translated(disk.url):
             words = disk.open_words(paths.HINT, WORDS)
-        self._hint = Hint(words, identity.seed, disk.boot_id())
+        self._hint = Hint(words, self._seed, disk.boot_id())
         lock = disk.open_lock(paths.APPEND_LOCK)
         self._append_lock = AppendLock(lock, self._hint, self.environment)
         locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
         self._sync = GroupSync(disk, self._new_journal(), self._hint, locks, self.environment)
         self._history = History(disk.url, self._new_journal, self._sync, self._hint)
         self._start_writer()
-        self._start_reader()
+        self._reader = VisibleReplica(
+            disk,
+            self._hint,
+            self._sync,
+            self._new_journal,
+            self.environment,
+            durable=self.durable,
+        )
         self._writing = threading.Lock()
         self._reading = threading.Lock()
-        self._closed = False
+        self._closed = self._looked_beyond = False
 
     def after_fork_in_child(self) -> None:
         """Start over with own descriptors, locks and replicas."""
@@ -93,12 +101,6 @@ class LocalLog:
     def _start_writer(self) -> None:
         self._writer_losses = self._hint.losses
         self._writer = Replica(self.disk, self._new_journal(), indexed=False)
-
-    def _start_reader(self) -> None:
-        self._reader_losses = self._hint.losses
-        due = self.environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
-        self._reader = Replica(self.disk, self._new_journal(), indexed=True)
-        self._reader.state.rebase_time = due
 
     def _new_journal(self) -> Journal:
         return Journal(self.disk, self.identity, self._hint)
@@ -144,9 +146,13 @@ class LocalLog:
         return commit
 
     def written_state(self) -> StoreState:
-        """The state with every written commit, to prepare the next one with; it knows no chunks."""
+        """As `CommitLog` says; so a commit comes soon, and one who waits for it is woken."""
         self._check_writable()
-        with self._writing, nullcontext() if self._follow() else self._at_the_end():
+        self._hint.announce()
+        with self._writing:
+            if not self._follow():
+                with self._at_the_end():
+                    pass
             return self._writer.state
 
     recent_state = written_state  # costs no request here
@@ -179,14 +185,16 @@ class LocalLog:
         Most of the way is gone before the lock is taken, so that it is held for microseconds.
         """
         try:
-            self._follow()
-            self._append_lock.acquire(self._follow)
-            try:
-                if not self._is_at_the_end():
-                    self._catch_up()
-                yield
-            finally:
-                self._append_lock.release()
+            while True:
+                self._follow()
+                self._append_lock.acquire(self._follow)
+                try:
+                    if self._is_at_the_end() or self._catch_up():
+                        yield
+                        return
+                finally:
+                    self._append_lock.release()
+                self._sync.mend()
         except OSError as error:
             if isinstance(error, KmqError):
                 raise
@@ -209,15 +217,14 @@ class LocalLog:
             and not writer.journal.has_bytes_at(writer.cursor)
         )
 
-    def _catch_up(self) -> None:
-        """Bring the writer's replica to the end of the log, and make that end clean."""
-        if not self._hint.valid:
-            recover(self.disk, self._new_journal(), self._hint)
-            self._start_writer()
-        elif self._hint.sync_failed:  # whoever should write again may have died
-            repair(self.disk, self._new_journal(), self._hint)
-            self._start_writer()
-        elif self._hint.losses != self._writer_losses:
+    def _catch_up(self) -> bool:
+        """Bring the writer's replica to the end of the log, and make that end clean.
+
+        False when the log must be mended first: whoever should write again may have died.
+        """
+        if not self._hint.valid or self._hint.sync_failed:
+            return False
+        if self._hint.losses != self._writer_losses:
             self._start_writer()
         self._advance_writer()
         if self._writer.journal.has_bytes_at(self._writer.cursor):
@@ -226,13 +233,12 @@ class LocalLog:
             self._advance_writer()
             if self._writer.journal.has_bytes_at(self._writer.cursor):
                 self._writer.journal.cut(self._writer.cursor)
-        if not self._hint.valid:  # the page was damaged just now
-            self._catch_up()
+        return self._hint.valid  # else the page was damaged just now
 
     def _advance_writer(self) -> None:
         writer, written = self._writer, self._hint.written or 0
         writer.advance(written)
-        if self._is_passing(writer):
+        if self._is_passing(writer.state):
             self._start_writer()
             raise repair_goes_on(self.disk.url)
         if writer.cursor.lsn > written:
@@ -240,17 +246,12 @@ class LocalLog:
             self._hint.publish_written(writer.cursor.lsn)
         broken = writer.state.broken
         if broken is not None:
-            raise CorruptionError(
-                f"commit {broken.first_lsn} in {broken.file} is damaged ({broken.reason}); nothing "
-                "is written behind it: put the file back from a copy",
-                file=broken.file,
-                lsn=broken.first_lsn,
-            )
+            raise broken_end(broken)
 
-    def _is_passing(self, replica: Replica) -> bool:
+    def _is_passing(self, state: StoreState) -> bool:
         """Whether what looks like damage is a failed sync that is about to be repaired."""
-        state, synced = replica.state, self._hint.synced or 0
         found = [*state.damage[-1:], *filter(None, [state.broken])]
+        synced = (self._hint.synced or 0) if found else 0
         return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
 
     def _write(self, commit: Framed) -> Cursor:
@@ -261,7 +262,7 @@ class LocalLog:
             min(self._hint.synced or 0, after.lsn),
         )
         length = commit.placed.length
-        frame = commit.frame(after, stamp, self.identity.seed)
+        frame = commit.frame(after, stamp, self._seed)
         here = journal.append(after, frame, length)
         end = Cursor(
             after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
@@ -282,30 +283,33 @@ class LocalLog:
         if isinstance(commit, int):
             self._sync.wait_durable(commit)
             return
+        hint, history = self._hint, self._history  # though the handle may be closed meanwhile
         self._sync.wait_durable(commit.lsn)
-        if self._hint.losses != commit.losses:
+        if hint.losses != commit.losses:
             with translated(self.disk.url):
-                self._history.check_survived(commit)
+                history.check_survived(commit)
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
         self.check_open()
         with self._reading, translated(self.disk.url):
             if has_newer_checkpoint(self.disk, self._reader.state, self.environment.monotonic()):
-                self._start_reader()
-            self._make_visible()
-            if self._is_passing(self._reader):
-                self._start_reader()
+                self._reader.start()
+            self._reader.make_visible()
+            if not self._looked_beyond:
+                self._reader.look_beyond(self._show_written)
+                self._looked_beyond = True
+            if self._is_passing(self._reader.state):
+                self._reader.start()
                 raise repair_goes_on(self.disk.url)
-            while self._hint.losses != self._reader_losses:  # what was read may be gone
-                self._make_visible()
+            self._reader.make_sure()
             self._visible = self._reader.state  # now: on the way here it may be an earlier one
             return self._visible
 
     def reload(self) -> StoreState:
         """The state with every visible commit, built anew from the newest checkpoint."""
         with self._reading, translated(self.disk.url):
-            self._start_reader()
+            self._reader.start()
         return self.refresh()
 
     @property
@@ -313,44 +317,29 @@ class LocalLog:
         """The state as of the last refresh."""
         return self._visible
 
-    def _make_visible(self) -> None:
-        while not self._hint.valid and not self.disk.read_only:
-            with self._append_lock:
-                if not self._hint.valid:
-                    recover(self.disk, self._new_journal(), self._hint)
-        if self._hint.losses != self._reader_losses:
-            self._start_reader()
-        written = self._hint.written
-        if written is None and not self.disk.read_only:
-            self._make_visible()  # the page was damaged just now
-        elif written is None:  # read-only after a start of the machine: frames prove themselves
-            self._advance_blindly(self._reader)
-            if self.durable:
-                self._sync.sync_read_only(self._reader.cursor.lsn)
-        elif written > self._reader.cursor.lsn:
-            if self.durable and self.disk.read_only:
-                self._sync.sync_read_only(written)
-            elif self.durable:
-                self._sync.wait_durable(written)
-            self._reader.advance(written, written)
+    def _show_written(self) -> None:
+        with self._writing, suppress(OSError):  # a full disk is no reason to read nothing
+            self._follow()
+            if self._append_lock.try_acquire():
+                try:
+                    self._catch_up()
+                finally:
+                    self._append_lock.release()
 
-    def _advance_blindly(self, reader: Replica) -> None:
-        reader.advance(self._hint.mark)
-        if reader.state.broken is None and is_cut_off(self.disk, reader.journal, reader.cursor):
-            reader.advance(reader.cursor.lsn + 1)
-
-    def wait(self, lsn: int, timeout: float, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Sleep until a commit after this LSN is written, at most `timeout` seconds.
-
-        Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
-        `stopped` says so.
-        """
+    def wait(
+        self,
+        lsn: int,
+        timeout: float,
+        stopped: Callable[[], bool] = lambda: False,
+        rehearse: Callable[[], object] = lambda: None,
+    ) -> bool:
+        """As `CommitLog` says; once a commit is announced, reading it is rehearsed."""
         deadline = self.environment.monotonic() + timeout
         while not self._closed:
             written = self._hint.written
             if written is None:
                 self.refresh()
-                written = self._hint.written or self._reader.cursor.lsn
+                written = self._hint.written or self._reader.lsn
             if written > lsn:
                 return True
             left = deadline - self.environment.monotonic()
@@ -360,11 +349,17 @@ class LocalLog:
                 self.environment.sleep(min(left, _BLIND_PAUSE))
             else:
                 self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
+                if self._hint.written == written:
+                    self.refresh()
+                    with self._reading:
+                        self._reader.rehearse()
+                    rehearse()
         raise ClosedError("the store is closed")
 
     def wake_waiters(self) -> None:
         """Have every waiting thread look again, for a close from another thread."""
-        self._hint.wake()
+        if not self._closed:
+            self._hint.wake()
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still in the log."""
@@ -379,6 +374,10 @@ class LocalLog:
         replica.advance(lsn, lsn)
         return replica.state, replica.cursor
 
+    def go_on_behind(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+        """Have gaps instead of what damaged commits may have held, and go on in a new file."""
+        return go_on_behind(self.disk, self.identity, self.environment, staged_rows)
+
     def drop_before(self, lsn: int) -> list[str]:
         """Delete the log files that have no commit at or after an LSN; their names."""
         self._check_writable()
@@ -386,6 +385,16 @@ class LocalLog:
             return self._writer.journal.drop_before(lsn)
 
     def close(self) -> None:
-        """Give back files and locks; waiting threads end with ClosedError."""
+        """Give back files, maps and locks; waiting threads end with ClosedError.
+
+        A map stays as long as somebody has a record batch over it. What other threads are at
+        ends first.
+        """
+        if self._closed:
+            return
         self._closed = True
-        self.wake_waiters()
+        self._hint.wake()
+        with idle(self._writing), idle(self._reading):
+            gone: Any = Closed()
+            self._hint = self._append_lock = self._sync = self._history = gone
+            self._writer = self._reader = self._visible = gone

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from kmq_storage import limits
@@ -14,6 +15,7 @@ from kmq_storage.objects.disk import Lock
 #: The lock is held for some 100 microseconds at a time; a holder that died wakes nobody.
 _FIRST_PAUSE, _LONGEST_PAUSE = 10e-6, 500e-6
 _LONGEST_SLEEP = 5e-3
+_PAUSE = 5e-3
 
 
 class AppendLock:
@@ -39,6 +41,16 @@ class AppendLock:
         """
         if not self._lock.try_acquire():
             self._wait(meanwhile)
+        self._note_appending()
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it."""
+        if not self._lock.try_acquire():
+            return False
+        self._note_appending()
+        return True
+
+    def _note_appending(self) -> None:
         try:
             self._hint.note_appending()
         except BaseException:  # a signal's
@@ -82,3 +94,22 @@ class AppendLock:
         finally:
             self._lock.release()
         self._hint.wake_next_appender()
+
+
+@contextmanager
+def held(lock: Lock, environment: Environment) -> Iterator[None]:
+    """Hold the sync lock; UnavailableError names who has it after 10 seconds."""
+    deadline = environment.monotonic() + limits.LOCK_TIMEOUT
+    while not lock.try_acquire():
+        if environment.monotonic() > deadline:
+            raise UnavailableError(
+                f"{lock.holder()} holds the sync lock for more than {limits.LOCK_TIMEOUT:g} s; "
+                "nothing was changed, try again when it goes on or ends",
+                holder=lock.holder(),
+                lock="sync",
+            )
+        environment.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        lock.release()

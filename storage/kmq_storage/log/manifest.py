@@ -67,15 +67,6 @@ class Manifest:
             if from_row < to_row:
                 yield page, low + from_row, low + to_row
 
-    def whole(self, key: Key) -> tuple[Page, slice] | None:
-        """The page and its rows of a partition, if it has no other page to look into."""
-        at = bisect_right(self._firsts, (key, -1)) - 1
-        if at < 0 or not self.refs[at].first[0] < key < self.refs[at].last[0]:
-            return None
-        page = self.page(self.refs[at])
-        span = page.spans.get(key)
-        return None if span is None else (page, slice(*span))
-
     def refs_of(self, key: Key, offset: int, end: int) -> Iterator[PageRef]:
         """The pages that may have rows of a partition with offsets in [offset, end)."""
         return self.refs_between((key, offset), (key, end))

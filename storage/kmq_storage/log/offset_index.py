@@ -6,24 +6,19 @@ are in the pages of the manifest.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from kmq_storage.errors import CorruptionError, DataLossError
-from kmq_storage.format.manifest import Key, Page, PageRef, Row, row_values
+from kmq_storage.format.manifest import Key, Page, Row
 from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.row_table import Block as _Block
-from kmq_storage.log.row_table import RowTable
+from kmq_storage.log.row_table import Block, RowTable
 from kmq_storage.model import LogDamage, Place
-from kmq_storage.objects.files import Files
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: Tells rows apart by their kind, weight and mark: one row, or all of a page at once.
 Wanted: TypeAlias = Callable[[Row | Page], Any]
@@ -54,44 +49,12 @@ class Gap:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How the bytes of a partition are spread over its offsets, a row at a time."""
-
-    bases: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    bytes: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Excerpt:
-    """What finds some records of a topic in another process: its partitions share pages."""
-
-    topic_id: bytes
-    refs: tuple[PageRef, ...]
-    #: By partition, the rows that are in no page, column by column: there may be very many.
-    recent: Mapping[int, tuple[tuple[Any, ...], ...]]
-    gaps: Mapping[int, tuple[Gap, ...]]
-
-    def pages(self, disk: Files) -> Manifest:
-        """The pages that it refers to, on a disk."""
-        return Manifest(disk, self.refs)
-
-    def places(self, pages: Manifest, partition: int, start: int, end: int) -> list[Place]:
-        """Where the records of a partition with offsets in [start, end) stand."""
-        index = OffsetIndex((self.topic_id, partition), pages)
-        index.gaps = list(self.gaps.get(partition, ()))
-        for values in zip(*self.recent.get(partition, ()), strict=True):
-            index.append(Row(*values))
-        return index.between(start, end)
-
-
 class OffsetIndex:
     """The rows of one partition, for readers."""
 
     def __init__(self, key: Key, manifest: Manifest) -> None:
-        self._key = key
-        self._manifest = manifest
+        self.key = key
+        self.manifest = manifest
         self.recent = RowTable()
         self.holes: list[Hole] = []
         self.gaps: list[Gap] = []
@@ -124,14 +87,16 @@ class OffsetIndex:
             end = min(gap.end, self.recent.bases[behind - 1] + 1)
             self.recent = self.recent.spliced(gap.start, end, None)
 
+    def newest_row(self, start: int, end: int) -> Row | None:
+        """The newest row, if it has just these offsets, and nothing was lost or cut out."""
+        recent = self.recent
+        if self.gaps or self.holes or not recent.bases:
+            return None
+        return recent.row(-1) if (recent.bases[-1], recent.ends[-1]) == (start, end) else None
+
     def recent_rows(self) -> list[Row]:
         """The rows that are in no checkpoint yet."""
         return [self.recent.row(index) for index in range(len(self.recent))]
-
-    def _recent_columns(self, start: int, end: int) -> tuple[tuple[Any, ...], ...]:
-        recent = range(self.recent.first_behind(start), bisect_left(self.recent.bases, end))
-        values = (row_values(self.recent.row(index)) for index in recent)
-        return tuple(zip(*values, strict=True))
 
     def rows(self, start: int, end: int) -> Iterator[Row]:
         """The rows that cover offsets in [start, end), in order."""
@@ -198,7 +163,7 @@ class OffsetIndex:
         """Rows in pages that have offsets in [start, end) outside of every gap."""
         reached = -1
         for low, high in _outside(self.gaps, start, end):
-            for page, first, behind in self._manifest.spans(self._key, low, high, since=since):
+            for page, first, behind in self.manifest.spans(self.key, low, high, since=since):
                 base, row_end = page.bases[first], page.ends[first]
                 first += int(base <= reached or row_end <= low)
                 if first < behind:
@@ -209,15 +174,15 @@ class OffsetIndex:
         """Where the records with offsets in [start, end) stand, at most `limit` places."""
         if start >= end:
             return []
-        return [row.place(self._key) for row in islice(self.rows(start, end), limit)]
+        return [row.place(self.key) for row in islice(self.rows(start, end), limit)]
 
     def check(self, topic: str, start: int, end: int) -> None:
         """CorruptionError where records in [start, end) are damaged, DataLossError where cut."""
-        where = {"topic": topic, "partition": self._key[1]}
+        where = {"topic": topic, "partition": self.key[1]}
         for gap in self.gaps:
             if gap.start < end and start < gap.end:
                 raise DataLossError(
-                    f"{topic}-{self._key[1]}: offsets {gap.start} to {gap.end - 1} were lost "
+                    f"{topic}-{self.key[1]}: offsets {gap.start} to {gap.end - 1} were lost "
                     f"({gap.reason}) and cut out by a repair; go on at offset {gap.end}",
                     **where,
                     start=gap.start,
@@ -226,7 +191,7 @@ class OffsetIndex:
         for hole in self.holes:
             if hole.start < end and start < hole.end:
                 raise CorruptionError(
-                    f"{topic}-{self._key[1]}: offsets {hole.start} to {hole.end - 1} can't be "
+                    f"{topic}-{self.key[1]}: offsets {hole.start} to {hole.end - 1} can't be "
                     f"read, their commit in {hole.damage.file} is damaged ({hole.damage.reason})",
                     file=hole.damage.file,
                     **where,
@@ -266,20 +231,6 @@ class OffsetIndex:
                 return page.row(low + int(reached.argmax()))
         return None
 
-    def spread(self, start: int, end: int) -> Spread:
-        """How the bytes of [start, end) are spread, without making a value per row."""
-        whole = self._manifest.whole(self._key) if not (self.recent.bases or self.gaps) else None
-        if whole is not None:  # as of most of very many partitions
-            page, span = whole
-            bases, ends = page.bases[span], page.ends[span]
-            if start <= bases[0] and ends[-1] <= end:
-                return Spread(bases, ends, page.bytes[span])
-        blocks = list(self._blocks(start, end))
-        if not blocks:
-            return Spread(*(np.empty(0, np.int64) for _ in range(3)))
-        bases, ends, _, sizes = (np.concatenate(column) for column in zip(*blocks, strict=True))
-        return Spread(bases, ends, sizes)
-
     def within(self, start: int, end: int, budget: int) -> tuple[int, int]:
         """How far records from `start` weigh at most `budget` bytes, and what they weigh.
 
@@ -289,7 +240,7 @@ class OffsetIndex:
         if few is not None:
             return few
         used = 0
-        for bases, ends, weights, _ in self._blocks(start, end):
+        for bases, ends, weights, _ in self.blocks(start, end):
             lows, highs = np.maximum(bases, start), np.minimum(ends, end)
             sums = np.cumsum((weights * ((highs - lows) / (ends - bases))).astype(np.int64))
             whole = int(np.searchsorted(sums, budget - used, side="right"))
@@ -316,16 +267,16 @@ class OffsetIndex:
         row = next(self.rows(offset, offset + 1), None)
         return 0 if row is None else row.weight // max(row.rows, 1)
 
-    def _blocks(self, start: int, end: int) -> Iterator[_Block]:
+    def blocks(self, start: int, end: int) -> Iterator[Block]:
         """The rows that cover offsets in [start, end) as columns, many at a time, in order."""
         recent, position = self.recent, start
         index = recent.first_behind(start)
         while index < len(recent) and recent.bases[index] < end:
-            yield from map(_block_of, self._spans(position, recent.bases[index]))
+            yield from map(block_of, self._spans(position, recent.bases[index]))
             behind = recent.end_of_run(index, min(index + _ROWS_IN_BLOCK, len(recent)), end)
             yield recent.block(index, behind)
             position, index = recent.ends[behind - 1], behind
-        yield from map(_block_of, self._spans(position, end))
+        yield from map(block_of, self._spans(position, end))
 
     def size_from(self, offset: int, end: int) -> int:
         """Bytes of records in [offset, end); a row that is cut counts in proportion."""
@@ -354,19 +305,6 @@ class OffsetIndex:
         return None if row is None else row.min_timestamp
 
 
-def excerpt_of(parts: Sequence[tuple[OffsetIndex, int, int]]) -> Excerpt:
-    """What another process needs to find records of a topic: partitions ascending, [start, end)."""
-    (first, start, _), (last, _, end) = parts[0], parts[-1]
-    refs = first._manifest.refs_between((first._key, start), (last._key, end))
-    spans: dict[OffsetIndex, tuple[int, int]] = {}
-    for index, low, high in parts:
-        if index.recent.bases or index.gaps:
-            spans[index] = (min(spans.get(index, (low,))[0], low), high)
-    recent = {index._key[1]: index._recent_columns(*span) for index, span in spans.items()}
-    gaps = {index._key[1]: tuple(index.gaps) for index in spans if index.gaps}
-    return Excerpt(first._key[0], tuple(refs), recent, gaps)
-
-
 def _outside(gaps: Sequence[Gap], start: int, end: int) -> Iterator[tuple[int, int]]:
     """What is left of [start, end) between the gaps."""
     for gap in sorted(gaps, key=lambda gap: gap.start):
@@ -377,6 +315,7 @@ def _outside(gaps: Sequence[Gap], start: int, end: int) -> Iterator[tuple[int, i
         yield start, end
 
 
-def _block_of(part: tuple[Page, int, int]) -> _Block:
+def block_of(part: tuple[Page, int, int]) -> Block:
+    """Some rows of a page as columns of numbers."""
     page, span = part[0], slice(*part[1:])
     return page.bases[span], page.ends[span], page.weight[span], page.bytes[span]

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pyarrow as pa
 
-from kmq_storage.format.checksum import RUNS_ASIDE, checksum, checksum_aside
+from kmq_storage.format.checksum import checksum
 from kmq_storage.format.packing import Part
 from kmq_storage.model import Location
 from kmq_storage.objects.fork import reopen_in_child
 
-#: More threads than this wait for memory, not for a core.
-_THREADS_MAX = 3
+#: More threads than three wait for memory, not for a core.
+_THREADS = min(3, (os.cpu_count() or 1) - 1)
 #: Less is done sooner than handed over.
 _BYTES_MIN = 2 * 1024 * 1024
 
@@ -28,23 +29,28 @@ class Prover:
     """Finds out whether messages are what they were; knows which ones its reader needs soon."""
 
     def __init__(self) -> None:
-        self.after_fork_in_child()
+        self._coming: dict[Location, _Proof] = {}
+        #: They end with their reader; one that reads little has none.
+        self._threads: ThreadPoolExecutor | None = None
         reopen_in_child(self)
 
     def takes(self, parts: Sequence[Part]) -> bool:
         """Whether it is worth it to have these found out by another thread."""
-        return self._threads.most > 0 and sum(p.end - p.start for p in parts) >= _BYTES_MIN
+        return _THREADS > 0 and sum(p.end - p.start for p in parts) >= _BYTES_MIN
 
     def begin(self, place: Location, message: pa.Buffer, parts: Sequence[Part]) -> None:
         """Have it found out by another thread."""
         proof = self._coming[place] = _Proof(message, parts)
-        self._threads.have_found_out(proof)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, "kmq-prove")
+        with suppress(RuntimeError):  # no more threads here, or the interpreter ends
+            self._threads.submit(proof.find_out)
 
     def holds(self, place: Location, message: pa.Buffer, parts: Sequence[Part]) -> bool:
         """Whether the parts of the message at a place are what they were."""
         proof = self._coming.pop(place, None)
         if proof is None or proof.parts != parts:
-            return _holds(message, parts, checksum_aside if self._coming else checksum)
+            return _holds(message, parts)
         proof.find_out()
         for other in self._coming.values():  # rather than waiting
             if proof.holds is not None:
@@ -58,9 +64,8 @@ class Prover:
 
     def after_fork_in_child(self) -> None:
         """The threads are the parent's."""
-        self._coming: dict[Location, _Proof] = {}
-        cores = os.cpu_count() or 1
-        self._threads = _Threads(min(_THREADS_MAX, cores - 1) if RUNS_ASIDE else 0)
+        self._coming.clear()
+        self._threads = None
 
 
 class _Proof:
@@ -79,7 +84,7 @@ class _Proof:
         """Find it out, unless somebody else is at it."""
         if self._begun.acquire(blocking=False):
             try:
-                self.holds = _holds(self._message, self.parts, checksum_aside)
+                self.holds = _holds(self._message, self.parts)
             finally:
                 self._unknown.release()
 
@@ -91,41 +96,8 @@ class _Proof:
         return bool(self.holds)
 
 
-def _holds(message: pa.Buffer, parts: Sequence[Part], crc: Callable[..., int]) -> bool:
+def _holds(message: pa.Buffer, parts: Sequence[Part]) -> bool:
     return all(
-        crc(message.slice(part.start, part.end - part.start), part.before) == part.behind
+        checksum(message.slice(part.start, part.end - part.start), part.before) == part.behind
         for part in parts
     )
-
-
-class _Threads:
-    """Threads that end when there is nothing to find out, so that nobody has to end them."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._waiting: deque[_Proof] = deque()
-        self._running = 0
-        self._lock = threading.Lock()
-
-    def have_found_out(self, proof: _Proof) -> None:
-        with self._lock:
-            self._waiting.append(proof)
-            if self._running == self.most:
-                return
-            self._running += 1
-        try:
-            threading.Thread(target=self._work, name="kmq-prove").start()
-        except RuntimeError:  # no more threads here, or the interpreter ends: the reader does it
-            with self._lock:
-                self._running -= 1
-
-    def _work(self) -> None:
-        while (proof := self._next()) is not None:
-            proof.find_out()
-
-    def _next(self) -> _Proof | None:
-        with self._lock:
-            if self._waiting:
-                return self._waiting.popleft()
-            self._running -= 1
-            return None

@@ -14,7 +14,10 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
+from kmq_storage.format.checksum import checksum
+from kmq_storage.format.frame import part_of
 from kmq_storage.format.layout import UNTYPED, Layout
+from kmq_storage.format.manifest import Row
 from kmq_storage.format.packing import Part, parts_of
 from kmq_storage.format.projection import read_columns
 from kmq_storage.format.records import mismatch, offsets_of, read_batch, without_offsets
@@ -27,8 +30,10 @@ from kmq_storage.objects.files import Files
 if TYPE_CHECKING:
     from kmq_storage.objects.read_cache import RemoteContents
 
-#: Bytes of files that stay mapped, beside the last one.
+#: Bytes of files that stay mapped, and files that do in any case: what is proven ahead may begin
+#: the next one.
 _MAPPED_BYTES = 128 * 1024 * 1024
+_MAPPED_FILES = 2
 _FOOTERS_KEPT = 256
 #: Bytes on their way ahead of a reader.
 _AHEAD = 32 * 1024 * 1024
@@ -125,6 +130,14 @@ class ChunkReader:
             raise unavailable(error, self._disk.url) from error
         return layout.current(_cut(batch, chunk, start, end))
 
+    def known_bytes(self, file: str, row: Row) -> bytes | None:
+        """The bytes of a row's batch if its file is mapped and they are what they were."""
+        contents = self._mapped.get(file)
+        if not isinstance(contents, pa.Buffer):
+            return None
+        message = part_of(contents, row.position, row.length).to_pybytes()
+        return message if checksum(message) == row.checksum else None
+
     def _decode(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
         known = chunk.location.file in self._mapped
         try:
@@ -164,7 +177,7 @@ class ChunkReader:
     def _map(self, file: str) -> pa.Buffer | RemoteContents:
         contents = self._mapped[file] = self._disk.map(file)
         self._mapped_bytes += contents.size
-        while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > 1:
+        while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > _MAPPED_FILES:
             self._mapped_bytes -= self._mapped.popitem(last=False)[1].size
         return contents
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kmq_storage import paths
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
@@ -33,6 +35,8 @@ class Replica:
         else:
             self.state = checkpoint.state(self._disk, indexed=self._indexed)
             self.cursor = checkpoint.cursor
+        #: Where the last frame that was read begins.
+        self._before = self.cursor
         self._whole = True
 
     def follow(self, limit: int) -> bool:
@@ -89,7 +93,14 @@ class Replica:
         header, entries, end = frame.header, frame.entries(), frame.end
         self._whole = False
         self.state.apply(header.lsn, header.time, entries, file=frame.file, position=frame.position)
-        self.cursor, self._whole = end, True
+        self._before, self.cursor, self._whole = self.cursor, end, True
+
+    def rehearse(self) -> None:
+        """Read the last frame once more, and do nothing with it."""
+        with suppress(InvalidFrameError, CollectedError):
+            frame = self.journal.next_frame(self._before)
+            if frame is not None:
+                frame.entries()
 
     def applied(self, end: Cursor, entries: list[Entry], position: int) -> None:
         """Take over a commit that this process wrote itself, without reading it back."""

@@ -1,4 +1,4 @@
-"""Rows of the manifest that are not in a checkpoint yet: columns of numbers, some 100 bytes a row.
+"""Rows of the manifest that are not in a checkpoint yet: packed, some 120 bytes a row.
 
 Appended to by one thread and read by others: the column of base offsets is appended to last, and
 readers see only rows that it has. Whatever else changes makes a new table.
@@ -6,13 +6,15 @@ readers see only rows that it has. Whatever else changes makes a new table.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from kmq_storage.format.manifest import SEGMENT, Row, weight_in_memory
+from kmq_storage.format.manifest import SEGMENT, Row, row_values, weight_in_memory
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,66 +27,47 @@ Reach: TypeAlias = tuple[int, int]
 #: Of some rows: base offsets, end offsets, weights, and bytes to read.
 Block: TypeAlias = "tuple[_Numbers, _Numbers, _Numbers, _Numbers]"
 
+#: A row in the order of its fields, and the same to numpy.
+_PACKED = struct.Struct("<qqqB16sqqIHqqqq")
+_FORMATS = (*("<i8",) * 3, "u1", "V16", "<i8", "<i8", "<u4", "<u2", *("<i8",) * 4)
+_COLUMNS = np.dtype(list(zip(Row.__slots__, _FORMATS, strict=True)))
+
+#: What one packed row takes.
+ROW_BYTES = _PACKED.size
+
 
 class RowTable:
     """Rows of one partition in offset order; they don't overlap."""
 
     def __init__(self) -> None:
-        self.bases = array("Q")
-        self.ends = array("Q")
-        self._rows = array("Q")
-        self._kinds = array("B")
-        self._files: list[bytes] = []
-        self._positions = array("Q")
-        self._lengths = array("Q")
-        self._checksums = array("I")
-        self._columns = array("H")
-        self._lows = array("q")
+        self.bases = array("q")
+        self.ends = array("q")
         self.max_timestamps = array("q")
-        self._times = array("q")
-        self._sizes = array("Q")
+        #: The rows one behind the other, as `rows_of_packed` reads them.
+        self.packed = bytearray()
 
     def __len__(self) -> int:
         return len(self.bases)
 
+    @property
+    def end(self) -> int:
+        """The offset behind the last row."""
+        return self.ends[-1] if self.ends else 0
+
     def append(self, row: Row) -> None:
         """Add the next row."""
+        self.packed += _PACKED.pack(*row_values(row))
         self.ends.append(row.end_offset)
-        self._rows.append(row.rows)
-        self._kinds.append(row.kind)
-        self._files.append(row.file)
-        self._positions.append(row.position)
-        self._lengths.append(row.length)
-        self._checksums.append(row.checksum)
-        self._columns.append(row.columns)
-        self._lows.append(row.min_timestamp)
         self.max_timestamps.append(row.max_timestamp)
-        self._times.append(row.time)
-        self._sizes.append(row.size)
         self.bases.append(row.base_offset)
 
     def row(self, index: int) -> Row:
         """The row at this place in offset order."""
-        return Row(
-            self.bases[index],
-            self.ends[index],
-            self._rows[index],
-            self._kinds[index],
-            self._files[index],
-            self._positions[index],
-            self._lengths[index],
-            self._checksums[index],
-            self._columns[index],
-            self._lows[index],
-            self.max_timestamps[index],
-            self._times[index],
-            self._sizes[index],
-        )
+        return Row(*_PACKED.unpack_from(self.packed, index * ROW_BYTES))
 
     def first_behind(self, offset: int) -> int:
         """The index of the first row that covers this offset or later ones."""
-        index = max(bisect_right(self.bases, offset) - 1, 0)
-        return index + 1 if index < len(self) and self.ends[index] <= offset else index
+        return bisect_right(self.ends, offset, 0, len(self.bases))
 
     def end_of_run(self, first: int, limit: int, end: int) -> int:
         """The index, at most `limit`, of the next row behind a hole or an offset."""
@@ -95,12 +78,7 @@ class RowTable:
 
     def block(self, first: int, behind: int) -> Block:
         """Some rows as columns of numbers, copied: the table grows meanwhile."""
-        columns = (self.bases, self.ends, self._rows, self._sizes, self._lengths)
-        part = slice(first, behind)
-        bases, ends, rows, sizes, lengths = (np.array(c[part], dtype=np.int64) for c in columns)
-        segments = np.array(self._kinds[part]) == SEGMENT
-        read = lengths + np.array(self._positions[part], dtype=np.int64) * segments
-        return bases, ends, weight_in_memory(sizes, rows), read
+        return block_of_packed(self.packed[first * ROW_BYTES : behind * ROW_BYTES])
 
     def within(self, first: int, behind: int, span: tuple[int, int], budget: int) -> Reach | None:
         """`OffsetIndex.within` over a few rows that follow each other; None if they are too few."""
@@ -109,10 +87,9 @@ class RowTable:
             return None
         used = 0
         for index in range(first, behind):
-            base, row_end = self.bases[index], self.ends[index]
-            low, high = max(base, start), min(row_end, end)
-            weight = weight_in_memory(self._sizes[index], self._rows[index])
-            weight = weight * (high - low) // (row_end - base)
+            row = self.row(index)
+            low, high = max(row.base_offset, start), min(row.end_offset, end)
+            weight = row.weight * (high - low) // (row.end_offset - row.base_offset)
             if used + weight > budget:
                 more = (budget - used) * (high - low) // weight
                 return low + more, used + weight * more // (high - low)
@@ -130,3 +107,29 @@ class RowTable:
         for index in range(high, len(self)):
             table.append(self.row(index))
         return table
+
+
+def packed_between(
+    tables: Iterable[RowTable], starts: Iterable[int], ends: Iterable[int]
+) -> list[bytes]:
+    """Of each table the rows that cover offsets from a start up to an end, packed."""
+    found = []
+    for table, start, end in zip(tables, starts, ends, strict=True):
+        bases = table.bases
+        # As `first_behind`, without a call: there may be ten thousand tables.
+        first, behind = bisect_right(table.ends, start, 0, len(bases)), bisect_left(bases, end)
+        found.append(bytes(table.packed[first * ROW_BYTES : behind * ROW_BYTES]))
+    return found
+
+
+def rows_of_packed(packed: bytes) -> Iterator[Row]:
+    """Packed rows as values."""
+    return (Row(*values) for values in _PACKED.iter_unpack(packed))
+
+
+def block_of_packed(packed: bytes | bytearray) -> Block:
+    """Packed rows as columns of numbers."""
+    rows: npt.NDArray[Any] = np.frombuffer(packed, _COLUMNS)
+    read = rows["length"] + rows["position"] * (rows["kind"] == SEGMENT)
+    weights = weight_in_memory(rows["size"], rows["rows"])
+    return rows["base_offset"], rows["end_offset"], weights, read

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.format.layout import UNTYPED, Layout
-from kmq_storage.format.records import offsets_of, without_offsets
+from kmq_storage.format.records import offsets_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import missing_file
 from kmq_storage.log.reader import ChunkReader, offset_of_row
@@ -53,9 +53,14 @@ class Slice:
     #: What its columns mean to readers of a typed topic.
     layout: Layout = UNTYPED
 
+    @property
+    def rows(self) -> int:
+        """How many records there are."""
+        return int(self.batch.num_rows)
+
     def offset_of(self, row: int) -> int:
         """The offset of a row; where reading goes on for the row after the last."""
-        if row >= self.batch.num_rows:
+        if row >= self.rows:
             return self.end
         return offset_of_row(self.batch, self.offset, row)
 
@@ -66,6 +71,10 @@ class Slice:
             return np.arange(self.offset, self.offset + self.batch.num_rows)
         found: npt.NDArray[np.int64] = offsets.to_numpy()
         return found
+
+    def as_slice(self) -> Slice:
+        """This one: it is Arrow already."""
+        return self
 
     def cut(self, rows: int) -> tuple[Slice, Slice]:
         """The first rows, and the rest."""
@@ -165,7 +174,7 @@ def scan_places(
             yield _joined(small)
             small, small_bytes = [], 0
         if fits:
-            small.append(replace(part, batch=without_offsets(part.batch)))
+            small.append(part)
             small_bytes += size
         else:
             yield from _pieces(part, batch_rows)
@@ -226,18 +235,14 @@ def _announced(reader: ChunkReader, places: Sequence[P], layout: Layout) -> Iter
 
 
 def _proven(reader: ChunkReader, steps: Iterator[Place], layout: Layout) -> Iterator[Place]:
-    """The same steps, while checksums are worked out for those that come next.
-
-    No further than to the end of a segment: only one is mapped at a time.
-    """
+    """The same steps, while checksums are worked out for those that come next."""
     coming: deque[Place] = deque()
     try:
         for step in steps:
             if coming and isinstance(step, Chunk):
                 reader.prove_ahead(step, layout)
             coming.append(step)
-            most = _PROVEN_AHEAD if isinstance(step, Chunk) else 0
-            while len(coming) > most:
+            if len(coming) > _PROVEN_AHEAD:
                 yield coming.popleft()
     except KmqError:
         yield from coming

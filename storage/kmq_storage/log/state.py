@@ -253,6 +253,8 @@ class StoreState:
             return
         part.rows -= entry.rows
         part.size -= entry.size
+        if entry.end > part.end:  # nobody knew how many were lost behind it: no more than these
+            part.end, part.doubt = entry.end, None
         if part.index is not None:
             part.index.cut_out(Gap(entry.start, entry.end, entry.reason))
             self.cut.add((entry.topic_id, entry.partition))

@@ -230,6 +230,7 @@ def write_segment(
         file_id,
         most=replaced.most_batches,
         compression=topic.settings.compression,
+        schemas=topic.settings.schemas,
     )
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
     with translated(disk.url):

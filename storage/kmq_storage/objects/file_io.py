@@ -16,8 +16,7 @@ _BUFFERS_PER_CALL = 1024
 
 def write_all(fd: int, position: int, buffers: Sequence[Bytes]) -> None:
     """Write all buffers one after another at the position, however often the kernel stops short."""
-    views = [memoryview(buffer) for buffer in buffers]
-    views = [view for view in views if len(view)]
+    views = [memoryview(buffer) for buffer in buffers if len(buffer)]
     while views:
         written = os.pwritev(fd, views[:_BUFFERS_PER_CALL], position)
         if written == 0:

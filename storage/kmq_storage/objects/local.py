@@ -7,7 +7,6 @@ create-if-absent lets two writers win and `open("xb")` shows half files to reade
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from kmq_storage.objects.file_io import allocate, make_folder, sync_folder, writ
 from kmq_storage.objects.flock import FileLock
 from kmq_storage.objects.mapped_log import MappedLogFile
 from kmq_storage.objects.mapped_words import MappedWords
+from kmq_storage.objects.mapping import mapped
 from kmq_storage.objects.memory import MemoryWords
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -83,8 +83,7 @@ class LocalDisk:
         """A whole file without copying; only a log file may still change, in place."""
         fd = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size
-            return pa.py_buffer(mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b"")
+            return mapped(fd, os.fstat(fd).st_size)
         finally:
             os.close(fd)
 
@@ -240,15 +239,21 @@ def _fill(fd: int, buffers: Iterable[Bytes], *, sync: bool) -> None:
         os.close(fd)
 
 
-def _groups(buffers: Iterable[Bytes]) -> Iterator[tuple[list[Bytes], int]]:
-    """The buffers in groups that are written at once, with the bytes of each group."""
-    group: list[Bytes] = []
+def _groups(buffers: Iterable[Bytes]) -> Iterator[tuple[list[memoryview], int]]:
+    """The buffers in groups that are written at once, with the bytes of each group.
+
+    Each begins at a multiple of WRITE_BYTES: so it comes to stand in pages of 2 MiB of the page
+    cache, which to map costs a tenth of what small ones do.
+    """
+    group: list[memoryview] = []
     size = 0
     for buffer in buffers:
-        group.append(buffer)
-        size += memoryview(buffer).nbytes
-        if size >= limits.WRITE_BYTES:
-            yield group, size
-            group, size = [], 0
-    if group:
+        view = memoryview(buffer)
+        while size + view.nbytes >= limits.WRITE_BYTES:
+            rest = limits.WRITE_BYTES - size
+            yield [*group, view[:rest]], limits.WRITE_BYTES
+            group, size, view = [], 0, view[rest:]
+        group.append(view)
+        size += view.nbytes
+    if size:
         yield group, size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ import pyarrow as pa
 from kmq_storage import limits
 from kmq_storage.objects.disk import Bytes
 from kmq_storage.objects.file_io import allocate, write_all
+from kmq_storage.objects.mapping import mapped
 
 _CLEAR_STEP = 65_536
 _JOINED_BYTES = 16_384
@@ -30,8 +30,7 @@ class MappedLogFile:
         self._fd = os.open(path, flags | os.O_CLOEXEC)
         self._allocated = 0
         self._size = os.fstat(self._fd).st_size
-        mapped = mmap.mmap(self._fd, self._size, prot=mmap.PROT_READ) if self._size else b""
-        self._contents = pa.py_buffer(mapped)
+        self._contents = mapped(self._fd, self._size)
 
     def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
         """Write the buffers (`length` bytes) one after another; all of it or an OSError."""

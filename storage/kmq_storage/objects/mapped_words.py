@@ -15,6 +15,8 @@ from kmq_storage.objects import futex
 from kmq_storage.objects.file_io import make_folder
 
 _WORD = 8
+#: As many as every version has; a read-only process needs no others.
+_FIRST_WORDS = 8
 
 
 class MappedWords:
@@ -22,16 +24,10 @@ class MappedWords:
 
     def __init__(self, path: str, count: int, *, read_only: bool) -> None:
         mapped = _map(path, count * _WORD, read_only=read_only)
-        self._words = memoryview(mapped).cast("Q")
+        words = memoryview(mapped).cast("Q")
+        #: The word at an index, and setting it: the map's own methods, since all go through here.
+        self.load, self.store = words.__getitem__, words.__setitem__
         self._address = pa.py_buffer(mapped).address
-
-    def load(self, index: int) -> int:
-        """The word at this index."""
-        return self._words[index]
-
-    def store(self, index: int, value: int) -> None:
-        """Set the word at this index."""
-        self._words[index] = value
 
     def wake(self, index: int) -> None:
         """Wake everybody who waits for this word to change."""
@@ -53,6 +49,8 @@ def _map(path: str, size: int, *, read_only: bool) -> mmap.mmap:
         make_folder(os.path.dirname(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        if read_only and os.fstat(fd).st_size >= _FIRST_WORDS * _WORD:
+            size = min(size, os.fstat(fd).st_size)
         if not read_only and os.fstat(fd).st_size < size:
             # Real blocks, not a hole: a store into a hole on a full disk kills the process.
             os.posix_fallocate(fd, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(

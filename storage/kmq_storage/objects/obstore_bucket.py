@@ -46,10 +46,8 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
         raise InvalidRequestError(
             f"stores at {scheme}:// need obstore: pip install 'kmq-spark[cloud]'", url=url
         ) from None
-    given = obstore_options(options)
-    client = {"timeout": _TIMEOUT, **given.pop("client_options", {})}
-    if _endpoint(given).startswith("http://"):
-        client["allow_http"] = True
+    given, client = client_of(options)
+    client = {"timeout": _TIMEOUT, **client}
     secrets = secrets_of(options)
     from_url: Callable[..., Any] = obstore.store.from_url  # the options differ by scheme
     try:
@@ -61,6 +59,15 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
     return ObstoreBucket(
         url, reading, creating, secrets, lambda other: open_obstore(other, options)
     )
+
+
+def client_of(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options under obstore's names, and what its HTTP client is told."""
+    given = obstore_options(options)
+    client = dict(given.pop("client_options", {}))
+    if _endpoint(given).startswith("http://"):
+        client["allow_http"] = True
+    return given, client
 
 
 def _endpoint(options: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from deltalake import write_deltalake
 
+from kmq_spark.archive.places import ArchivePlace
 from kmq_spark.archive.record import DELTA, ArchiveRecord, ArchiveRecords
 
 STORE, ORDERS = uuid.UUID(int=1), uuid.UUID(int=7)
@@ -49,7 +50,7 @@ def archive(path: Path, file_format: str, *batches: pa.Table) -> str:
         topics=("orders",),
         typed=False,
     )
-    ArchiveRecords(str(path)).add(record)
+    ArchiveRecords(ArchivePlace(str(path))).add(record)
     for number, batch in enumerate(batches):
         if file_format == DELTA:
             write_deltalake(path, batch, mode="append", partition_by=["topic", "day"])
@@ -58,3 +59,11 @@ def archive(path: Path, file_format: str, *batches: pa.Table) -> str:
             pyarrow.parquet.write_to_dataset(batch, folder, partition_cols=["topic", "day"])
             (folder / "_SUCCESS").touch()
     return str(path)
+
+
+def upload(folder: Path, place: ArchivePlace) -> None:
+    """Have the same archive at another place."""
+    system, root = place.file_system()
+    for file in folder.rglob("*"):
+        if file.is_file():
+            system.pipe_file(f"{root}/{file.relative_to(folder)}", file.read_bytes())

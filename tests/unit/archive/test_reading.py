@@ -8,10 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from kmq_spark.archive.places import ArchivePlace
 from kmq_spark.archive.reading import Archive, open_archive
 from kmq_spark.archive.record import DELTA, PARQUET
 from kmq_storage.errors import InvalidRequestError, NotFoundError
-from tests.unit.archive.made import ORDERS, STORE, archive, minute, records
+from tests.support.s3 import S3Server
+from tests.unit.archive.made import ORDERS, STORE, archive, minute, records, upload
 
 COLUMNS = pa.schema([("value", pa.binary()), ("offset", pa.int64()), ("later", pa.int64())])
 FORMATS = (DELTA, PARQUET)
@@ -22,13 +24,23 @@ def _values(made: Archive, partition: int, start: int, end: int) -> list[bytes]:
     return [value for batch in found for value in batch.column("value").to_pylist()]
 
 
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest, moto: S3Server) -> ArchivePlace | None:
+    """Where an archive is uploaded to; None when it stays where it is."""
+    return ArchivePlace(moto.new_url(), moto.options()) if request.param == "s3" else None
+
+
 @pytest.fixture(params=FORMATS)
-def orders(request: pytest.FixtureRequest, tmp_path: Path) -> Archive:
+def orders(request: pytest.FixtureRequest, place: ArchivePlace | None, tmp_path: Path) -> Archive:
     batches = [
         pa.concat_tables([records(0, range(n, n + 10)), records(1, range(n, n + 5))])
         for n in (0, 10, 20)
     ]
-    return open_archive(archive(tmp_path / "archive", request.param, *batches), STORE)
+    made = archive(tmp_path / "archive", request.param, *batches)
+    if place is None:
+        return open_archive(made, STORE)
+    upload(Path(made), place)
+    return open_archive(place.url, STORE, place.storage_options)
 
 
 def test_a_range_gives_the_records_of_its_partition_in_offset_order(orders: Archive):

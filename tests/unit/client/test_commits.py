@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.acknowledger import Acknowledger
+from kmq_storage.environment import SYSTEM
+from kmq_storage.format.identity import BucketFacts, Identity
+from kmq_storage.log.bucket_log import BucketLog
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.objects.bucket_files import BucketFiles
+from tests.support.memory_bucket import MemoryBucket
 from tests.unit.client.stored import values
 
 
@@ -191,3 +197,17 @@ def test_threads_that_all_wait_at_once_get_their_records_in_their_own_order(tmp_
     for name in range(4):
         mine = [value for value in found if value and value.startswith(b"%d-" % name)]
         assert mine == [b"%d-%d" % (name, number) for number in range(100)]
+
+
+def test_in_a_bucket_what_nobody_waits_for_is_committed_though_the_last_was_waited_for():
+    bucket = BucketFiles(MemoryBucket(f"memory-bucket://{uuid.uuid4().hex}"))
+    identity = Identity(SYSTEM.new_uuid(), bucket=BucketFacts("", True, ()))
+    with kmq.Store(BucketLog(bucket, identity, SYSTEM), maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer(linger=0.0) as producer:
+            for _ in range(20):
+                producer.send("t", b"v").result()
+            done = threading.Event()
+            producer.send("t", b"w").add_done_callback(lambda _: done.set())
+            assert done.wait(10)
+            assert values(store, "t") == [b"v"] * 20 + [b"w"]

@@ -7,18 +7,17 @@ interrupted; locks that stay taken; a close that waits for itself.
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import FrameType
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.consumer import Consumer
+from tests.support.interruption import Interruption
 
 Take = Callable[[Consumer], list[tuple[int, int]]]
 
@@ -52,29 +51,6 @@ def shop() -> Iterator[kmq.Store]:
             for partition in (0, 1, 0, 1):
                 producer.send_batch("t", [b"v"] * 4, partition=partition).result(10)
         yield store
-
-
-class Interruption:
-    """A KeyboardInterrupt at the n-th place where the interpreter looks for signals.
-
-    That is when a Python function begins and when a C function comes back.
-    """
-
-    def __init__(self, at: int) -> None:
-        self._left = at
-
-    def _look(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event in ("call", "c_return") and "/kmq_spark/client/" in frame.f_code.co_filename:
-            self._left -= 1
-            if self._left == 0:
-                sys.setprofile(None)
-                raise KeyboardInterrupt
-
-    def __enter__(self) -> None:
-        sys.setprofile(self._look)
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
 
 
 def _rest(consumer: Consumer, take: Take) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ The archive is written from what the store reads, as the job does it, batch by b
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
@@ -14,11 +15,14 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql.datasource import InputPartition
 
+from kmq_spark.archive.places import ArchivePlace
 from kmq_spark.archive.record import ArchiveRecord, ArchiveRecords
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.options import parse_source_options
 from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
 from tests.spark.shop import Place, Shop
+from tests.support.s3 import S3Server
+from tests.unit.archive.made import upload
 from tests.unit.datasource.engine import Checkpoint, Query, Sink
 
 GROUP = "archive-1"
@@ -40,7 +44,7 @@ class Archiver:
             topics=("orders",),
             typed=False,
         )
-        ArchiveRecords(str(path)).add(record)
+        ArchiveRecords(ArchivePlace(str(path))).add(record)
 
     def write(self) -> None:
         """A batch of all that is new becomes part of the Delta table."""
@@ -190,6 +194,23 @@ def test_what_neither_has_is_a_loss(shop: Shop, archiver: Archiver):
         _reader(archiver).partitions()
     kept = _read(_reader(archiver, failOnDataLoss="false"))
     assert [n for _, p, n in kept if p == 0] == [*range(10), *range(15, 20)]
+
+
+def test_an_archive_in_a_bucket_is_reached_as_the_store_in_a_bucket_is(
+    moto: S3Server, tmp_path: Path
+):
+    shop = Shop(moto.new_url(), moto.options())
+    shop.create("orders", 2)
+    archiver, lake = Archiver(shop, tmp_path / "lake"), ArchivePlace(moto.new_url(), moto.options())
+    places = _send(shop, 3)
+    archiver.run()
+    upload(archiver.path, lake)
+    places += _send(shop, 2)
+    given = {f"storage.{name}": value for name, value in moto.options().items()}
+    reader = _reader(archiver, archive=lake.url, **given)
+    tasks = pickle.loads(pickle.dumps(reader.partitions()))
+    assert sorted(_places(reader, tasks)) == sorted(places)
+    shop.close()
 
 
 def test_an_archive_that_is_not_there_is_an_error(shop: Shop, archiver: Archiver):

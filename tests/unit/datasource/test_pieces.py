@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kmq_spark.datasource.pieces import Pieces, share_of
-from kmq_storage.log.offset_index import Spread
+from kmq_storage.log.spread import Spread
 
 #: Records and bytes of each stored batch of a range, and how much of it the bounds cut off.
 batches = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 10**6)), min_size=1, max_size=8)
@@ -15,12 +15,12 @@ read_ranges = st.lists(batches, max_size=6)
 
 
 def _pieces(ranges: list[list[tuple[int, int]]]) -> Pieces:
-    spreads = []
+    parts = []
     for stored in ranges:
         ends = np.cumsum([records for records, _ in stored])
         records, read = (np.array(column) for column in zip(*stored, strict=True))
-        spreads.append(Spread(ends - records, ends, read))
-    return Pieces.of(spreads, [(0, int(spread.ends[-1])) for spread in spreads])
+        parts.append(Pieces(np.zeros(len(ends), np.int64), ends - records, ends, read))
+    return Pieces.joined(parts, [1] * len(parts))
 
 
 def _whole(ranges: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
@@ -72,7 +72,9 @@ def test_a_limit_of_bytes_holds_for_parts_and_for_balanced_tasks(
 
 
 def test_what_the_bounds_cut_off_counts_in_proportion() -> None:
-    spread = Spread(np.array([0, 100]), np.array([100, 200]), np.array([1_000, 1_000]))
-    pieces = Pieces.of([spread], [(50, 110)])
+    columns = ([0, 0], [0, 100], [100, 200], [0, 0], [1_000, 1_000])
+    spread = Spread(*map(np.array, columns))
+    pieces = Pieces.of(spread, np.array([50]), np.array([110]))
     assert pieces.bytes.tolist() == [500, 100]
-    assert pieces.balanced(1) == [[(0, 50, 110)]]
+    (run,) = pieces.balanced(1)
+    assert run.tolist() == [[0, 50, 110]]

@@ -15,7 +15,8 @@ from kmq_spark.datasource.ranges import OffsetRange, TaskLimits
 from kmq_spark.datasource.reading import read_partition
 from kmq_spark.datasource.schema import arrow_schema
 from kmq_spark.datasource.subscription import Subscription
-from kmq_spark.datasource.tasks import Task, TopicRange, plan_tasks
+from kmq_spark.datasource.tasks import Task, plan_tasks
+from kmq_spark.datasource.topic_ranges import TopicRanges
 from kmq_spark.datasource.view import View
 from kmq_spark.errors import OffsetOutOfRangeError
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -45,9 +46,9 @@ def store(tmp_path: Path) -> kmq.Store:
     return store
 
 
-def _ranges(store: kmq.Store, *spans: tuple[int, int, int]) -> list[TopicRange]:
+def _ranges(store: kmq.Store, *spans: tuple[int, int, int]) -> list[TopicRanges]:
     topic = store.log.refresh().topic("t")
-    return [TopicRange(topic, OffsetRange("t", number, low, high)) for number, low, high in spans]
+    return [TopicRanges.of(topic, [OffsetRange("t", *span) for span in spans])]
 
 
 def _read(store: kmq.Store, tasks: list[Task]) -> list[tuple[int, int]]:
@@ -73,7 +74,7 @@ def test_a_large_segment_is_divided_among_tasks_of_like_size(
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     tasks = plan_tasks(_ranges(store, (0, 0, ROWS)), TaskLimits())
     assert len(tasks) == 4
-    sizes = [sum(part.end - part.start for part in task.slices) for task in tasks]
+    sizes = [sum(part.end - part.start for run in task.runs for part in run) for task in tasks]
     assert sum(sizes) == ROWS
     assert max(sizes) < 1.3 * min(sizes)
     assert _read(store, tasks) == _expected(store, 0, 0, ROWS)

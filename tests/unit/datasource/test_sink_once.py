@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,6 +23,7 @@ from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, director
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.spark.shop import Shop
+from tests.unit.datasource.dying import killed_at
 
 #: More than a task sends to the driver instead of staging it.
 LARGE = [b"%d" % n * 200 for n in range(1_000)]
@@ -139,37 +135,6 @@ def test_a_commit_names_a_file_in_at_most_100_bytes(shop: Shop) -> None:
     assert directory_length(staged) <= 100 * len(staged)
 
 
-#: The calls of a commit that change what other processes find: files, the hint page, locks.
-_CHANGES = {"try_acquire", "allocate", "write_at", "write_all", "store", "sync", "wake", "release"}
-
-
-def _killed_at(step: int, action: Callable[[], None]) -> bool:
-    """Run this in a child that is killed when it comes to its n-th change."""
-    child = os.fork()
-    if child == 0:
-        left = step
-
-        def look(frame: FrameType, event: str, _: Any) -> None:
-            nonlocal left
-            code = frame.f_code
-            if event != "call" or "/kmq_storage/objects/" not in code.co_filename:
-                return
-            if code.co_name in _CHANGES:
-                left -= 1
-                if left < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        try:
-            sys.setprofile(look)
-            action()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    status = os.waitpid(child, 0)[1]
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the commit failed"
-    return os.WIFSIGNALED(status)
-
-
 @pytest.mark.parametrize("shop", ["local"], indirect=True)
 def test_a_driver_that_is_killed_in_any_step_of_the_commit_stores_the_batch_once(
     shop: Shop,
@@ -177,7 +142,7 @@ def test_a_driver_that_is_killed_in_any_step_of_the_commit_stores_the_batch_once
     batches = 0
     for step in range(1_000):
         messages = [_task(shop, *LARGE[:3], query="q"), _task(shop, *LARGE, query="q")]
-        killed = _killed_at(step, lambda: _commit_batch(shop, batches, *messages))  # noqa: B023
+        killed = killed_at(step, lambda: _commit_batch(shop, batches, *messages))  # noqa: B023
         again = [_task(shop, *LARGE[:3], query="q"), _task(shop, *LARGE, query="q")]
         _commit_batch(shop, batches, *again)
         batches += 1

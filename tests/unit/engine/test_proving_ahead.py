@@ -13,7 +13,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.checksum import RUNS_ASIDE, checksum, checksum_aside
+from kmq_storage.format.checksum import checksum
 from kmq_storage.format.packing import Part
 from kmq_storage.log.proving import Prover
 from kmq_storage.model import Location
@@ -92,8 +92,3 @@ def test_a_proof_of_other_parts_proves_nothing():
     prover, place = Prover(), Location("f", 0, MESSAGE.size)
     prover.begin(place, MESSAGE, [Part(0, 10, 0, checksum(MESSAGE.slice(0, 10)))])
     assert not prover.holds(place, MESSAGE, [Part(0, MESSAGE.size, 0, 1)])
-
-
-def test_a_checksum_aside_is_the_same_and_leaves_python_to_others():
-    assert checksum_aside(MESSAGE, 7) == checksum(MESSAGE, 7)
-    assert RUNS_ASIDE, "google-crc32c has another inside: nothing is proven ahead any more"

@@ -356,18 +356,18 @@ def test_a_reader_with_a_pin_reads_to_its_end_what_was_trimmed_and_collected(
     with kmq.open(tmp_path) as store, kmq.open(tmp_path, read_only=True) as other:
         store.create_topic("t")
         with store.producer() as producer:
-            for _ in range(3):  # three segments: the reader has opened the first when they go
+            for _ in range(6):  # segments: the reader has opened only the first when they go
                 producer.send_batch("t", [b"x"] * 100).result()
                 store.seal()
         store.checkpoint()
         reader = other.read("t", batch_rows=10)
         rows = reader.read_next_batch().num_rows
         with store.pin(60.0) if pin else nullcontext():
-            store.trim("t", {0: 300})
+            store.trim("t", {0: 600})
             store.checkpoint()
             store.collect(grace=0)
             if pin:
-                assert rows + reader.read_all().num_rows == 300
+                assert rows + reader.read_all().num_rows == 600
             else:
                 with pytest.raises(OffsetOutOfRangeError):
                     reader.read_all()

@@ -163,3 +163,10 @@ def test_partitions_only_grow(log: CommitLog):
     log.commit([Unit((TopicEntry(TOPIC_ID, "t", 5, {}),))])
     send(log, b"x", partition=4)
     assert log.refresh().topic("t").partitions == 5
+
+
+@pytest.mark.parametrize("entry", [ProducerEntry("p", 1, 0), BatchIdEntry("query", 3)])
+def test_a_commit_has_one_sequence_of_a_producer_and_one_batch_of_an_application(
+    log: CommitLog, entry: Entry
+):
+    _refused(log, IllegalStateError, entry, entry)

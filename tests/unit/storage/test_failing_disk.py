@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage import limits
 from kmq_storage.errors import CommitOutcomeUnknownError, InvalidRequestError, UnavailableError
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.hint import Hint
+from kmq_storage.objects.disk import LogFile
 from tests.support.failing_disk import FailingDisk
 from tests.support.storage import (
     FILE_BYTES,
@@ -121,6 +124,98 @@ def test_a_failed_sync_that_the_damaged_page_forgot_is_not_tried_again(
     assert values_of(open_log(disk, create=False)) == [b"first", b"second"]
     assert "sync" not in disk.calls
     assert os.stat(disk.root / "log" / f"{1:020d}.log").st_ino != before
+
+
+class _Killed(BaseException):
+    """What ends a process here: it does nothing more."""
+
+
+def _die(*_: object) -> None:
+    raise _Killed
+
+
+def test_who_dies_in_a_sync_leaves_it_to_be_taken_for_failed(log: CommitLog, disk: FailingDisk):
+    commit = log.append([unit_of(disk, [b"second"])])
+
+    disk.failing["sync"], disk.after_failed_sync = errno.EIO, _die
+    with pytest.raises(_Killed):
+        log.sync(commit)
+    disk.failing.clear()
+    disk.calls.clear()
+    before = os.stat(disk.root / "log" / f"{1:020d}.log").st_ino
+    other = open_log(disk, create=False)
+    other.sync(commit.lsn)
+    assert "sync" not in disk.calls
+    assert disk.calls.count("replace") == 1
+    send(other, b"third")
+    assert "sync" in disk.calls  # the fresh files
+    assert values_of(log) == _others(disk) == [b"first", b"second", b"third"]
+    assert os.stat(disk.root / "log" / f"{1:020d}.log").st_ino == before  # all of it was on disk
+
+
+def test_frames_that_were_dropped_under_a_writer_that_died_are_no_damage(
+    log: CommitLog, disk: FailingDisk
+):
+    end = log._writer.cursor.position
+    commit = log.append([unit_of(disk, [b"second"])])
+
+    def drop_and_die() -> None:
+        with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
+            file.seek(end)
+            file.write(bytes(4096))
+        raise _Killed
+
+    disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop_and_die
+    with pytest.raises(_Killed):
+        log.sync(commit)
+    disk.failing.clear()
+    other = open_log(disk, create=False)
+    with pytest.raises(UnavailableError, match="written again"):
+        send(other, b"too early")
+    assert send(other, b"instead").lsn == commit.lsn
+    assert values_of(other) == _others(disk) == [b"first", b"instead"]
+
+
+def test_who_looked_while_a_log_file_was_made_by_one_that_died_finds_it(
+    log: CommitLog, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+):
+    other = open_folder(disk.root)
+    made = FailingDisk.open_log
+
+    def look_make_and_die(disk: FailingDisk, path: str, size: int, *, create: bool) -> LogFile:
+        if create:
+            other.written_state()
+            other._writer.journal.look_again()  # the page says already that files change
+        file = made(disk, path, size, create=create)
+        if create:
+            patch.setattr(Hint, "count_roll", _die)
+            raise _Killed
+        return file
+
+    with monkeypatch.context() as patch, pytest.raises(_Killed):
+        patch.setattr(FailingDisk, "open_log", look_make_and_die)
+        send(log, b"x" * (FILE_BYTES - 1_000))
+    send(other, b"second")
+    assert values_of(other) == _others(disk) == [b"first", b"second"]
+
+
+def test_no_number_is_given_out_again_while_somebody_syncs(
+    log: CommitLog, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "LOCK_TIMEOUT", 0.05)
+    other = open_log(disk, create=False)
+
+    def damage_the_page_and_write() -> None:
+        (disk.root / "log" / "hint").write_bytes(bytes(72))
+        with pytest.raises(UnavailableError, match="holds the sync lock"):
+            send(other, b"meanwhile")
+
+    commit = log.append([unit_of(disk, [b"second"])])
+    disk.failing["sync"], disk.after_failed_sync = errno.EIO, damage_the_page_and_write
+    log.sync(commit)
+    disk.failing.clear()
+    send(other, b"third")
+    assert values_of(log) == _others(disk) == [b"first", b"second", b"third"]
 
 
 def test_a_full_disk_does_not_keep_recovery_from_its_work(log: CommitLog, disk: FailingDisk):

@@ -66,6 +66,42 @@ def test_a_page_of_an_earlier_moment_takes_nothing_back(tmp_path: Path):
     assert len(values_of(other)) == len(values_of(log)) == 6
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("durable", [False, True])
+def test_who_opens_reads_to_the_end_though_the_page_is_of_an_earlier_moment(
+    tmp_path: Path, read_only: bool, durable: bool
+):
+    """So it is when a file system goes down and comes back without a start of the machine."""
+    log = open_folder(tmp_path)
+    make_topic(log)
+    send(log, b"one")
+    page = (tmp_path / "log" / "hint").read_bytes()
+    send(log, b"two" * 20_000)
+    send(log, b"three" * 10_000)  # in another log file
+    log.close()
+    _scribble(tmp_path, page)
+    reader = open_folder(tmp_path, read_only=read_only, durable=durable)
+    assert values_of(reader) == [b"one", b"two" * 20_000, b"three" * 10_000]
+    send(open_folder(tmp_path), b"four")
+    assert values_of(reader)[3:] == [b"four"]
+
+
+def test_who_opens_shows_nothing_of_what_is_being_written(tmp_path: Path):
+    log = open_folder(tmp_path)
+    make_topic(log)
+    send(log, b"one")
+    with log._at_the_end():  # whoever has the append lock shows what it writes
+        end = log._writer.cursor.position
+        with (tmp_path / "log" / f"{1:020d}.log").open("r+b") as file:
+            file.seek(end)
+            file.write(b"KMQ1")
+        assert values_of(open_folder(tmp_path)) == [b"one"]
+    assert values_of(open_folder(tmp_path, read_only=True)) == [b"one"]
+    assert log._writer.journal.has_bytes_at(log._writer.cursor)
+    assert values_of(open_folder(tmp_path)) == [b"one"]
+    assert not log._writer.journal.has_bytes_at(log._writer.cursor)
+
+
 def test_a_page_that_promises_more_than_there_is_raises_an_alarm(tmp_path: Path):
     log = open_folder(tmp_path)
     make_topic(log)

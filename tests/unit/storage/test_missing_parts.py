@@ -97,7 +97,7 @@ def test_a_store_whose_log_is_gone_is_damaged_and_not_empty(
             list(store.commits())
         assert not store.verify().ok
         if not read_only:
-            with pytest.raises(kmq.CorruptionError, match="put the file back from a copy"):
+            with pytest.raises(kmq.CorruptionError, match="put it back from a copy"):
                 store.create_topic("new")
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,22 @@ def test_a_read_only_handle_follows_a_store_without_hint_page_and_does_not_spin(
     assert time.process_time() - begin < 0.2
     send(open_folder(tmp_path), b"y" * 60_000)
     assert values_of(reader) == [b"one", b"y" * 60_000]
+
+
+def test_a_reader_that_waits_rehearses_when_a_commit_is_prepared(tmp_path: Path):
+    log = open_folder(tmp_path)
+    make_topic(log)
+    send(log, b"one")
+    reader, rehearsed = open_folder(tmp_path), threading.Event()
+    lsn = reader.refresh().lsn
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(reader.wait, lsn, 20.0, rehearse=rehearsed.set)
+        while not rehearsed.wait(0.01):
+            log.written_state()
+        assert not waiting.done()
+        send(log, b"two")
+        assert waiting.result(10.0)
+    assert values_of(reader) == [b"one", b"two"]
 
 
 def test_a_read_only_handle_makes_no_store(tmp_path: Path):

@@ -76,7 +76,7 @@ def test_a_file_that_is_shorter_than_it_was_made_is_damage_and_no_torn_tail(
         with pytest.raises(CorruptionError, match="can't be read"):
             state.check_end("t", 0)
         if not read_only:
-            with pytest.raises(CorruptionError, match="put the file back from a copy"):
+            with pytest.raises(CorruptionError, match="put it back from a copy"):
                 send(log, b"next")
             assert (tmp_path / "store" / FIRST_FILE).stat().st_size == size
     _restart(tmp_path / "store", content)

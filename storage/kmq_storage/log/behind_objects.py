@@ -1,0 +1,89 @@
+"""Going on behind damaged commits of a bucket: gaps in a commit behind them, and a checkpoint.
+
+Nobody can be kept from writing meanwhile, so what is given up stands in a commit like any other:
+its name is taken once, it follows the state it was planned on, and every handle applies it. See
+docs/design/repair.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from kmq_storage.environment import Environment
+from kmq_storage.format.layout_entries import GapEntry
+from kmq_storage.format.manifest import Key
+from kmq_storage.log.behind import CutOut, lost_ranges
+from kmq_storage.log.checkpoint import publish_root, write_pages
+from kmq_storage.log.commit_objects import BEHIND_LOST, CommitObjects, NewCommit
+from kmq_storage.log.follower import Follower
+from kmq_storage.log.framing import Stamp, framed
+from kmq_storage.log.state import StoreState
+from kmq_storage.objects.bucket_files import BucketFiles
+
+#: Gaps of one commit, which has a limit of 4 MiB; partitions of others wait in doubt.
+_GAPS_MAX = 4096
+
+
+class BehindObjects:
+    """What a repair does about commits that can't be read; killed anywhere, another one goes on."""
+
+    def __init__(
+        self,
+        files: BucketFiles,
+        objects: CommitObjects,
+        environment: Environment,
+        create: Callable[[NewCommit], bool],
+    ) -> None:
+        self._files = files
+        self._objects = objects
+        self._environment = environment
+        self._create = create
+
+    def go_on(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+        """Cut out what was lost, and write a checkpoint that knows of no damage."""
+        began = self._files.now()
+        follower = Follower(self._files, self._objects, self._environment)
+        cut: list[CutOut] = []
+        while True:
+            follower.advance()
+            state = follower.state
+            if self._block_missing(state):
+                follower.begin_anew()
+                continue
+            lost = lost_ranges(state, state.lsn, staged_rows)[:_GAPS_MAX]
+            if not lost and state.broken is None:
+                break
+            if self._create(self._next_commit(follower, lost)):
+                cut += lost
+        if state.damage:
+            state.damage = []
+            new_uuid = self._environment.new_uuid
+            root, _ = write_pages(self._files, state, follower.cursor, new_uuid)
+            publish_root(self._files, state.lsn, root, began=began)
+        return cut
+
+    def _block_missing(self, state: StoreState) -> bool:
+        """Have nobody fill the place of a lost commit who does not know that it is lost."""
+        lost = [*state.damage, *filter(None, [state.broken])]
+        names = [lsn for each in lost for lsn in range(each.first_lsn, each.last_lsn + 1)]
+        missing = [lsn for lsn in names if not self._objects.exists(lsn)]
+        for lsn in missing:
+            self._objects.block(lsn)
+        return bool(missing)
+
+    def _next_commit(self, follower: Follower, lost: Sequence[CutOut]) -> NewCommit:
+        state, after = follower.state, follower.cursor
+        if state.broken is not None:
+            last = state.broken.last_lsn
+            while self._objects.exists(last + 1):
+                last += 1
+            after = replace(after, lsn=last, chain=BEHIND_LOST)
+        time = max(self._environment.now_us(), after.time + 1)
+        stamp = Stamp(time, self._environment.new_uuid().bytes, after.lsn)
+        return NewCommit(after, stamp, framed([_entry(state, each) for each in lost], []))
+
+
+def _entry(state: StoreState, cut: CutOut) -> GapEntry:
+    gap, topic_id = cut.gap, state.topics[cut.topic].id
+    return GapEntry(topic_id, cut.partition, gap.start, gap.end, 0, 0, state.lsn, gap.reason)

@@ -1,0 +1,55 @@
+"""What another process needs to find some records: it replays no log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kmq_storage.format.manifest import PageRef
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.offset_index import Gap, OffsetIndex
+from kmq_storage.log.row_table import rows_of_packed
+from kmq_storage.model import Place
+from kmq_storage.objects.files import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Finds records of some partitions of a topic, which share pages."""
+
+    topic_id: bytes
+    refs: tuple[PageRef, ...]
+    #: By partition, the rows that are in no page, packed: there may be very many.
+    recent: Mapping[int, bytes]
+    gaps: Mapping[int, tuple[Gap, ...]]
+
+    def pages(self, disk: Files) -> Manifest:
+        """The pages that it refers to, on a disk."""
+        return Manifest(disk, self.refs)
+
+    def places(self, pages: Manifest, partition: int, start: int, end: int) -> list[Place]:
+        """Where the records of a partition with offsets in [start, end) stand."""
+        index = OffsetIndex((self.topic_id, partition), pages)
+        index.gaps = list(self.gaps.get(partition, ()))
+        for row in rows_of_packed(self.recent.get(partition, b"")):
+            if row.base_offset >= index.recent.end:
+                index.append(row)
+        return index.between(start, end)
+
+
+def excerpt_of(
+    indexes: Sequence[OffsetIndex], packed: Sequence[bytes], first: int, last: int
+) -> Excerpt:
+    """What finds ranges of a topic, partitions ascending, with their packed rows in memory.
+
+    The first of them begins at `first`, the last one ends at `last`.
+    """
+    begin, behind = (indexes[0].key, first), (indexes[-1].key, last)
+    recent: dict[int, bytes] = {}
+    for index, rows in zip(indexes, packed, strict=True):
+        if rows:  # a row of two ranges of one partition comes twice
+            number = index.key[1]
+            recent[number] = recent.get(number, b"") + rows
+    gaps = {index.key[1]: tuple(index.gaps) for index in indexes if index.gaps}
+    refs = tuple(indexes[0].manifest.refs_between(begin, behind))
+    return Excerpt(indexes[0].key[0], refs, recent, gaps)

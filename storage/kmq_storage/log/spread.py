@@ -1,0 +1,118 @@
+"""How the bytes of partitions are spread over their offsets, without a value made per row.
+
+There may be ten thousand partitions and a million rows: pages are taken whole, and the rows in
+memory of all partitions are unpacked together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from kmq_storage.format.manifest import Key, Page
+from kmq_storage.log.offset_index import OffsetIndex, block_of
+from kmq_storage.log.row_table import ROW_BYTES, Block, block_of_packed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers: TypeAlias = npt.NDArray[np.int64]
+    Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The rows that cover some ranges of offsets, range by range, in order."""
+
+    #: The number of the range that a row is of.
+    owners: Numbers
+    bases: Numbers
+    ends: Numbers
+    #: What its records weigh in memory, and what has to be read for it.
+    weights: Numbers
+    bytes: Numbers
+
+
+def spread_of(
+    indexes: Sequence[OffsetIndex], packed: Sequence[bytes], starts: Numbers, ends: Numbers
+) -> Spread:
+    """The spread of the offsets from a start up to an end in each of some partitions of a topic.
+
+    With their rows in memory, packed.
+    """
+    counts = np.array(list(map(len, packed)), np.int64) // ROW_BYTES
+    owners, block = np.repeat(np.arange(len(packed)), counts), block_of_packed(b"".join(packed))
+    borders, simple = _borders(owners, block, starts, ends)
+    simple &= np.array([not index.gaps for index in indexes], np.bool_)
+    older = np.flatnonzero(simple & (starts < borders))
+    found = _pages([indexes[n] for n in older.tolist()], older, starts, borders)
+    simple[older] &= bool(found)
+    found.append(_only(simple[owners], owners, block))
+    for number in np.flatnonzero(~simple).tolist():
+        blocks = indexes[number].blocks(int(starts[number]), int(ends[number]))
+        found += ((np.full(len(each[0]), number), each) for each in blocks)
+    return _joined(found)
+
+
+def _borders(owners: Numbers, block: Block, starts: Numbers, ends: Numbers) -> tuple[Numbers, Mask]:
+    """Up to where each range is in pages, and whether all that follows is in memory."""
+    bases, behind, *_ = block
+    held, first = np.unique(owners, return_index=True)
+    last = np.append(first[1:], len(owners))[: len(first)] - 1
+    borders, simple = ends.copy(), np.ones(len(ends), np.bool_)
+    borders[held] = bases[first]
+    simple[held] = behind[last] >= ends[held]
+    torn = (bases[1:] != behind[:-1]) & (owners[1:] == owners[:-1])
+    simple[owners[1:][torn]] = False
+    return borders, simple
+
+
+def _pages(
+    indexes: Sequence[OffsetIndex], wanted: Numbers, starts: Numbers, ends: Numbers
+) -> list[tuple[Numbers, Block]]:
+    """The rows in pages of some ranges.
+
+    None are looked up where partitions come twice, or are few among many.
+    """
+    if not len(wanted):
+        return []
+    first, last = indexes[0], indexes[-1]
+    numbers = np.array([index.key[1] for index in indexes])
+    begin, behind = (first.key, int(starts[wanted[0]])), (last.key, int(ends[wanted[-1]]))
+    refs = list(first.manifest.refs_between(begin, behind))
+    if len(refs) > len(wanted) or (np.diff(numbers) <= 0).any():
+        return []
+    owner_of = np.full(numbers[-1] + 1, -1)
+    owner_of[numbers] = wanted
+    found = []
+    for ref in refs:
+        page = first.manifest.page(ref)
+        owners = _owners(page, first.key, owner_of)
+        mine = (owners >= 0) & (page.ends > starts[owners]) & (page.bases < ends[owners])
+        found.append(_only(mine, owners, block_of((page, 0, len(owners)))))
+    return found
+
+
+def _owners(page: Page, key: Key, owner_of: Numbers) -> Numbers:
+    """Which range each row of a page is of: -1 for none."""
+    partitions = page.column("partition")
+    mine = page.is_of(key) & (partitions < len(owner_of))
+    return np.where(mine, owner_of[np.where(mine, partitions, 0)], -1)
+
+
+def _only(mine: Mask, owners: Numbers, block: Block) -> tuple[Numbers, Block]:
+    bases, ends, weights, read = (column[mine] for column in block)
+    return owners[mine], (bases, ends, weights, read)
+
+
+def _joined(parts: Sequence[tuple[Numbers, Block]]) -> Spread:
+    """Rows from several places, each in order, as one; of a range, older places come first."""
+    columns = zip(*((owners, *block) for owners, block in parts), strict=True)
+    spread = Spread(*map(np.concatenate, columns))
+    if (spread.owners[1:] >= spread.owners[:-1]).all():
+        return spread
+    order = np.argsort(spread.owners, kind="stable")
+    return Spread(*(getattr(spread, name)[order] for name in Spread.__slots__))

@@ -1,0 +1,108 @@
+"""What readers of a store on a disk see: what is on it, or, for `durability="os"`, written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kmq_storage import limits
+from kmq_storage.environment import Environment
+from kmq_storage.log.cut_off import is_cut_off
+from kmq_storage.log.group_sync import GroupSync
+from kmq_storage.log.hint import Hint
+from kmq_storage.log.journal import CollectedError, Journal
+from kmq_storage.log.replica import Replica
+from kmq_storage.log.state import StoreState
+from kmq_storage.objects.disk import Disk
+
+
+class VisibleReplica:
+    """A replica that goes as far as commits are visible; one thread at a time uses it."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        hint: Hint,
+        sync: GroupSync,
+        new_journal: Callable[[], Journal],
+        environment: Environment,
+        *,
+        durable: bool,
+    ) -> None:
+        self._disk = disk
+        self._hint = hint
+        self._sync = sync
+        self._new_journal = new_journal
+        self._environment = environment
+        self._durable = durable
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew at the newest checkpoint."""
+        self._losses = self._hint.losses
+        due = self._environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
+        self._replica = Replica(self._disk, self._new_journal(), indexed=True)
+        self.state.rebase_time = due
+
+    @property
+    def state(self) -> StoreState:
+        """What was read so far."""
+        return self._replica.state
+
+    @property
+    def lsn(self) -> int:
+        """The last commit that was read."""
+        return self._replica.cursor.lsn
+
+    def make_visible(self) -> None:
+        """Read up to the last commit that is visible now."""
+        while not self._hint.valid and not self._disk.read_only:
+            self._sync.mend()
+        if self._hint.losses != self._losses:
+            self.start()
+        written = self._hint.written
+        if written is None and not self._disk.read_only:
+            self.make_visible()  # the page was damaged just now
+        elif written is None:  # read-only after a start of the machine: frames prove themselves
+            self._advance_blindly()
+        elif written > self.lsn:
+            if self._durable and self._disk.read_only:
+                self._sync.sync_read_only(written)
+            elif self._durable:
+                self._sync.wait_durable(written)
+            self._replica.advance(written, written)
+
+    def make_sure(self) -> None:
+        """Read again what may be gone: frames were lost to a failed sync while they were read."""
+        while self._hint.losses != self._losses:
+            self.make_visible()
+
+    def rehearse(self) -> None:
+        """Read the last frame once more, and do nothing with it."""
+        self._replica.rehearse()
+
+    def look_beyond(self, show_written: Callable[[], None]) -> None:
+        """See what is written behind the end that the hint page tells; once per handle.
+
+        The page of a file system that went down, and came back without a start of the machine, is
+        older than the log. Else a writer is at it just now, or died.
+        """
+        if self.state.broken is None and self._has_more():
+            if self._disk.read_only:
+                self._advance_blindly()
+            else:
+                show_written()
+                self.make_visible()
+
+    def _has_more(self) -> bool:
+        try:
+            return self._replica.journal.has_bytes_at(self._replica.cursor)
+        except CollectedError:  # meanwhile: the next refresh goes on from a checkpoint
+            return False
+
+    def _advance_blindly(self) -> None:
+        replica = self._replica
+        replica.advance(self._hint.mark)
+        if replica.state.broken is None and is_cut_off(self._disk, replica.journal, replica.cursor):
+            replica.advance(self.lsn + 1)
+        if self._durable:
+            self._sync.sync_read_only(self.lsn)

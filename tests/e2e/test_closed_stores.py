@@ -1,0 +1,89 @@
+"""A closed store keeps nothing open, so its file system can be unmounted; what was read stays.
+
+Finds descriptors and maps that live as long as somebody has the `Store`, or what it gave out.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+
+
+def _open_files(folder: Path) -> list[str]:
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except FileNotFoundError:
+            continue
+    return [file for file in found if file.startswith(str(folder))]
+
+
+def _maps(folder: Path) -> list[str]:
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line.split()[-1] for line in lines if str(folder) in line]
+
+
+def _used(folder: Path) -> kmq.Store:
+    store = kmq.open(folder, maintenance=False)
+    store.create_topic("t")
+    with store.producer() as producer:
+        producer.send_batch("t", [b"x" * 1000] * 3000).result(10)
+        producer.send("t", b"small").result(10)
+    store.seal()
+    store.checkpoint()
+    with store.producer() as producer:
+        producer.send("t", b"in the log").result(10)
+    with store.consumer("g", topics="t") as consumer:
+        assert consumer.consume(10, timeout=10)
+        consumer.commit()
+    return store
+
+
+def test_a_closed_store_has_no_file_open_and_none_mapped(tmp_path: Path):
+    store = _used(tmp_path)
+    assert _open_files(tmp_path)
+    assert _maps(tmp_path)
+    store.close()
+    gc.collect()
+    assert _open_files(tmp_path) == []
+    assert _maps(tmp_path) == []
+    with pytest.raises(kmq.ClosedError):
+        store.topics()
+    store.close()
+
+
+def test_batches_outlive_their_store_and_hold_no_file_open(tmp_path: Path):
+    store = _used(tmp_path)
+    table = store.read("t").read_all()
+    store.close()
+    gc.collect()
+    assert _open_files(tmp_path) == []
+    assert table["value"].to_pylist() == [*[b"x" * 1000] * 3000, b"small", b"in the log"]
+    del table
+    gc.collect()
+    assert _maps(tmp_path) == []
+
+
+def test_who_waits_is_told_that_the_store_is_closed(tmp_path: Path):
+    store = _used(tmp_path)
+    told: list[BaseException] = []
+    last = store.log.refresh().lsn
+
+    def wait() -> None:
+        try:
+            store.log.wait(last, 60.0)
+        except kmq.ClosedError as error:
+            told.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    store.close()
+    waiting.join(30)
+    assert len(told) == 1
