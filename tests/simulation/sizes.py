@@ -30,6 +30,6 @@ _LARGE = Size((1, 4), 3, (2, 8), 3, (5, 15), (0, 1, 2, 2, 3), (3, 20), 1.0)
 _MIDDLE = Size((1, 4), 2, (2, 6), 2, (3, 8), (1, 2, 2, 3), (2, 10), 0.4)
 _SMALL = Size((1, 4), 2, (1, 4), 2, (2, 5), (0, 1, 1, 2), (2, 7), 0.15)
 #: Little is written, and much done with it: files are sealed, merged, dropped and forgotten.
-_TENDED = Size((1, 3), 2, (2, 5), 2, (2, 5), (2, 3), (8, 20), 0.6)
+_TENDED = Size((1, 3), 2, (2, 5), 1, (3, 7), (2, 3), (8, 20), 0.6)
 #: One of these at random.
 SIZES = (*(_SMALL,) * 12, *(_MIDDLE,) * 3, *(_TENDED,) * 4, _LARGE)

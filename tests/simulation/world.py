@@ -203,7 +203,7 @@ class World:
         return tasks + [Task(f"maintainer {n}", Maintainer(self).run) for n in range(maintainers)]
 
     def _read(self, number: int) -> None:
-        durable = number < self.size.readers - 1 or not self.knows_os_durability
+        durable = number < max(self.size.readers - 1, 1) or not self.knows_os_durability
         self.scheduler.pause(stay=0.0)
         log = self.open(durable=durable)
         follower = Follower(self.oracle, log)
