@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from tests.damage.test_repair import check_contents, frame_with, goes_on, harmed
 _WRITES = {
     LocalDisk: ("publish", "stage", "remove", "_create_log"),
     MappedLogFile: ("write_at", "clear_from", "sync"),
-    MappedWords: ("store",),
 }
 _KILLED = 9
 #: `KMQ_REPAIR_STRIDE=1` kills at every step.
@@ -42,6 +42,14 @@ def _die_at(step: int) -> None:
     for owner, names in _WRITES.items():
         for name in names:
             setattr(owner, name, counted(getattr(owner, name)))
+    opened = MappedWords.__init__
+
+    def open_words(words: MappedWords, *arguments: Any, **options: Any) -> None:
+        opened(words, *arguments, **options)
+        store = words.store  # each page has its own
+        words.store = partial(counted(lambda _, *word: store(*word)), words)
+
+    MappedWords.__init__ = open_words  # type: ignore[method-assign]
 
 
 def _repair_and_die(folder: Path, step: int) -> bool:

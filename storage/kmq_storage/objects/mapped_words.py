@@ -50,7 +50,7 @@ def _map(path: str, size: int, *, read_only: bool) -> mmap.mmap:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if read_only and os.fstat(fd).st_size >= _FIRST_WORDS * _WORD:
-            size = min(size, os.fstat(fd).st_size)
+            size = min(size, os.fstat(fd).st_size // _WORD * _WORD)
         if not read_only and os.fstat(fd).st_size < size:
             # Real blocks, not a hole: a store into a hole on a full disk kills the process.
             os.posix_fallocate(fd, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(

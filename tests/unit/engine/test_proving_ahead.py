@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _provers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "kmq-prove"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("kmq-prove")]
 
 
 def test_a_reader_that_is_dropped_half_way_leaves_no_thread_and_no_map(folder: Path):
