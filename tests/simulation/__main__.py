@@ -6,39 +6,63 @@ import argparse
 import os
 import sys
 import traceback
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.world import World, simulate
 
-#: After so many seeds a line says how far it is.
-_TELL_EVERY = 500
+#: After so many runs a line says how far it is.
+_TELL_EVERY = 1_000
+#: How many seeds a process takes at a time.
+_CHUNK = 20
+_Run = tuple[int, type[World]]
 
 
 def main() -> int:
     """Run the seeds, and print those that fail with what it takes to see them again."""
+    asked = _arguments()
+    named = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
+    kinds: list[type[World]] = [World, BucketWorld] if asked.both else [World]
+    kinds = [BucketWorld] if asked.bucket else kinds
+    runs = list(product(named or range(asked.first, asked.first + asked.seeds), kinds))
+    failed: list[int] = []
+    outcomes = zip(runs, _outcomes(runs, asked.jobs), strict=True)
+    for count, ((seed, kind), failure) in enumerate(outcomes, 1):
+        if failure:
+            failed.append(seed)
+            where = " --bucket" if kind is BucketWorld else ""
+            print(f"again: KMQ_SIM_SEEDS={seed} python -m tests.simulation{where}\n{failure}")
+        if failure or count % _TELL_EVERY == 0:
+            print(f"{count} of {len(runs)} runs ended, {len(failed)} failed", flush=True)
+    print(f"{len(failed)} of {len(runs)} runs failed: {failed[:20]}")
+    return 1 if failed else 0
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--bucket", action="store_true", help="in a bucket, not on a disk")
     parser.add_argument("--both", action="store_true", help="each seed on a disk and in a bucket")
-    asked = parser.parse_args()
-    seeds = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
-    kinds: list[type[World]] = [World, BucketWorld] if asked.both else [World]
-    kinds = [BucketWorld] if asked.bucket else kinds
-    failed: list[int] = []
-    for count, seed in enumerate(seeds or range(asked.first, asked.first + asked.seeds)):
-        if count and count % _TELL_EVERY == 0:
-            print(f"{count} seeds ran, {len(failed)} failed", flush=True)
-        for kind in kinds:
-            try:
-                simulate(seed, kind)
-            except Exception:
-                failed.append(seed)
-                where = " --bucket" if kind is BucketWorld else ""
-                print(f"again: KMQ_SIM_SEEDS={seed} python -m tests.simulation{where}")
-                traceback.print_exc()
-    print(f"{len(failed)} of {len(seeds) or asked.seeds} seeds failed: {failed[:20]}")
-    return 1 if failed else 0
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    return parser.parse_args()
+
+
+def _outcomes(runs: Iterable[_Run], jobs: int) -> Iterator[str]:
+    """What went wrong in each run, in their order."""
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_failure, runs, chunksize=_CHUNK)
+
+
+def _failure(run: _Run) -> str:
+    """The traceback of a run; empty when all that must hold holds."""
+    try:
+        simulate(*run)
+    except Exception:
+        return traceback.format_exc()
+    return ""
 
 
 if __name__ == "__main__":

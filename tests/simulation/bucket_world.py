@@ -38,13 +38,13 @@ class BucketWorld(World):
     """Hosts that share a bucket."""
 
     crash_steps, tidy_steps, kill_steps = 6_000, 12_000, 3_000
+    stalled_steps = 2_500
     #: Two looks at listings that are stale may find no newer checkpoint.
     graces, look_age = (30.0, 60.0), 2 * (World.look_age + STALE)
     sleepiness = (0.0, 0.01, 0.03)
     knows_os_durability = False
 
     def _make_place(self) -> None:
-        self.scheduler.stalled_steps = 2_500
         self.machine = SimulatedBucket(self.scheduler, BucketFaults())
         self.machine.watch_removal = self._check_removal
         self.disk = self._files()

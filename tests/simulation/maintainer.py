@@ -42,7 +42,7 @@ class Maintainer:
             self._retain,
             self._maintain,
         )
-        for _ in range(self._rng.randrange(3, 20)):
+        for _ in range(self._rng.randrange(*self._world.size.actions)):
             action = self._rng.choice(actions)
             try:
                 action(log)

@@ -22,7 +22,8 @@ class Task:
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         self.name = name
         self.work = work
-        self.gate = threading.Semaphore(0)
+        self.gate = threading.Lock()
+        self.gate.acquire()
         self.dead = False
         self.kill_at = -1
         #: How likely each pause becomes a long one, and the step before which it does not end.
@@ -33,10 +34,10 @@ class Task:
 class Scheduler:
     """Runs tasks one at a time; every pause may hand over to another one, or end one."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, stalled_steps: int) -> None:
         self.rng = rng
         #: How many steps of others a stall lasts at most.
-        self.stalled_steps = 600
+        self.stalled_steps = stalled_steps
         self.clock = 1_000.0
         self.steps = 0
         self.crash_at = -1
@@ -45,7 +46,8 @@ class Scheduler:
         self._alive: list[Task] = []
         self._outside = 0
         self._running: Task | None = None
-        self._done = threading.Semaphore(0)
+        self._done = threading.Lock()
+        self._done.acquire()
 
     def run(self, tasks: list[Task]) -> None:
         """Run all tasks to their end, or to that of the machine."""

@@ -15,11 +15,11 @@ import pytest
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.world import World, run, simulate
 
-_BLOCK = 25
+_BLOCK = 50
 _ASKED = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
-_BLOCKS = [_ASKED] if _ASKED else [list(range(n, n + _BLOCK)) for n in range(0, 75, _BLOCK)]
+_BLOCKS = [_ASKED] if _ASKED else [list(range(n, n + _BLOCK)) for n in range(0, 200, _BLOCK)]
 
-#: What 20 seeds do at least.
+#: What 60 seeds do at least.
 _AT_LEAST = {
     "acknowledged": 800,
     "boots": 15,
@@ -65,7 +65,7 @@ def test_a_seed_gives_the_same_history_every_time():
 @pytest.mark.parametrize("kind", [World, BucketWorld])
 def test_the_runs_are_not_empty(kind: type[World]):
     done: Counter[str] = Counter()
-    for seed in range(20):
+    for seed in range(60):
         world = run(seed, kind)
         done += world.done
         done.update(acknowledged=world.oracle.acknowledged)

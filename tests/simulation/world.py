@@ -33,10 +33,14 @@ from tests.simulation.follower import Follower
 from tests.simulation.maintainer import Maintainer
 from tests.simulation.oracle import Oracle
 from tests.simulation.scheduler import Scheduler, Task
+from tests.simulation.sizes import SIZES
 from tests.simulation.watch import Watch
 from tests.simulation.writer import Writer
 
-_FILE_BYTES = 8 * 1024
+#: In some worlds nearly nothing is synced for long, in some everything at once.
+_DURABLE_WRITERS = (0.0, 0.7, 0.7, 1.0)
+#: How long log files are: some have many commits, some few.
+_FILE_BYTES = (3 * 1024, 8 * 1024)
 #: Names, partitions and settings.
 _TOPICS = (
     ("orders", 2, {}),
@@ -82,6 +86,8 @@ class World:
 
     #: Before which step of a boot the machine stops, and a process is killed.
     crash_steps, tidy_steps, kill_steps = 12_000, 40_000, 6_000
+    #: How many steps of others a stall lasts at most.
+    stalled_steps = 600
     #: How long collection spares files, and how long ago a look was that finds no newer checkpoint.
     graces: tuple[float, float] = (0.0, 20.0)
     look_age = _REBASE_SECONDS
@@ -92,13 +98,15 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.scheduler = Scheduler(self.rng)
+        self.scheduler = Scheduler(self.rng, self.stalled_steps)
+        self.size = self.rng.choice(SIZES)
         self.oracle = Oracle(
             lambda: self.scheduler.clock,
             compacted=frozenset(["profiles"]),
             tombstone_delay=_TOMBSTONE_DELAY - 2 * _SKEW,
         )
         self.done: Counter[str] = Counter()
+        self.file_bytes = self.rng.choice(_FILE_BYTES)
         self.orphan_age = self.rng.choice(_ORPHAN_AGES)
         self._make_place()
         #: What readers may go on reading, and since when they have it.
@@ -106,12 +114,14 @@ class World:
         #: How long collection spares files, for all of a boot (seconds).
         self.grace = 0.0
         self.identity = open_identity(
-            self.disk, self.environment(), create=True, log_file_bytes=_FILE_BYTES
+            self.disk, self.environment(), create=True, log_file_bytes=self.file_bytes
         )
         self.topics = {name: self.rng.randbytes(16) for name, _, _ in _TOPICS}
         self._names = {topic_id: name for name, topic_id in self.topics.items()}
         #: Little goes wrong in some worlds, so that more is done and more can be looked at.
         self.tidy = self.rng.random() < 0.4
+        #: How likely a writer waits for the disk.
+        self.durable_writers = self.rng.choice(_DURABLE_WRITERS)
         self._clocks_jump = self.rng.random() < 0.2
         log = self.open()
         for name, partitions, settings in _TOPICS:
@@ -121,6 +131,10 @@ class World:
     def _make_place(self) -> None:
         self.machine = self.disk = SimulatedDisk(self.scheduler, Faults())
         self.disk.watch_removal = self._check_removal
+
+    def _steps(self, most: int) -> int:
+        """What lasts so many steps in the largest of worlds, in this one."""
+        return int(most * self.size.steps)
 
     def _set_faults(self, *, on: bool) -> None:
         self.disk.faults = random_faults(self.rng) if on else Faults()
@@ -161,22 +175,17 @@ class World:
 
     def boot(self) -> None:
         """Everybody until all are done, some are killed or the machine crashes."""
-        tasks = [Task(f"writer {n}", partial(Writer(self, n).run)) for n in range(3)]
-        tasks += [Task(f"reader {n}", partial(self._read, n)) for n in range(3)]
-        maintainers = 3 if self.tidy else self.rng.choice((0, 1, 2, 2, 3))
-        tasks += [
-            Task(f"maintainer {n}", partial(Maintainer(self).run)) for n in range(maintainers)
-        ]
+        tasks = self._tasks()
         self.grace = self.rng.choice(self.graces)
         self._set_faults(on=not self.tidy)
         sleepy = 0.0 if self.tidy else self.rng.choice(self.sleepiness)
         begin = self.scheduler.steps
         most = self.tidy_steps if self.tidy else self.crash_steps
-        self.scheduler.crash_at = begin + self.rng.randrange(1, most)
+        self.scheduler.crash_at = begin + self.rng.randrange(1, self._steps(most))
         for task in tasks:
             if self.rng.random() < (0.1 if self.tidy else 0.4):
-                task.kill_at = begin + self.rng.randrange(1, self.kill_steps)
-            task.sleepy = sleepy
+                task.kill_at = begin + self.rng.randrange(1, self._steps(self.kill_steps))
+            task.sleepy = sleepy / self.size.steps  # as often as in a large world
         self.scheduler.run(tasks)
         self.scheduler.crash_at = -1
         self._held.clear()
@@ -186,12 +195,19 @@ class World:
         if self.scheduler.crashed or self.rng.random() < 0.5:
             self.machine.crash()
 
+    def _tasks(self) -> list[Task]:
+        size = self.size
+        maintainers = size.maintainers[-1] if self.tidy else self.rng.choice(size.maintainers)
+        tasks = [Task(f"writer {n}", Writer(self, n).run) for n in range(size.writers)]
+        tasks += [Task(f"reader {n}", partial(self._read, n)) for n in range(size.readers)]
+        return tasks + [Task(f"maintainer {n}", Maintainer(self).run) for n in range(maintainers)]
+
     def _read(self, number: int) -> None:
-        durable = number != 2 or not self.knows_os_durability
+        durable = number < max(self.size.readers - 1, 1) or not self.knows_os_durability
         self.scheduler.pause(stay=0.0)
         log = self.open(durable=durable)
         follower = Follower(self.oracle, log)
-        for _ in range(self.rng.randrange(5, 15)):
+        for _ in range(self.rng.randrange(*self.size.looks)):
             try:
                 began = self.scheduler.clock
                 state = log.refresh()
@@ -274,7 +290,7 @@ def run(seed: int, kind: type[World] = World) -> World:
     """A world after some boots, checked."""
     with small_limits():
         world = kind(seed)
-        for _ in range(world.rng.randrange(1, 4)):
+        for _ in range(world.rng.randrange(*world.size.boots)):
             world.boot()
         world.finish()
         return world

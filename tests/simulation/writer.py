@@ -36,9 +36,9 @@ class Writer:
 
     def run(self) -> None:
         """Commit a few times, then end."""
-        durable = self._rng.random() < 0.7
+        durable = self._rng.random() < self._world.durable_writers
         log = self._world.open(durable=durable, writes=True)
-        for sequence in range(self._rng.randrange(2, 8)):
+        for sequence in range(self._rng.randrange(*self._world.size.commits)):
             try:
                 self._write(log, sequence)
             except UnavailableError as error:
@@ -108,7 +108,7 @@ class Writer:
         }
 
     def _record(self, topic: str) -> Record:
-        value = b"x" * self._rng.randrange(400)
+        value = b"x" * self._rng.randrange(self._world.file_bytes // 20)
         if topic != "profiles":
             return self._world.oracle.send(None, value)
         deletes = self._rng.random() < 0.3

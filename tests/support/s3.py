@@ -95,7 +95,8 @@ def free_port() -> int:
 def start_moto() -> S3Server:
     """The quick one: everything in memory, atomic up to bodies of 4 MB."""
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    program = str(Path(__file__).with_name("moto_server.py"))
+    command = [sys.executable, program, "-H", "127.0.0.1", "-p", str(port)]
     server = S3Server(command, port, {})
     request = urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT")
     urllib.request.urlopen(request, timeout=10).close()

@@ -170,6 +170,24 @@ def test_a_checkpoint_that_took_too_long_is_not_published(
     assert checkpoints(disk) == []
 
 
+def test_a_checkpoint_that_was_published_after_its_pages_were_collected_is_passed_over(
+    store: Store, disk: MemoryDisk, caplog: pytest.LogCaptureFixture
+):
+    send_rows(store.log, "t", ROWS)
+    store.checkpoint()
+    whole, pages = checkpoints(disk), set(files_below(disk, paths.PAGE_FOLDER))
+    send_rows(store.log, "t", ROWS)
+    state, cursor = store.log.snapshot()
+    root, _ = write_pages(disk, state, cursor, SYSTEM.new_uuid)
+    for page in {*files_below(disk, paths.PAGE_FOLDER)} - pages:
+        disk.remove(page)
+    publish_root(disk, state.lsn, root, began=disk.now())
+    assert len(rows_of(open_engine(disk), "t")) == 20
+    assert "misses pages; going on from the one before it" in caplog.text
+    store.collect(grace=0)
+    assert checkpoints(disk) == whole
+
+
 def test_only_pages_with_changes_are_written_again(
     store: Store, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
 ):
