@@ -130,15 +130,13 @@ class Pending:
     def call_worker_for(self, sends: Sends) -> None:
         """Leave a batch to the worker; waits while too much is pending."""
         self._arrived.set()
-        if sends.size >= self._batch_bytes or not self._linger:
-            self._urgent.set()
         with self._changed:
-            if self._far_ahead():
+            gathered = sum(sends.size for sends in self._waiting)
+            if gathered >= self._batch_bytes or not self._linger:
+                self._urgent.set()
+            if gathered > _AHEAD_BYTES:
                 self._changed.wait(_CATCH_UP_SECONDS)
         self._wait_for_room()
-
-    def _far_ahead(self) -> bool:
-        return sum(sends.size for sends in self._waiting) > _AHEAD_BYTES
 
     def _wait_for_room(self) -> None:
         if threading.current_thread() in self.workers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import concurrent.futures.thread  # noqa: F401 - pyarrow's first array needs it: too late at exit
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -313,7 +313,7 @@ def _length(name: str, column: Any) -> int:
     return len(column)
 
 
-def _all_bytes(what: str, values: Iterable[bytes | str | None]) -> list[bytes | None]:
+def _all_bytes(what: str, values: Sequence[bytes | str | None]) -> list[bytes | None]:
     return [
         value if type(value) is bytes or value is None else to_bytes(what, value)
         for value in values

@@ -77,19 +77,18 @@ class RowWork:
     def _rows(self, topic: Topic) -> Rows:
         sends = self._sends
         if len(sends) == 1:
-            values, keys, times = sends[0].values, sends[0].keys, sends[0].times
+            values, keys = sends[0].values, sends[0].keys
         else:
             values = list(chain.from_iterable(send.values for send in sends))
             keys = list(chain.from_iterable(send.keys for send in sends))
-            times = list(chain.from_iterable(send.times for send in sends))
         extras: dict[int, Extras] = {
             start + row: extra
             for start, send in zip(self._starts, sends, strict=False)
             for row, extra in send.extras.items()
         }
-        microseconds = np.array(times, np.int64) // 1000
+        times = np.concatenate([np.asarray(send.times, np.int64) for send in sends])
         return rows_of_values(
-            topic, values, keys, microseconds, extras=extras, refuse=self._refuse_row
+            topic, values, keys, times // 1000, extras=extras, refuse=self._refuse_row
         )
 
     def _failed(self) -> Mask | None:
