@@ -25,10 +25,10 @@ class FailingDisk(LocalDisk):
     def check(self, call: str) -> None:
         """Note the call, and fail if it should."""
         self.calls.append(call)
-        if call in self.failing:
+        if (number := self.failing.get(call)) is not None:
             if call == "sync":
                 self.after_failed_sync()
-            raise OSError(self.failing[call], errno.errorcode[self.failing[call]])
+            raise OSError(number, errno.errorcode[number])
 
     def open_log(self, path: str, size: int, *, create: bool) -> LogFile:  # type: ignore[override]
         if create:

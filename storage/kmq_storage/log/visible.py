@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kmq_storage import limits
 from kmq_storage.environment import Environment
+from kmq_storage.errors import UnavailableError
 from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import Hint
@@ -67,9 +68,23 @@ class VisibleReplica:
         elif written > self.lsn:
             if self._durable and self._disk.read_only:
                 self._sync.sync_read_only(written)
-            elif self._durable:
-                self._sync.wait_durable(written)
+            elif self._durable and not self._is_durable(written):
+                self.make_visible()
+                return
             self._replica.advance(written, written)
+
+    def _is_durable(self, written: int) -> bool:
+        """Bring the log to disk up to this commit; False when it was lost: nobody was promised it.
+
+        UnavailableError when the disk fails.
+        """
+        try:
+            self._sync.wait_durable(written)
+        except UnavailableError:
+            if self._hint.losses == self._losses:
+                raise
+            return False
+        return True
 
     def make_sure(self) -> None:
         """Read again what may be gone: frames were lost to a failed sync while they were read."""

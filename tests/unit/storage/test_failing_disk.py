@@ -98,6 +98,23 @@ def test_frames_that_the_kernel_dropped_are_reported_lost_and_their_numbers_used
     assert values_of(log) == _others(disk) == [b"first", b"again"]
 
 
+def test_a_reader_that_meets_a_failing_sync_goes_on_without_the_frames_that_are_lost(
+    log: CommitLog, disk: FailingDisk
+):
+    end = log._writer.cursor.position
+    log.append([unit_of(disk, [b"second"])])
+
+    def drop() -> None:
+        with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
+            file.seek(end)
+            file.write(bytes(4096))
+        disk.failing.clear()
+
+    disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop
+    assert values_of(log) == [b"first"]
+    assert values_of(log) == _others(disk) == [b"first"]
+
+
 def test_a_lost_commit_is_lost_for_its_writer_though_its_number_is_durable_by_now(
     log: CommitLog, disk: FailingDisk
 ):
