@@ -86,6 +86,12 @@ class FilesContract:
         files.stage("staged/a.ipc", pieces, sync=False)
         assert files.map("staged/a.ipc").to_pybytes() == whole
 
+    def test_a_large_file_is_made_of_what_is_read_meanwhile(self, files: Files):
+        part = bytes(1024) * 1024
+        files.stage("staged/a.ipc", [part], sync=False)
+        files.stage("staged/b.ipc", (files.read("staged/a.ipc") for _ in range(20)), sync=False)
+        assert files.read("staged/b.ipc") == part * 20
+
     def test_an_empty_file_is_mapped_as_nothing(self, files: Files):
         files.stage("staged/a.ipc", [], sync=True)
         assert files.map("staged/a.ipc").size == 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import chain
+from tempfile import TemporaryFile
 from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
@@ -131,7 +132,13 @@ class ObstoreBucket:
             body = b"".join(first)
             self._call(lambda: self._reading.put(name, body, use_multipart=False))
         else:
-            self._call(lambda: self._reading.put(name, chain(first, views)))
+            # obstore takes what it uploads inside its own loop, where nobody may call it: what is
+            # uploaded may itself be read from a bucket, so it is put together before.
+            with TemporaryFile() as file:
+                for view in chain(first, views):
+                    file.write(view)
+                file.seek(0)
+                self._call(lambda: self._reading.put(name, file))
 
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free; never retried by a layer below."""
