@@ -16,6 +16,7 @@ _SEEDS = 500
 #: Where a mistake shows late: the seed that showed it last is tried first.
 _SHOWN_BY = {
     "forgets_who_died_in_a_sync": 195,
+    "reads_back_nothing": 1789,
     "leaves_later_files_after_a_cut": 148,
     "never_looks_for_moved_files": 246,
     "removes_without_sync": 104,

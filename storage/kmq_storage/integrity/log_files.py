@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kmq_storage import paths
-from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.format.frame import HEADER_BYTES, MAGIC, InvalidFrameError
 from kmq_storage.integrity.blank import first_mark
 from kmq_storage.integrity.frames import check_frame, marks
 from kmq_storage.integrity.report import Damage, Finding, Note
@@ -51,12 +51,17 @@ class LogFilesCheck:
             return None, str(error)
 
     def _between(self, cursor: Cursor, frame: StoredFrame) -> Iterator[Finding]:
-        """A file is over where its successor begins: the rest of it is zeros."""
-        if self._deep and frame.file != cursor.file and cursor.position:
-            log = self._journal.log_file(cursor.file)
-            if log is not None:
-                rest = (cursor.position, log.contents().size)
-                yield from marks(log.read, [rest], paths.log_file(cursor.file))
+        """A file is over where its successor begins: zeros, or what was written again there."""
+        if not self._deep or frame.file == cursor.file or not cursor.position:
+            return
+        log, file = self._journal.log_file(cursor.file), paths.log_file(cursor.file)
+        if log is None:
+            return
+        start, end = cursor.position, log.contents().size
+        if end - start >= HEADER_BYTES and bytes(log.read(start, len(MAGIC))) == MAGIC:
+            yield Note(file, f"what stands from byte {start} on was written again behind the file")
+        else:
+            yield from marks(log.read, [(start, end)], file)
 
     def _frame(self, frame: StoredFrame) -> Iterator[Finding]:
         if self._deep:

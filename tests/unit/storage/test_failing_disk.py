@@ -11,6 +11,7 @@ import pytest
 from kmq_storage import limits
 from kmq_storage.errors import CommitOutcomeUnknownError, InvalidRequestError, UnavailableError
 from kmq_storage.format.entries import ProducerEntry
+from kmq_storage.integrity.verify import verify
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.hint import Hint
@@ -163,6 +164,7 @@ def test_who_dies_in_a_sync_leaves_it_to_be_taken_for_failed(log: CommitLog, dis
     assert "sync" in disk.calls  # the fresh files
     assert values_of(log) == _others(disk) == [b"first", b"second", b"third"]
     assert os.stat(disk.root / "log" / f"{1:020d}.log").st_ino == before  # all of it was on disk
+    assert verify(other, deep=True).ok  # though the second commit stands in both files
 
 
 def test_frames_that_were_dropped_under_a_writer_that_died_are_no_damage(
