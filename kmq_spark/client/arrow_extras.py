@@ -27,8 +27,19 @@ def sizes_of(column: pa.Array) -> Lengths:
     return sizes
 
 
+def check_valid(column: pa.Array, column_name: str) -> None:
+    """InvalidRequestError for what Arrow lets in unseen, text that is no UTF-8 above all."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(
+            f"column {column_name!r} is no valid Arrow data: {error}", column=column_name
+        ) from error
+
+
 def check_headers(column: pa.Array, column_name: str = "headers") -> None:
-    """InvalidRequestError for a header without a name."""
+    """InvalidRequestError for a header without a name, or with text that is none."""
+    check_valid(column, column_name)
     _, names, _ = _members(column)
     if names.null_count:
         raise InvalidRequestError(
@@ -38,6 +49,7 @@ def check_headers(column: pa.Array, column_name: str = "headers") -> None:
 
 def check_properties(column: pa.Array, column_name: str = "properties") -> None:
     """InvalidRequestError for a property without a name, with several or no values, or twice."""
+    check_valid(column, column_name)
     rows, names, members = _members(column)
     if names.null_count or not _text_lengths(names).all():
         _refuse_property(column_name, "without a name")

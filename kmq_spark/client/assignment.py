@@ -108,7 +108,7 @@ class Assignment:
                 found = self._next_part(_HAND_ROWS, 0.0 if records else timeout, stopped)
                 if found is None:
                     break
-                made = records_of(found[1])
+                made = self._made(*found)
                 hand, upto = Hand(found, made, len(made)), min(most - len(records), len(made))
                 records += made[:upto]
         except Exception:  # it is met again by the next call
@@ -116,6 +116,13 @@ class Assignment:
                 self.holding.before = {}  # nothing was taken, and whose turn it is stays
                 raise
         return Taken(records, self.holding, self.holding.before, hand, upto)
+
+    def _made(self, place: TopicPartition, part: Part) -> list[Record]:
+        try:
+            return records_of(part)
+        except Exception:
+            self._fetcher.seek(place, part.offset)  # none of them was handed out
+            raise
 
     def _used_up(self) -> Hand:
         """Let go of what is in hand, since the call takes all of it: memory is used again soon."""

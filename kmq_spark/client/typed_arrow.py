@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from kmq_spark.client.arrow_extras import check_headers, check_properties, sizes_of
+from kmq_spark.client.arrow_extras import check_headers, check_properties, check_valid, sizes_of
 from kmq_spark.client.encoding import (
     binary_lengths,
     cast_column,
@@ -130,6 +130,7 @@ def _own_column(batch: pa.RecordBatch, topic: str, field: pa.Field) -> pa.Array:
     if position < 0:
         return pa.nulls(batch.num_rows, _stored(field))
     column = _cast(topic, batch.column(position), field)
+    check_valid(column, field.name)
     check_no_nulls(topic, column, field)
     return column
 

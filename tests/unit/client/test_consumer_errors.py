@@ -141,3 +141,21 @@ def test_what_was_read_before_the_place_is_out_of_reach_is_handed_out(
         assert take(consumer) == 3
         assert consumer.position() == {"t": {0: 3}}
         assert take(consumer) == 3
+
+
+def test_records_that_can_not_be_made_into_values_are_neither_passed_over_nor_committed(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    _fill(store, commits=3)
+
+    def broken(part: object) -> list[kmq.Record]:
+        raise ValueError("not text")
+
+    with store.consumer("g", topics=["t"]) as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr("kmq_spark.client.assignment.records_of", broken)
+            for _ in range(2):
+                with pytest.raises(ValueError, match="not text"):
+                    consumer.consume(10, timeout=0.2)
+        consumer.commit()
+        assert _consume(consumer) == 6

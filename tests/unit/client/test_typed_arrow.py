@@ -280,3 +280,22 @@ def test_a_producer_that_never_heard_of_the_topic_sends_to_it(store: kmq.Store, 
             other.create_topic("t", schema=SCHEMA)
         CALLS[call](producer).result(10)
     assert values(store, "t")[0] == NOTHING | {"id": 5}
+
+
+_NO_TEXT = pa.array([b"\xff"], pa.binary()).view(pa.string())
+
+
+def test_text_that_is_no_utf_8_is_refused_with_its_column(store: kmq.Store):
+    store.create_topic("typed", schema=pa.schema([("name", pa.string())]))
+    store.create_topic("plain")
+    header = pa.StructArray.from_arrays([_NO_TEXT, pa.array([b"v"])], ["key", "value"])
+    headers = pa.ListArray.from_arrays([0, 1], header)
+    before = lsn(store)
+    with store.producer() as producer:
+        for topic, column, data in (
+            ("typed", "name", pa.table({"name": _NO_TEXT})),
+            ("plain", "headers", pa.table({"value": [b"v"], "headers": headers})),
+        ):
+            with pytest.raises(kmq.InvalidRequestError, match=f"'{column}'.*UTF8"):
+                producer.send_arrow(topic, data).result(10)
+    assert lsn(store) == before
