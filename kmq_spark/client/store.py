@@ -146,7 +146,7 @@ class Store:
 
     def describe_group(self, name: str) -> GroupInfo:
         """One group; NotFoundError when nobody ever joined or committed."""
-        found = groups.describe_group(self.log, name)
+        found = groups.describe_group(self.log, check_name("group", name))
         warn_of_doubtful_ends(self.log.state, self.log.state.topics.values())
         return found
 
@@ -168,11 +168,11 @@ class Store:
 
     def copy_group(self, source: str, target: str) -> None:
         """Give one group the offsets of another."""
-        groups.copy_group(self.log, source, target)
+        groups.copy_group(self.log, check_name("group", source), check_name("group", target))
 
     def delete_group(self, name: str) -> None:
         """Forget a group; IllegalStateError with live members."""
-        groups.delete_group(self.log, name)
+        groups.delete_group(self.log, check_name("group", name))
 
     # --- reading and writing ------------------------------------------------------------
 

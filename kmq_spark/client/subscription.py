@@ -84,10 +84,12 @@ def checked_topics(topics: Iterable[str] | str | None) -> tuple[str, ...] | None
     return names
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: object) -> re.Pattern[str]:
+    if not isinstance(pattern, str):
+        raise InvalidRequestError(f"pattern must be text, not {type(pattern).__name__}")
     try:
         return re.compile(pattern)
-    except (re.error, TypeError) as error:
+    except re.error as error:
         raise InvalidRequestError(
             f"pattern {pattern!r} is not a regular expression: {error}", pattern=pattern
         ) from error

@@ -295,3 +295,23 @@ def test_an_unknown_keyword_of_open_is_a_type_error(tmp_path: Path):
     with pytest.raises(TypeError):
         kmq.open(tmp_path / "store", True)  # type: ignore[misc]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.consumer("g9", pattern=b"t"),
+        lambda store: store.describe_group(["x"]),
+        lambda store: store.copy_group(["x"], "y"),
+        lambda store: store.copy_group("y", ["x"]),
+        lambda store: store.delete_group(["x"]),
+    ],
+    ids=["pattern", "describe", "source", "target", "delete"],
+)
+def test_names_of_groups_and_patterns_that_are_no_text_are_refused(
+    store: kmq.Store, call: Callable[[kmq.Store], object]
+):
+    before = lsn(store)
+    with pytest.raises(kmq.InvalidRequestError, match="text"):
+        call(store)
+    assert lsn(store) == before
