@@ -6,18 +6,27 @@ verify. CRC-32C is what Kafka uses, and Java has it built in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TypeAlias
 
 import pyarrow as pa
-from awscrt import checksums
 
 Bytes: TypeAlias = bytes | pa.Buffer
 
 
 def checksum(data: Bytes, seed: int = 0) -> int:
     """The CRC-32C of bytes, continued from a seed; other threads run meanwhile."""
-    return int(checksums.crc32c(data, seed))
+    return int(_crc32c()(data, seed))
+
+
+@cache
+def _crc32c() -> Callable[[Bytes, int], int]:
+    # With its first use, since it takes 30 ms: `import kmq_spark` shall not.
+    from awscrt.checksums import crc32c
+
+    function: Callable[[Bytes, int], int] = crc32c
+    return function
 
 
 def checksum_of(buffers: Iterable[Bytes]) -> int:
