@@ -36,17 +36,6 @@ from kmq_spark.errors import (
     TransactionAbortedError,
     UnavailableError,
 )
-from kmq_storage.integrity.report import Damage, Report
-from kmq_storage.maintenance.reports import (
-    CheckpointReport,
-    CloneReport,
-    CollectReport,
-    CompactReport,
-    MaintainReport,
-    SealReport,
-    StoreStats,
-    TrimReport,
-)
 from kmq_storage.model import Commit, GroupInfo, MemberInfo, TopicInfo, TopicSettings
 
 if TYPE_CHECKING:
@@ -54,6 +43,17 @@ if TYPE_CHECKING:
     from kmq_spark.datasource.lag import lag
     from kmq_spark.datasource.register import register
     from kmq_spark.datasource.source import KmqDataSource
+    from kmq_storage.integrity.report import Damage, Report
+    from kmq_storage.maintenance.reports import (
+        CheckpointReport,
+        CloneReport,
+        CollectReport,
+        CompactReport,
+        MaintainReport,
+        SealReport,
+        StoreStats,
+        TrimReport,
+    )
 
 __version__ = "0.1.0"
 
@@ -106,18 +106,30 @@ __all__ = [
     "register",
 ]
 
-_NEEDS_PYSPARK = {
+_REPORTS = "kmq_storage.maintenance.reports"
+#: What needs pyspark, and what takes its time and is seldom named.
+_LATER = {
+    "Damage": "kmq_storage.integrity.report",
     "KmqDataSource": "kmq_spark.datasource.source",
+    "Report": "kmq_storage.integrity.report",
     "incremental": "kmq_spark.datasource.incremental",
     "lag": "kmq_spark.datasource.lag",
     "register": "kmq_spark.datasource.register",
+    "CheckpointReport": _REPORTS,
+    "CloneReport": _REPORTS,
+    "CollectReport": _REPORTS,
+    "CompactReport": _REPORTS,
+    "MaintainReport": _REPORTS,
+    "SealReport": _REPORTS,
+    "StoreStats": _REPORTS,
+    "TrimReport": _REPORTS,
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Load what needs pyspark when it is asked for."""
-    if name not in _NEEDS_PYSPARK:
+    """Load what is loaded late when it is asked for."""
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_NEEDS_PYSPARK[name]), name)
+    return getattr(import_module(_LATER[name]), name)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kmq_spark.client.arguments import DURABILITIES, check_choice
 from kmq_spark.client.store import Store
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.open import open_commit_log, open_place
-from kmq_storage.maintenance.reports import CloneReport
 from kmq_storage.objects.open import open_disk
+
+if TYPE_CHECKING:
+    from kmq_storage.maintenance.reports import CloneReport
 
 
 def open_store(

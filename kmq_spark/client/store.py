@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -20,23 +20,25 @@ from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import groups, topics
-from kmq_storage.integrity.report import Report
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.moving import planning
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.background import BackgroundMaintenance
-from kmq_storage.maintenance.reports import (
-    CheckpointReport,
-    CollectReport,
-    CompactReport,
-    MaintainReport,
-    SealReport,
-    StoreStats,
-    TrimReport,
-)
 from kmq_storage.model import Commit, GroupInfo, TopicInfo
 from kmq_storage.names import check_name
+
+if TYPE_CHECKING:
+    from kmq_storage.integrity.report import Report
+    from kmq_storage.maintenance.reports import (
+        CheckpointReport,
+        CollectReport,
+        CompactReport,
+        MaintainReport,
+        SealReport,
+        StoreStats,
+        TrimReport,
+    )
 
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
