@@ -19,6 +19,9 @@ from kmq_storage.names import nearest
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+#: The years 1 to 9999, UTC microseconds.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+
 _ARROW_COLUMNS = ("value", "key", "partition", "timestamp", "headers", "properties")
 _TARGETS = {
     "value": pa.binary(),
@@ -174,6 +177,15 @@ def check_partitions(column: pa.Array, name: str = "partition") -> None:
     """InvalidRequestError for a negative number."""
     if (column.fill_null(0).to_numpy() < 0).any():
         raise InvalidRequestError(f"column {name!r} holds a negative number", column=name)
+
+
+def check_instants(column: pa.Array, name: str = "timestamp") -> None:
+    """InvalidRequestError for an instant that no calendar of Python's has."""
+    instants = column.view(pa.int64()).fill_null(0).to_numpy()
+    if len(instants) and not (instants.min() >= _FIRST_US and instants.max() <= _LAST_US):
+        raise InvalidRequestError(
+            f"column {name!r} holds an instant outside the years 1 to 9999", column=name
+        )
 
 
 def filled_timestamps(column: pa.Array | None, count: int, now: int) -> pa.Array:

@@ -99,12 +99,16 @@ class Pending:
     def _open_rows(self, topic: str) -> RowSends:
         self._check_open()
         rows = RowSends(check_name("topic", topic), self.expedite)
-        rows.alarm = self._batch_bytes
+        rows.alarm = min(self._batch_bytes, self._room() // (len(self._open) + 1))
         self._open[topic] = rows
         self._waiting.append(rows)
         if self._linger:  # else the producer decides who commits, and wakes the worker
             self._arrived.set()
         return rows
+
+    def _room(self) -> int:
+        """The bytes that may still gather; each topic has its share of them."""
+        return max(self._max_bytes - self._bytes(), 0)
 
     def _check_open(self) -> None:
         if self._closed:

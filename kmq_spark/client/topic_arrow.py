@@ -10,6 +10,7 @@ import pyarrow as pa
 from kmq_spark.client.arrow_extras import check_headers, check_properties
 from kmq_spark.client.encoding import (
     check_arrow_columns,
+    check_instants,
     check_partitions,
     in_stored_types,
     rows_of_arrow,
@@ -86,6 +87,8 @@ def _in_plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
         check_properties(batch.column("properties"))
     if "partition" in batch.schema.names:
         check_partitions(batch.column("partition"))
+    if "timestamp" in batch.schema.names:
+        check_instants(batch.column("timestamp"))
     return batch
 
 

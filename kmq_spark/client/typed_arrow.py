@@ -16,6 +16,7 @@ from kmq_spark.client.arrow_extras import check_headers, check_properties, check
 from kmq_spark.client.encoding import (
     binary_lengths,
     cast_column,
+    check_instants,
     check_partitions,
     chosen_partitions,
     filled_timestamps,
@@ -122,6 +123,8 @@ def in_typed_columns(batch: pa.RecordBatch, topic: str, columns: TypedColumns) -
         check_properties(arrays["_properties"], "_properties")
     if "_partition" in arrays:
         check_partitions(arrays["_partition"], "_partition")
+    if "_timestamp" in arrays:
+        check_instants(arrays["_timestamp"], "_timestamp")
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 

@@ -309,6 +309,18 @@ def test_pending_bytes_are_bounded_and_senders_wait_for_room(store: kmq.Store):
     assert len(records(store, "t")) == 400
 
 
+@pytest.mark.parametrize("topics", [1, 200])
+def test_pending_bytes_are_bounded_however_long_they_linger(store: kmq.Store, topics: int):
+    for number in range(topics):
+        store.create_topic(f"t{number}")
+    held = []
+    with store.producer(linger=30.0, max_pending_bytes=1_000_000) as producer:
+        for number in range(600):
+            producer.send(f"t{number % topics}", bytes(20_000))
+            held.append(len(producer))
+    assert max(held) <= 51
+
+
 def test_a_batch_larger_than_the_pending_bytes_still_goes_through(store: kmq.Store):
     store.create_topic("t")
     with store.producer(max_pending_bytes=1_000) as producer:

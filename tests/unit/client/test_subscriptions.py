@@ -98,7 +98,7 @@ def test_a_waiting_consumer_with_a_pattern_wakes_for_a_new_topic(shop: kmq.Store
     assert record.value == b"late"
 
 
-def test_a_later_topic_is_read_from_its_first_record_even_by_latest(shop: kmq.Store):
+def test_a_later_topic_that_a_pattern_finds_is_read_from_its_first_record(shop: kmq.Store):
     with shop.consumer(pattern="orders", auto_offset_reset="earliest") as consumer:
         consumer.consume(timeout=0)
         shop.create_topic("orders-new")

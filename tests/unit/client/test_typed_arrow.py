@@ -299,3 +299,17 @@ def test_text_that_is_no_utf_8_is_refused_with_its_column(store: kmq.Store):
             with pytest.raises(kmq.InvalidRequestError, match=f"'{column}'.*UTF8"):
                 producer.send_arrow(topic, data).result(10)
     assert lsn(store) == before
+
+
+@pytest.mark.parametrize("instant", [2**62, 253_402_300_800_000_000, -62_135_596_800_000_001])
+def test_instants_that_no_record_can_show_are_refused(store: kmq.Store, instant: int):
+    store.create_topic("typed", schema=pa.schema([("n", pa.int64())]))
+    store.create_topic("plain")
+    times = pa.array([instant], pa.timestamp("us", "UTC"))
+    with store.producer() as producer:
+        for topic, data in (
+            ("typed", pa.table({"n": [1], "_timestamp": times})),
+            ("plain", pa.table({"value": [b"v"], "timestamp": times})),
+        ):
+            with pytest.raises(kmq.InvalidRequestError, match="years 1 to 9999"):
+                producer.send_arrow(topic, data).result(10)
