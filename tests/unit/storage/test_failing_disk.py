@@ -45,6 +45,13 @@ def _others(disk: FailingDisk) -> list[bytes]:
     return values_of(open_folder(disk.root))
 
 
+def _drop_pages(disk: FailingDisk, position: int) -> None:
+    """What the kernel may do to pages that it could not write."""
+    with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
+        file.seek(position)
+        file.write(bytes(4096))
+
+
 def test_a_failed_sync_is_not_tried_again_but_written_into_a_fresh_file(
     log: CommitLog, disk: FailingDisk
 ):
@@ -81,9 +88,7 @@ def test_frames_that_the_kernel_dropped_are_reported_lost_and_their_numbers_used
     commit = log.append([unit_of(disk, [b"second"])])
 
     def drop() -> None:
-        with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
-            file.seek(end)
-            file.write(bytes(4096))
+        _drop_pages(disk, end)
 
     disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop
     with pytest.raises(UnavailableError, match=f"lost commit {commit.lsn}") as caught:
@@ -101,9 +106,7 @@ def test_a_reader_that_meets_a_failing_sync_goes_on_without_the_frames_that_are_
     log.append([unit_of(disk, [b"second"])])
 
     def drop() -> None:
-        with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
-            file.seek(end)
-            file.write(bytes(4096))
+        _drop_pages(disk, end)
         disk.failing.clear()
 
     disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop
@@ -117,9 +120,7 @@ def test_a_lost_commit_is_lost_for_its_writer_though_its_number_is_durable_by_no
     end = log._writer.cursor.position
     commit = log.append([unit_of(disk, [b"second"])])
     other = open_folder(disk.root)
-    with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
-        file.seek(end)
-        file.write(bytes(4096))
+    _drop_pages(disk, end)
     other._hint.note_sync_failed(True)  # another process met the failure, and repairs it
     assert send(other, b"instead").lsn == commit.lsn
     with pytest.raises(UnavailableError, match=f"lost commit {commit.lsn}"):
@@ -174,9 +175,7 @@ def test_frames_that_were_dropped_under_a_writer_that_died_are_no_damage(
     commit = log.append([unit_of(disk, [b"second"])])
 
     def drop_and_die() -> None:
-        with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
-            file.seek(end)
-            file.write(bytes(4096))
+        _drop_pages(disk, end)
         raise _Killed
 
     disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop_and_die
