@@ -23,6 +23,7 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
 )
+from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
 from kmq_storage.format.layout_entries import CondemnEntry, GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
@@ -95,6 +96,14 @@ def _entry_rows(entry: Entry, topics: Names) -> list[dict[str, Any]]:
             return [{"kind": "batch", "name": entry.application, "number": entry.version}]
         case GroupEntry():
             return [{"kind": "group", "name": entry.group, "number": entry.generation}]
+        case GroupPlanEntry():
+            return [{"kind": "group_plan", "name": entry.group, "number": entry.generation}]
+        case GroupReleaseEntry():
+            where = {"kind": "group_release", "name": entry.group, "number": entry.epoch}
+            return [
+                {**where, **_topic(topic_id, topics), "partition": number}
+                for topic_id, number in entry.partitions
+            ]
         case CondemnEntry():
             return [{"kind": "condemn", "number": entry.before}]
 

@@ -141,9 +141,11 @@ class BucketFiles:
         """Write an object under a name nobody else uses and nobody reads before a commit does."""
         self.bucket.put(path, buffers)
 
-    def open_lock(self, path: str) -> Lease:
+    def open_lock(self, path: str, *, seconds: float | None = None) -> Lease:
         """A lock among hosts: a lease that ends some seconds after its holder died."""
-        return Lease(self.bucket, path, self._environment, read_only=self.read_only)
+        lease = Lease(self.bucket, path, self._environment, read_only=self.read_only)
+        lease.seconds = seconds or lease.seconds
+        return lease
 
     def bucket_facts(self) -> BucketFacts:
         """What racing for names shows: whether several writers can share the bucket."""
