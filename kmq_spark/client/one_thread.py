@@ -32,6 +32,10 @@ class OneThread:
     def _end(self, *, commit: bool) -> None:
         """What comes after the last call, once."""
 
+    def _calls_back(self) -> bool:
+        """Whether the call that is inside has called back its user, and waits for the return."""
+        return False
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the consumer is closed")
@@ -39,6 +43,8 @@ class OneThread:
     def _check_free(self) -> None:
         if self._busy.locked():
             self._check_open()
+            if self._inside == threading.get_ident():
+                raise IllegalStateError("a consumer's callback can't make this call")
             raise IllegalStateError(
                 "a consumer is used by one thread at a time; another one is in it"
             )
@@ -91,3 +97,16 @@ def alone(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T
                 handle._inside = 0
 
     return guarded
+
+
+def alone_or_called_back(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
+    """Have a method run as `alone` does, and in a callback of the call that is inside, too."""
+    guarded = alone(call)
+
+    @wraps(call)
+    def either(handle: H, /, *arguments: P.args, **options: P.kwargs) -> T:
+        if handle._inside == threading.get_ident() and handle._calls_back():
+            return call(handle, *arguments, **options)
+        return guarded(handle, *arguments, **options)
+
+    return either
