@@ -5,12 +5,13 @@ Not thread-safe: the consumer lets one thread in at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_partitions
 from kmq_spark.client.fetcher import Fetcher
+from kmq_spark.client.group_member import GroupMember
 from kmq_spark.client.hand import Hand, Holding, Taken
 from kmq_spark.client.record import Record
 from kmq_spark.client.record_columns import records_of
@@ -31,22 +32,29 @@ from kmq_storage.log.state import StoreState
 #: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
 _HAND_ROWS = 4_096
 _FOREVER = 365 * 86_400.0
+_NOTHING_SEEN = (-1, -1)
 
 
 class Assignment:
     """What is read: follows a subscription as topics and partitions come and go."""
 
     def __init__(
-        self, log: CommitLog, reset: str, group: str | None, tell: Callable[[Partitions], object]
+        self, log: CommitLog, reset: str, member: GroupMember | None, *, auto_commit: bool = False
     ) -> None:
         self._log = log
-        #: Told the partitions after every change.
-        self._tell_all = tell
-        self._group = group
+        self._member = member
+        self._auto_commit = auto_commit
         self.holding = Holding()
         self._fetcher = Fetcher(log, reset, self.holding)
         self._subscription = Subscription()
-        self._definitions = -1
+        #: The definitions of topics, and the generation of the group, that are followed.
+        self._seen = _NOTHING_SEEN
+        #: Whether the next call looks at the group first, whatever it has in hand.
+        self.is_called_in = False
+        #: How many calls there were, and whether one waits now.
+        self._calls, self._waits = 0, False
+        #: Whether the call that is going on has records to hand out.
+        self._has_taken = False
         #: Whether the subscriber is being told something: it may use its consumer meanwhile.
         self.calls_back = False
 
@@ -55,8 +63,10 @@ class Assignment:
         self.put_back()
         old = list(self._fetcher.positions)
         self._tell(self._subscription.on_revoke, old)
-        for partition in old:
-            self._fetcher.remove(partition)
+        self._remove(old)
+        self._seen = _NOTHING_SEEN
+        if self._member is not None:
+            self._member.enter(wanted)
         self._subscription = wanted
         self._resolve(self._log.refresh())
 
@@ -66,27 +76,99 @@ class Assignment:
         While the subscriber is told of some, others wait for the next call.
         """
         state = self._log.refresh()
-        if not self.calls_back and state.definitions != self._definitions:
-            self._resolve(state)
+        if not self.calls_back and self._marks(state) != self._seen:
+            try:
+                self._resolve(state)
+            except BaseException:
+                self.is_called_in = True
+                raise
         return state
+
+    def _marks(self, state: StoreState) -> tuple[int, int]:
+        return state.definitions, self._member.generation(state) if self._member else 0
 
     def _resolve(self, state: StoreState) -> None:
         definitions = state.definitions  # a callback may change topics, and see that in the state
-        wanted = set(self._subscription.resolve(state))
+        has_released = True
+        if self._member is not None:
+            state = self._take_part(self._member, state)
+            has_released = self._release(self._member, state)
+        generation = self._marks(state)[1]
+        wanted = set(self._wanted(state))
         lost = [each for each in self._fetcher.positions if each not in wanted]
-        for partition in lost:
-            self._fetcher.remove(partition)
+        self._remove(lost)
         self._tell(self._subscription.on_lost, lost)
-        wanted_now = self._subscription.resolve(state)
+        wanted_now = self._wanted(state)
         gained = [each for each in wanted_now if each not in self._fetcher.positions]
-        committed = state.group_offsets(self._group) if self._group else {}
         for partition in gained:
-            position = committed.get(partition.topic_id, {}).get(partition.partition)
-            self._fetcher.add(partition, position)
-        self._definitions = definitions
-        if gained or lost:
-            self._tell_all(by_topic(self.partitions()))
+            self._fetcher.add(partition, self._committed(state, partition))
+        self._seen = (definitions, generation) if has_released else _NOTHING_SEEN
         self._tell(self._subscription.on_assign, gained)
+
+    def _committed(self, state: StoreState, partition: TopicPartition) -> int | None:
+        return self._member.committed_position(state, partition) if self._member else None
+
+    def _wanted(self, state: StoreState) -> list[TopicPartition]:
+        """What is to be read; of a group's partitions those that this member owns."""
+        found = self._subscription.resolve(state)
+        if self._member is None:
+            return found
+        own, moving = self._member.own(state), self._member.moving(state)
+        held = self._fetcher.positions
+        return [each for each in found if each.key in own or (each.key in moving and each in held)]
+
+    def _take_part(self, member: GroupMember, state: StoreState) -> StoreState:
+        """Be in the group, whose plan has all partitions; the state that says so."""
+        if not member.is_in(state):
+            lost = list(self._fetcher.positions)
+            self.holding.hand, self.holding.before = Hand(), {}
+            self._remove(lost)
+            self._tell(self._subscription.on_lost, lost)
+            member.enter(self._subscription)
+            state = self._log.refresh()
+        if state.definitions != self._seen[0] and member.renew(state):
+            state = self._log.refresh()
+        return state
+
+    def _release(self, member: GroupMember, state: StoreState) -> bool:
+        """Give away what shall be another member's, unless this call has records of it already."""
+        moving = member.moving(state)
+        held = [each for each in self._fetcher.positions if each.key in moving]
+        if held and self._has_taken:
+            self.is_called_in = True
+            return False
+        if moving:
+            self.put_back()
+            self._tell(self._subscription.on_revoke, held)
+            offsets = self._positions_inside(state, held) if self._auto_commit else {}
+            self._remove(held)
+            member.release(state, moving, offsets)
+        return True
+
+    def _remove(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._fetcher.remove(partition)
+
+    def activity(self) -> object:
+        """Differs after every call; None while one waits. For another thread."""
+        hand = self.holding.hand
+        is_inside = self._waits or self.calls_back
+        return None if is_inside else (self._calls, id(hand), hand.taken)
+
+    def look_for(self, generation: int) -> None:
+        """Have the next call look at the group first, unless it saw this generation already.
+
+        From another thread, again and again: what one call overlooks the next one sees.
+        """
+        if generation != self._seen[1]:
+            self.is_called_in = True
+            self.holding.hand.size = 0  # so that it is a call
+
+    def _come_in(self) -> None:
+        self.is_called_in = False
+        hand = self.holding.hand
+        hand.size = len(hand.records)
+        self.refresh()
 
     def revoke(self) -> None:
         """Tell the subscriber that nothing is read any more."""
@@ -109,19 +191,24 @@ class Assignment:
 
     def go_back(self) -> None:
         """Begin where the last call began, unless it handed out what it took."""
+        self._has_taken = False
+        self._calls += 1
         self._fetcher.go_back()
 
     def take_records(
         self, most: int, timeout: float | None, stopped: Callable[[], bool]
     ) -> Taken[list[Record]]:
         """At most so many records: those in hand, then others."""
+        if self.is_called_in:
+            self._come_in()
         hand = self.holding.hand
-        upto = min(hand.taken + most, hand.size)
+        upto = min(hand.taken + most, len(hand.records))
         records = hand.records[hand.taken : upto]
         if len(records) < most:
             hand, upto = self._used_up(), 0
         try:
             while len(records) < most:
+                self._has_taken = bool(records)
                 found = self._next_part(_HAND_ROWS, 0.0 if records else timeout, stopped)
                 if found is None:
                     hand, upto = Hand(), 0  # used up; a callback may have sought elsewhere
@@ -154,12 +241,15 @@ class Assignment:
         self, rows: int, timeout: float | None, stopped: Callable[[], bool]
     ) -> Taken[pa.Table | None]:
         """At most so many records as one table, or None when nothing came."""
+        if self.is_called_in:
+            self._come_in()
         self.put_back()
         self._check_one_schema()
         slices: list[Slice] = []
         left = rows
         try:
             while left > 0:
+                self._has_taken = bool(slices)
                 found = self._next_part(left, 0.0 if slices else timeout, stopped)
                 if found is None:
                     break
@@ -179,8 +269,17 @@ class Assignment:
         found = None if self._fetcher.drained else self._fetcher.next_part(rows)
         if found is not None:
             return found
+        self._waits = True
+        try:
+            return self._awaited_part(rows, _FOREVER if timeout is None else timeout, stopped)
+        finally:
+            self._waits = False
+
+    def _awaited_part(
+        self, rows: int, timeout: float, stopped: Callable[[], bool]
+    ) -> tuple[TopicPartition, Part] | None:
         now = self._log.environment.monotonic
-        deadline = now() + (_FOREVER if timeout is None else timeout)
+        deadline = now() + timeout
         while True:
             lsn = self.refresh().lsn
             found = self._fetcher.next_part(rows)
@@ -230,11 +329,18 @@ class Assignment:
         return self.positions()
 
     def committable_positions(self) -> dict[str, dict[int, int]]:
-        """Those that lie inside the log: one that was trimmed away will be reset, not kept."""
-        state = self.refresh()
+        """Those that lie inside the log: one that was trimmed away will be reset, not kept.
+
+        Whether they are still this member's to commit, the log decides.
+        """
+        return self._positions_inside(self._log.refresh(), self.partitions())
+
+    def _positions_inside(
+        self, state: StoreState, partitions: Iterable[TopicPartition]
+    ) -> dict[str, dict[int, int]]:
         found: dict[str, dict[int, int]] = {}
         positions = self.positions()
-        for name, number, topic_id in self.partitions():
+        for name, number, topic_id in partitions:
             topic, at = state.topic_by_id(topic_id), positions[name][number]
             if topic is not None and at >= topic.partition(number).start:
                 found.setdefault(name, {})[number] = at

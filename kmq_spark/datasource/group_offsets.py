@@ -71,8 +71,11 @@ def _join(log: CommitLog, group: str, query: uuid.UUID, environment: Environment
 
 def _refusal(state: StoreState, group: str, holder: str, *, own: bool) -> FencedError:
     known = state.groups.get(group)
-    who = known.client if known else "somebody"
-    since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known else ""
+    if known is not None and known.plan.members:
+        who, since = "consumers", ""
+    else:
+        who = known.client if known else "somebody"
+        since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known else ""
     advice = (
         "an earlier run of this query, or one on a copy of its checkpoint: end it first"
         if own

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from kmq_storage import group_planning as planning
 from kmq_storage import paths
+from kmq_storage.environment import Environment
 from kmq_storage.errors import (
     ConflictError,
     FencedError,
@@ -72,6 +73,16 @@ class SharedMembership:
         self.step = short if log.is_remote else min(_STEP, short)
         self._liveness = Liveness(self.step)
 
+    @property
+    def environment(self) -> Environment:
+        """Where time comes from."""
+        return self._log.environment
+
+    def generation(self) -> int:
+        """That of the group, as of the last look."""
+        group = self._log.state.groups.get(self._group)
+        return group.generation if group else 0
+
     def is_in(self, plan: GroupPlan) -> bool:
         """Whether a plan has this member."""
         return self.epoch in plan.members and plan.members[self.epoch].id == self._id
@@ -90,6 +101,7 @@ class SharedMembership:
         if self.is_in(group.plan):
             return planning.with_interest(group.plan, self.epoch, interest, topics)
         self._check_shared(group)
+        self._check_not_replaced(group.plan)
         self._take_lock()
         plan = group.plan
         beats = {epoch: self._beat_of(each) for epoch, each in plan.members.items()}
@@ -114,10 +126,22 @@ class SharedMembership:
         lock = self._log.disk.open_lock(paths.member_lock(self._group))
         if lock.is_held():
             raise IllegalStateError(
-                f"group {self._group} is read by {group.client or 'another reader'} alone "
-                f"({lock.holder()}); close that one first, or use another group",
+                f"group {self._group} has a live member already, which reads it alone: "
+                f"{group.client} ({lock.holder()}); close it first, or use another group",
                 group=self._group,
                 holder=lock.holder(),
+            )
+
+    def _check_not_replaced(self, plan: GroupPlan) -> None:
+        """FencedError for an older one of a static name, which must not push out the newer."""
+        name = self._settings.name
+        newer = next((m for m in plan.members.values() if m.static and m.name == name), None)
+        if self.epoch and self._settings.static and newer is not None:
+            raise FencedError(
+                f"member {name} of group {self._group} was opened again ({newer.client}); this "
+                "one is finished",
+                group=self._group,
+                name=name,
             )
 
     def _take_lock(self) -> None:
@@ -177,8 +201,9 @@ class SharedMembership:
 
     def beat(self) -> None:
         """Show that this process runs."""
-        if self._lock is not None:
-            self._lock.beat()
+        lock = self._lock  # another thread may leave meanwhile
+        if lock is not None:
+            lock.beat()
 
     def look_around(self) -> None:
         """Plan away those that are dead."""
@@ -199,9 +224,11 @@ class SharedMembership:
 
     def step_back(self) -> None:
         """Leave the others at once, or stay where nobody else lives to take over."""
-        plan = self._log.refresh().groups[self._group].plan
-        others = [each for epoch, each in plan.members.items() if epoch != self.epoch]
-        if self.is_in(plan) and any(self._beat_of(each) is not None for each in others):
+        group = self._log.refresh().groups.get(self._group)
+        if group is None or not self.is_in(group.plan):
+            return
+        others = [each for epoch, each in group.plan.members.items() if epoch != self.epoch]
+        if any(self._beat_of(each) is not None for each in others):
             self._plan_away({self.epoch})
 
     def leave(self) -> None:
