@@ -32,7 +32,6 @@ from kmq_storage.log.state import StoreState
 #: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
 _HAND_ROWS = 4_096
 _FOREVER = 365 * 86_400.0
-_NOTHING_SEEN = (-1, -1)
 
 
 class Assignment:
@@ -47,12 +46,13 @@ class Assignment:
         self.holding = Holding()
         self._fetcher = Fetcher(log, reset, self.holding)
         self._subscription = Subscription()
+        self._group = member.group if member else ""
         #: The definitions of topics, and the generation of the group, that are followed.
-        self._seen = _NOTHING_SEEN
+        self._definitions, self._generation = -1, 0
         #: Whether the next call looks at the group first, whatever it has in hand.
         self.is_called_in = False
-        #: How many calls there were, and whether one waits now.
-        self._calls, self._waits = 0, False
+        #: Whether a call waits now.
+        self._waits = False
         #: Whether the call that is going on has records to hand out.
         self._has_taken = False
         #: Whether the subscriber is being told something: it may use its consumer meanwhile.
@@ -64,7 +64,7 @@ class Assignment:
         old = list(self._fetcher.positions)
         self._tell(self._subscription.on_revoke, old)
         self._remove(old)
-        self._seen = _NOTHING_SEEN
+        self._definitions = -1
         if self._member is not None:
             self._member.enter(wanted)
         self._subscription = wanted
@@ -76,7 +76,10 @@ class Assignment:
         While the subscriber is told of some, others wait for the next call.
         """
         state = self._log.refresh()
-        if not self.calls_back and self._marks(state) != self._seen:
+        group = state.groups.get(self._group)
+        generation = group.generation if group else 0
+        is_news = state.definitions != self._definitions or generation != self._generation
+        if is_news and not self.calls_back:
             try:
                 self._resolve(state)
             except BaseException:
@@ -84,16 +87,13 @@ class Assignment:
                 raise
         return state
 
-    def _marks(self, state: StoreState) -> tuple[int, int]:
-        return state.definitions, self._member.generation(state) if self._member else 0
-
     def _resolve(self, state: StoreState) -> None:
         definitions = state.definitions  # a callback may change topics, and see that in the state
-        has_released = True
+        generation, has_released = 0, True
         if self._member is not None:
             state = self._take_part(self._member, state)
             has_released = self._release(self._member, state)
-        generation = self._marks(state)[1]
+            generation = self._member.generation(state)
         wanted = set(self._wanted(state))
         lost = [each for each in self._fetcher.positions if each not in wanted]
         self._remove(lost)
@@ -102,7 +102,8 @@ class Assignment:
         gained = [each for each in wanted_now if each not in self._fetcher.positions]
         for partition in gained:
             self._fetcher.add(partition, self._committed(state, partition))
-        self._seen = (definitions, generation) if has_released else _NOTHING_SEEN
+        if has_released:
+            self._definitions, self._generation = definitions, generation
         self._tell(self._subscription.on_assign, gained)
 
     def _committed(self, state: StoreState, partition: TopicPartition) -> int | None:
@@ -126,7 +127,7 @@ class Assignment:
             self._tell(self._subscription.on_lost, lost)
             member.enter(self._subscription)
             state = self._log.refresh()
-        if state.definitions != self._seen[0] and member.renew(state):
+        if state.definitions != self._definitions and member.renew(state):
             state = self._log.refresh()
         return state
 
@@ -149,18 +150,20 @@ class Assignment:
         for partition in partitions:
             self._fetcher.remove(partition)
 
-    def activity(self) -> object:
-        """Differs after every call; None while one waits. For another thread."""
+    def activity(self) -> tuple[object, int] | None:
+        """What it has in hand, always another thing after a poll; None while one waits.
+
+        For another thread.
+        """
         hand = self.holding.hand
-        is_inside = self._waits or self.calls_back
-        return None if is_inside else (self._calls, id(hand), hand.taken)
+        return None if self._waits or self.calls_back else (hand, hand.taken)
 
     def look_for(self, generation: int) -> None:
         """Have the next call look at the group first, unless it saw this generation already.
 
         From another thread, again and again: what one call overlooks the next one sees.
         """
-        if generation != self._seen[1]:
+        if generation != self._generation:
             self.is_called_in = True
             self.holding.hand.size = 0  # so that it is a call
 
@@ -191,8 +194,7 @@ class Assignment:
 
     def go_back(self) -> None:
         """Begin where the last call began, unless it handed out what it took."""
-        self._has_taken = False
-        self._calls += 1
+        self._has_taken = self._waits = False
         self._fetcher.go_back()
 
     def take_records(
@@ -208,7 +210,8 @@ class Assignment:
             hand, upto = self._used_up(), 0
         try:
             while len(records) < most:
-                self._has_taken = bool(records)
+                if records:
+                    self._has_taken = True
                 found = self._next_part(_HAND_ROWS, 0.0 if records else timeout, stopped)
                 if found is None:
                     hand, upto = Hand(), 0  # used up; a callback may have sought elsewhere
@@ -249,7 +252,8 @@ class Assignment:
         left = rows
         try:
             while left > 0:
-                self._has_taken = bool(slices)
+                if slices:
+                    self._has_taken = True
                 found = self._next_part(left, 0.0 if slices else timeout, stopped)
                 if found is None:
                     break
@@ -269,24 +273,17 @@ class Assignment:
         found = None if self._fetcher.drained else self._fetcher.next_part(rows)
         if found is not None:
             return found
-        self._waits = True
-        try:
-            return self._awaited_part(rows, _FOREVER if timeout is None else timeout, stopped)
-        finally:
-            self._waits = False
-
-    def _awaited_part(
-        self, rows: int, timeout: float, stopped: Callable[[], bool]
-    ) -> tuple[TopicPartition, Part] | None:
         now = self._log.environment.monotonic
-        deadline = now() + timeout
+        deadline = now() + (_FOREVER if timeout is None else timeout)
         while True:
             lsn = self.refresh().lsn
             found = self._fetcher.next_part(rows)
             left = deadline - now()
             if found is not None or left <= 0 or stopped():
                 return found
+            self._waits = True
             self._log.wait(lsn, left, stopped, self._rehearse)
+            self._waits = False
 
     def _rehearse(self) -> None:
         part = self._fetcher.read_again()

@@ -17,8 +17,8 @@ _LEAVE_SECONDS = 10.0
 class Watched(Protocol):
     """What a consumer is at, as its watch sees it."""
 
-    def activity(self) -> object:
-        """Differs after every call; None while one is going on."""
+    def activity(self) -> tuple[object, int] | None:
+        """Another object, or number, after every poll; None while one waits."""
 
     def look_for(self, generation: int) -> None:
         """Have the next call look at the group, unless it saw this generation already."""
@@ -33,7 +33,8 @@ class MemberWatch:
         self._place = place
         self._patience = max_poll_interval
         self._monotonic = place.environment.monotonic
-        self._active: tuple[object, float] = (None, self._monotonic())
+        self._active: tuple[object, int] | None = None
+        self._since = self._monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kmq-member", daemon=True)
         self._thread.start()
@@ -66,8 +67,9 @@ class MemberWatch:
             self._place.step_back()
         watched.look_for(self._place.generation())
 
-    def _is_overdue(self, activity: object) -> bool:
+    def _is_overdue(self, activity: tuple[object, int] | None) -> bool:
         now = self._monotonic()
-        if activity is None or activity != self._active[0]:
-            self._active = (activity, now)
-        return now - self._active[1] > self._patience
+        last = self._active
+        if activity is None or last is None or activity[0] is not last[0] or activity != last:
+            self._active, self._since = activity, now
+        return now - self._since > self._patience
