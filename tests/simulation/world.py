@@ -80,9 +80,9 @@ class WatchedLog(LocalLog):
         super()._open()
         write = self._end.write
 
-        def tell_and_write(commit: Framed) -> Cursor:
+        def tell_and_write(commit: Framed, *, synced: bool) -> Cursor:
             self.watch.tell(self.known_state, commit.entries)
-            return write(commit)
+            return write(commit, synced=synced)
 
         self._end.write = tell_and_write  # type: ignore[method-assign]
 

@@ -105,3 +105,8 @@ def collected(url: str, lsn: int, first: int) -> OffsetOutOfRangeError:
         lsn=lsn,
         first=first,
     )
+
+
+def damaged_commit(file: str, lsn: int, reason: str) -> CorruptionError:
+    """A commit that can't be read where the next one should stand."""
+    return CorruptionError(f"commit {lsn} in {file} is damaged ({reason})", file=file, lsn=lsn)

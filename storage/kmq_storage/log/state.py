@@ -204,6 +204,7 @@ class StoreState:
             topic.enlarge(entry.partition + 1)
         topic.columns |= entry.columns
         part = topic.parts[entry.partition]
+        assert entry.base_offset >= part.end, "an offset is given out once"
         if part.index is not None:
             if entry.base_offset > part.end and self.damage:
                 damage = part.doubt or self.damage[-1]
