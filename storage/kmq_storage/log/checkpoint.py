@@ -131,6 +131,7 @@ def write_pages(
     The root that names them, which is not written yet, and how many they are.
     """
     assert state.manifest is not None, "a reader's state has a manifest"
+    assert cursor.lsn == state.lsn, "the log goes on where the state ends"
     refs, written = [], 0
     for page in repaged(state.manifest, state):
         if isinstance(page, PageRef):

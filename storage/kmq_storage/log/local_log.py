@@ -27,7 +27,7 @@ from kmq_storage.log.disk_errors import (
 )
 from kmq_storage.log.framing import framed
 from kmq_storage.log.group_sync import GroupSync
-from kmq_storage.log.hint import WORDS, Hint
+from kmq_storage.log.hint import open_hint
 from kmq_storage.log.history import History
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
@@ -68,8 +68,7 @@ class LocalLog:
     def _open(self) -> None:
         disk, identity = self.disk, self.identity
         with translated(disk.url):
-            words = disk.open_words(paths.HINT, WORDS)
-        self._hint = Hint(words, identity.seed, disk.boot_id())
+            self._hint = open_hint(disk, identity.seed)
         lock = disk.open_lock(paths.APPEND_LOCK)
         append_lock = AppendLock(lock, self._hint, self.environment)
         sync_lock, journal = disk.open_lock(paths.SYNC_LOCK), self._new_journal()
