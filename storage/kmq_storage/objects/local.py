@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -71,7 +70,9 @@ class LocalDisk:
 
     def now(self) -> int:
         """The time by the clock that files are dated with, UTC microseconds."""
-        with tempfile.TemporaryFile(dir=self.url) as file:
+        from tempfile import TemporaryFile  # slow to import, and few need it
+
+        with TemporaryFile(dir=self.url) as file:
             return os.fstat(file.fileno()).st_mtime_ns // 1000
 
     def read(self, path: str) -> bytes:
@@ -99,7 +100,9 @@ class LocalDisk:
         target = self._path(path)
         folder = os.path.dirname(target)
         make_folder(folder)
-        fd, temporary = tempfile.mkstemp(suffix=".tmp", dir=folder)
+        from tempfile import mkstemp
+
+        fd, temporary = mkstemp(suffix=".tmp", dir=folder)
         try:
             _fill(fd, buffers, sync=sync)
             os.link(temporary, target)
