@@ -36,7 +36,9 @@ def open_identity(
         ) from error
     except PermissionError as error:
         raise UnavailableError(
-            f"store {disk.url} can't be opened: no permission for {error.filename}", url=disk.url
+            f"store {disk.url} can't be opened: no permission for {error.filename} "
+            f"({error.strerror})",
+            url=disk.url,
         ) from error
     except OSError as error:
         raise UnavailableError(
