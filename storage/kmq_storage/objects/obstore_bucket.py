@@ -27,6 +27,7 @@ from kmq_storage.objects.credentials import (
     without_secrets,
 )
 from kmq_storage.objects.files import Bytes, FoundFile
+from kmq_storage.objects.storage_options import check_client, check_endpoint, unknown_option
 
 SCHEMES = ("s3", "gs", "az")
 
@@ -57,6 +58,8 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
         creating = from_url(url, client_options=client, retry_config={"max_retries": 0}, **given)
     except Exception as error:
         reason = without_secrets(str(error), secrets)
+        if unknown := unknown_option(reason):
+            raise unknown from None
         raise InvalidRequestError(f"store {url} can't be opened: {reason}", url=url) from None
     return ObstoreBucket(
         url, reading, creating, secrets, lambda other: open_obstore(other, options)
@@ -66,8 +69,12 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
 def client_of(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options under obstore's names, and what its HTTP client is told."""
     given = obstore_options(options)
+    check_client(given)
     client = dict(given.pop("client_options", {}))
-    if _endpoint(given).startswith("http://"):
+    endpoint = _endpoint(given)
+    if endpoint:
+        check_endpoint("endpoint", endpoint)
+    if endpoint.startswith("http://"):
         client["allow_http"] = True
     return given, client
 
