@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
+from kmq_spark.client.store import Store
 from kmq_storage import limits
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.maintain import begin, finish, tidy
@@ -38,21 +39,32 @@ def maintain(
     *,
     seal_after: float = limits.SEAL_AFTER,
     grace: float = limits.COLLECT_GRACE,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> MaintainReport:
     """Do what is due in a store that the executors reach: a bucket, or a folder on their host.
 
     Records that fill no segment are sealed when they are older than `seal_after` seconds;
-    `grace` as in `Store.collect`.
+    `grace` as in `Store.collect`, `storage_options` as in `kmq.open`; executors are told them.
     """
     grace = checked_seconds("grace", grace)
     seal_after = checked_seconds("seal_after", seal_after)
     url = os.fspath(url)
-    with open_store(url, create=False, maintenance=False) as store:
+    with _opening(url, storage_options)() as store:
         trimmed = begin(store.log)
-        sealed, compacted = _on_executors(spark, store.url, _partitions(store.log), seal_after)
+        there = _opening(store.url, storage_options)
+        sealed, compacted = _on_executors(spark, there, _partitions(store.log), seal_after)
         laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
         written, collected = finish(store.log, laid_out=laid_out, grace=grace)
     return MaintainReport(trimmed, sealed, compacted, written, collected)
+
+
+def _opening(url: str, storage_options: Mapping[str, Any] | None) -> Callable[[], Store]:
+    """What opens the store, here and on executors; its text shows no credentials."""
+
+    def opened() -> Store:
+        return open_store(url, create=False, maintenance=False, storage_options=storage_options)
+
+    return opened
 
 
 def _partitions(log: CommitLog) -> list[tuple[str, int]]:
@@ -60,7 +72,10 @@ def _partitions(log: CommitLog) -> list[tuple[str, int]]:
 
 
 def _on_executors(
-    spark: SparkSession, url: str, partitions: list[tuple[str, int]], seal_after: float
+    spark: SparkSession,
+    opened: Callable[[], Store],
+    partitions: list[tuple[str, int]],
+    seal_after: float,
 ) -> tuple[SealReport, CompactReport]:
     if not partitions:
         return SealReport(), CompactReport()
@@ -68,7 +83,7 @@ def _on_executors(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         if numbers:
-            yield _reports(url, [partitions[number] for number in numbers], seal_after)
+            yield _reports(opened, [partitions[number] for number in numbers], seal_after)
 
     count = len(partitions)
     rows = spark.range(0, count, 1, count).mapInArrow(work, "report string").collect()
@@ -79,9 +94,11 @@ def _on_executors(
     )
 
 
-def _reports(url: str, partitions: list[tuple[str, int]], seal_after: float) -> pa.RecordBatch:
+def _reports(
+    opened: Callable[[], Store], partitions: list[tuple[str, int]], seal_after: float
+) -> pa.RecordBatch:
     """On an executor: do what is due in these partitions."""
-    with open_store(url, create=False, maintenance=False) as store:
+    with opened() as store:
         done = [tidy(store.log, only, seal_after=seal_after) for only in partitions]
     texts = [json.dumps([asdict(sealed), asdict(compacted)]) for sealed, compacted in done]
     return pa.record_batch([pa.array(texts, pa.string())], ["report"])

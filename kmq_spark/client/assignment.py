@@ -47,44 +47,61 @@ class Assignment:
         self._fetcher = Fetcher(log, reset, self.holding)
         self._subscription = Subscription()
         self._definitions = -1
+        #: Whether the subscriber is being told something: it may use its consumer meanwhile.
+        self.calls_back = False
 
     def follow(self, wanted: Subscription) -> None:
         """Read what this subscription says from now on."""
         self.put_back()
         old = list(self._fetcher.positions)
-        _tell(self._subscription.on_revoke, old)
+        self._tell(self._subscription.on_revoke, old)
         for partition in old:
             self._fetcher.remove(partition)
         self._subscription = wanted
         self._resolve(self._log.refresh())
 
     def refresh(self) -> StoreState:
-        """See what others committed; pick up topics and partitions that came or went."""
+        """See what others committed; pick up topics and partitions that came or went.
+
+        While the subscriber is told of some, others wait for the next call.
+        """
         state = self._log.refresh()
-        if state.definitions != self._definitions:
+        if not self.calls_back and state.definitions != self._definitions:
             self._resolve(state)
         return state
 
     def _resolve(self, state: StoreState) -> None:
-        wanted = self._subscription.resolve(state)
-        lost = [each for each in self._fetcher.positions if each not in set(wanted)]
-        gained = [each for each in wanted if each not in self._fetcher.positions]
+        definitions = state.definitions  # a callback may change topics, and see that in the state
+        wanted = set(self._subscription.resolve(state))
+        lost = [each for each in self._fetcher.positions if each not in wanted]
         for partition in lost:
             self._fetcher.remove(partition)
-        _tell(self._subscription.on_lost, lost)
+        self._tell(self._subscription.on_lost, lost)
+        wanted_now = self._subscription.resolve(state)
+        gained = [each for each in wanted_now if each not in self._fetcher.positions]
         committed = state.group_offsets(self._group) if self._group else {}
         for partition in gained:
             position = committed.get(partition.topic_id, {}).get(partition.partition)
             self._fetcher.add(partition, position)
-        self._definitions = state.definitions
+        self._definitions = definitions
         if gained or lost:
             self._tell_all(by_topic(self.partitions()))
-        _tell(self._subscription.on_assign, gained)
+        self._tell(self._subscription.on_assign, gained)
 
     def revoke(self) -> None:
         """Tell the subscriber that nothing is read any more."""
-        self.holding.hand = Hand()
-        _tell(self._subscription.on_revoke, list(self._fetcher.positions))
+        self.go_back()
+        self.put_back()
+        self._tell(self._subscription.on_revoke, list(self._fetcher.positions))
+
+    def _tell(self, listener: Listener | None, partitions: list[TopicPartition]) -> None:
+        if listener is None or not partitions:
+            return
+        try:
+            self.calls_back = True
+            listener(by_topic(partitions))
+        finally:
+            self.calls_back = False
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions by topic and number."""
@@ -107,6 +124,7 @@ class Assignment:
             while len(records) < most:
                 found = self._next_part(_HAND_ROWS, 0.0 if records else timeout, stopped)
                 if found is None:
+                    hand, upto = Hand(), 0  # used up; a callback may have sought elsewhere
                     break
                 made = self._made(*found)
                 hand, upto = Hand(found, made, len(made)), min(most - len(records), len(made))
@@ -214,10 +232,13 @@ class Assignment:
     def committable_positions(self) -> dict[str, dict[int, int]]:
         """Those that lie inside the log: one that was trimmed away will be reset, not kept."""
         state = self.refresh()
-        return {
-            name: {n: at for n, at in offsets.items() if at >= state.topic(name).partition(n).start}
-            for name, offsets in self.positions().items()
-        }
+        found: dict[str, dict[int, int]] = {}
+        positions = self.positions()
+        for name, number, topic_id in self.partitions():
+            topic, at = state.topic_by_id(topic_id), positions[name][number]
+            if topic is not None and at >= topic.partition(number).start:
+                found.setdefault(name, {})[number] = at
+        return found
 
     def seek(
         self, offset_of: Callable[[TopicPartition], int], partitions: Partitions | None
@@ -226,6 +247,7 @@ class Assignment:
         self.put_back()
         for partition in self._chosen(partitions):
             self._fetcher.seek(partition, offset_of(partition))
+            self.holding.before.pop(partition, None)  # where the call began that calls back
 
     def pause(self, partitions: Partitions | None) -> None:
         """Hand out nothing of these partitions, or of all."""
@@ -251,8 +273,3 @@ class Assignment:
                     partition=number,
                 )
         return [assigned[each] for each in wanted]
-
-
-def _tell(listener: Listener | None, partitions: list[TopicPartition]) -> None:
-    if listener is not None and partitions:
-        listener(by_topic(partitions))

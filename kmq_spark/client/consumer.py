@@ -22,7 +22,7 @@ from kmq_spark.client.arguments import (
 from kmq_spark.client.assignment import Assignment
 from kmq_spark.client.group_member import GroupMember, Offsets
 from kmq_spark.client.hand import Hand, Taken
-from kmq_spark.client.one_thread import OneThread, alone
+from kmq_spark.client.one_thread import OneThread, alone, alone_or_called_back
 from kmq_spark.client.record import Record
 from kmq_spark.client.subscription import (
     Listener,
@@ -109,7 +109,8 @@ class Consumer(OneThread):
     ) -> None:
         """Read topics by name, or every topic in whose name the pattern is found, later ones too.
 
-        NotFoundError for an unknown topic. The callbacks get `{topic: [partitions]}`.
+        NotFoundError for an unknown topic. The callbacks get `{topic: [partitions]}`, and may ask
+        for positions, seek, pause and commit; `on_revoke` also when the consumer is closed.
         """
         wanted = subscription_of(self._log.refresh(), topics, pattern)
         self._assignment.follow(
@@ -126,7 +127,7 @@ class Consumer(OneThread):
         """Read nothing."""
         self._assignment.follow(Subscription())
 
-    @alone
+    @alone_or_called_back
     def assignment(self) -> dict[str, list[int]]:
         """The partitions that are read now, per topic."""
         self._assignment.refresh()
@@ -189,12 +190,12 @@ class Consumer(OneThread):
 
     # --- positions ----------------------------------------------------------------------
 
-    @alone
+    @alone_or_called_back
     def position(self) -> dict[str, dict[int, int]]:
         """The next offset that each partition hands out."""
         return self._assignment.current_positions()
 
-    @alone
+    @alone_or_called_back
     def commit(self, offsets: Offsets | None = None) -> None:
         """Commit the positions of everything handed out, or the given offsets, for the group.
 
@@ -215,13 +216,13 @@ class Consumer(OneThread):
             raise IllegalStateError("commit needs a group; this consumer has none")
         return self._member
 
-    @alone
+    @alone_or_called_back
     def committed(self) -> dict[str, dict[int, int]]:
         """What the group committed, for the partitions that are read now."""
         member, state = self._in_group(), self._assignment.refresh()
         return member.committed(state, by_topic(self._assignment.partitions()))
 
-    @alone
+    @alone_or_called_back
     def lag(self) -> dict[str, dict[int, int]]:
         """How many records each partition still has to hand out; KmqWarning at a damaged end."""
         state, positions = self._assignment.refresh(), self._assignment.positions()
@@ -231,26 +232,26 @@ class Consumer(OneThread):
             for topic, numbers in positions.items()
         }
 
-    @alone
+    @alone_or_called_back
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on with this offset; OffsetOutOfRangeError outside the log."""
         place = {topic: {checked_partition(partition): checked_offset(offset)}}
         check_inside(self._assignment.refresh(), place)
         self._assignment.seek(lambda _: offset, {topic: [partition]})
 
-    @alone
+    @alone_or_called_back
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
         """Go on with the first record of these partitions, or of all."""
         state = self._assignment.refresh()
         self._assignment.seek(lambda each: _part(state, each).start, partitions)
 
-    @alone
+    @alone_or_called_back
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
         """Go on with what comes from now on in these partitions, or in all."""
         state = self._assignment.refresh()
         self._assignment.seek(lambda each: _part(state, each).end, partitions)
 
-    @alone
+    @alone_or_called_back
     def seek_to_time(self, when: datetime) -> None:
         """Go on with the first record at or after an instant; at the end where there is none."""
         instant = to_timestamp(when, "when")
@@ -263,13 +264,13 @@ class Consumer(OneThread):
 
         self._assignment.seek(offset_of, None)
 
-    @alone
+    @alone_or_called_back
     def pause(self, partitions: Partitions | None = None) -> None:
         """Hand out nothing of these partitions, or of all, until `resume`."""
         self._assignment.refresh()
         self._assignment.pause(partitions)
 
-    @alone
+    @alone_or_called_back
     def resume(self, partitions: Partitions | None = None) -> None:
         """Go on with paused partitions, or with all."""
         self._assignment.refresh()
@@ -288,6 +289,9 @@ class Consumer(OneThread):
     def close(self) -> None:
         """Leave the group and end; from any thread, again is no error."""
         self.__exit__(None, None, None)
+
+    def _calls_back(self) -> bool:
+        return self._assignment.calls_back
 
     def _wake(self) -> None:
         self._log.wake_waiters()

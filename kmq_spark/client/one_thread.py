@@ -32,6 +32,10 @@ class OneThread:
     def _end(self, *, commit: bool) -> None:
         """What comes after the last call, once."""
 
+    def _calls_back(self) -> bool:
+        """Whether the call that is inside has called back its user, and waits for the return."""
+        return False
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the consumer is closed")
@@ -39,6 +43,8 @@ class OneThread:
     def _check_free(self) -> None:
         if self._busy.locked():
             self._check_open()
+            if self._inside == threading.get_ident():
+                raise IllegalStateError("a consumer's callback can't make this call")
             raise IllegalStateError(
                 "a consumer is used by one thread at a time; another one is in it"
             )
@@ -74,11 +80,23 @@ class OneThread:
 
 def alone(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
     """Have a method run in one thread at a time, ClosedError once its handle is closed."""
+    return _guarded(call, called_back=False)
 
+
+def alone_or_called_back(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
+    """Have a method run as `alone` does, and in a callback of the call that is inside, too."""
+    return _guarded(call, called_back=True)
+
+
+def _guarded(
+    call: Callable[Concatenate[H, P], T], *, called_back: bool
+) -> Callable[Concatenate[H, P], T]:
     @wraps(call)
     def guarded(handle: H, /, *arguments: P.args, **options: P.kwargs) -> T:
-        handle._check_free()
         me = threading.get_ident()
+        if called_back and handle._inside == me and handle._calls_back():
+            return call(handle, *arguments, **options)
+        handle._check_free()
         with handle._busy:  # entering and leaving it can't be interrupted in between
             handle._inside = me
             try:

@@ -29,7 +29,6 @@ clock/, probe/                  written and deleted, to learn the store's time a
 
 from __future__ import annotations
 
-import hashlib
 import re
 
 STORE_FILE = "kmq.json"
@@ -160,5 +159,7 @@ def try_file_id(file: str) -> bytes | None:
 
 def member_lock(group: str) -> str:
     """The lock of a group's member; hashed, since two groups may differ by case only."""
+    import hashlib  # slow to import, and few need it
+
     digest = hashlib.blake2b(group.encode(), digest_size=16).hexdigest()
     return f"{LOCK_FOLDER}/{digest}.member"

@@ -166,6 +166,9 @@ class SimulatedDisk:
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         return False
 
+    def foreign_file(self) -> None:
+        """The folder has no other use."""
+
     def bucket_facts(self) -> None:
         pass
 

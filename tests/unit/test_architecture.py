@@ -159,12 +159,18 @@ def _python(code: str) -> str:
 
 
 def test_importing_kmq_imports_no_pyspark():
-    assert _python("import sys, kmq_spark; print('pyspark' in sys.modules)") == "False"
+    """Nor what only those need who open a store; that needs no pyspark either."""
+    code = (
+        "import sys, kmq_spark; print(sorted({'pyspark', 'pyarrow'} & set(sys.modules))); "
+        "kmq_spark.open('memory://x'); print('pyspark' in sys.modules)"
+    )
+    assert _python(code).split() == ["[]", "False"]
 
 
 def test_importing_kmq_starts_no_thread():
     code = (
         "import threading, pyarrow; before = threading.active_count(); import kmq_spark; "
+        "kmq_spark.Store; "
         "print(threading.active_count() - before)"
     )
     assert _python(code) == "0"

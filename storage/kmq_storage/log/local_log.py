@@ -275,5 +275,6 @@ class LocalLog:
         self._hint.wake()
         with idle(self._writing), idle(self._reading):
             gone: Any = Closed()
+            self._end.close()
             self._hint = self._sync = self._mending = self._history = gone
             self._end = self._reader = self._visible = gone

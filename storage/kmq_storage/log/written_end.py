@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from kmq_storage.environment import Environment
 from kmq_storage.errors import KmqError
 from kmq_storage.format.frame import chain_of
+from kmq_storage.log.closed import Closed
 from kmq_storage.log.disk_errors import broken_end, repair_goes_on, unavailable
 from kmq_storage.log.framing import Framed, Stamp
 from kmq_storage.log.hint import Hint
@@ -60,6 +62,11 @@ class WrittenEnd:
         #: The count of losses under which it began.
         self.losses = self._hint.losses
         self._replica = Replica(self._disk, self._new_journal(), indexed=False)
+
+    def close(self) -> None:
+        """Let go of files, maps and locks: frames of an error that is kept have this object."""
+        gone: Any = Closed()
+        self._hint = self._mending = self._append_lock = self._replica = self._new_journal = gone
 
     @property
     def state(self) -> StoreState:

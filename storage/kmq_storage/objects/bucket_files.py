@@ -145,6 +145,9 @@ class BucketFiles:
         """A lock among hosts: a lease that ends some seconds after its holder died."""
         return Lease(self.bucket, path, self._environment, read_only=self.read_only)
 
+    def foreign_file(self) -> None:
+        """None: nobody takes a prefix for a folder."""
+
     def bucket_facts(self) -> BucketFacts:
         """What racing for names shows: whether several writers can share the bucket."""
         proof = probe(self.bucket, self._environment, self.races)

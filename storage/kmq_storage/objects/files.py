@@ -91,6 +91,9 @@ class Files(Protocol):
     def bucket_facts(self) -> BucketFacts | None:
         """What a new store should know of its bucket, found out by trying; None on a disk."""
 
+    def foreign_file(self) -> str | None:
+        """A file beside which no store should be made: a folder's that has another use; or None."""
+
     def remove(self, path: str) -> None:
         """Delete a file, so that no crash brings it back; nothing happens when it is missing."""
 

@@ -87,6 +87,9 @@ class MemoryDisk:
         """Mapping costs nothing here."""
         return False
 
+    def foreign_file(self) -> None:
+        """Nobody else has it."""
+
     def bucket_facts(self) -> None:
         """This is no bucket."""
 

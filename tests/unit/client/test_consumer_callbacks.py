@@ -1,0 +1,176 @@
+"""What `on_assign`, `on_revoke` and `on_lost` may do with the consumer that calls them.
+
+Finds: callbacks that can't seek or commit, positions that forget what a callback chose, and
+callbacks that see what is in flux.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+
+
+@pytest.fixture
+def shop(store: kmq.Store) -> kmq.Store:
+    """Topic `t` with the records 0 to 9 in each of its two partitions."""
+    store.create_topic("t", partitions=2)
+    with store.producer() as producer:
+        for number in range(20):
+            producer.send("t", b"%d" % (number // 2), partition=number % 2)
+    return store
+
+
+def _values(records: list[kmq.Record], partition: int) -> list[int]:
+    return [int(record.value) for record in records if record.partition == partition]
+
+
+def test_on_assign_may_seek_and_pause_and_ask_for_positions(shop: kmq.Store):
+    told: list[Any] = []
+
+    def assigned(partitions: dict[str, list[int]]) -> None:
+        told.append(consumer.position())
+        consumer.seek("t", 0, 7)
+        consumer.pause({"t": [1]})
+        told.append((partitions, consumer.assignment(), consumer.position(), consumer.lag()))
+
+    with shop.consumer("g") as consumer:
+        consumer.subscribe(["t"], on_assign=assigned)
+        records = consumer.consume(timeout=0)
+    places = {"t": {0: 7, 1: 0}}
+    assert told[0] == {"t": {0: 0, 1: 0}}
+    assert told[1] == ({"t": [0, 1]}, {"t": [0, 1]}, places, {"t": {0: 3, 1: 10}})
+    assert (_values(records, 0), _values(records, 1)) == ([7, 8, 9], [])
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe", "leave the block"])
+def test_on_revoke_may_commit_what_was_handed_out(shop: kmq.Store, end: str):
+    with shop.consumer("g") as consumer:
+        consumer.subscribe(["t"], on_revoke=lambda _: consumer.commit())
+        for _ in range(3):  # others are in hand, and not committed
+            assert consumer.poll()
+        expected = consumer.position()
+        if end != "leave the block":
+            getattr(consumer, end)()
+    assert sum(expected["t"].values()) == 3
+    assert shop.describe_group("g").committed == expected
+
+
+def test_on_revoke_may_commit_when_another_thread_closes(shop: kmq.Store):
+    consumer = shop.consumer("g")
+    consumer.subscribe(["t"], on_revoke=lambda _: consumer.commit({"t": {0: 4}}))
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    closing.join(10)
+    assert shop.describe_group("g").committed == {"t": {0: 4}}
+
+
+def test_on_revoke_of_a_topic_that_is_gone_commits_the_others(shop: kmq.Store):
+    shop.create_topic("gone")
+    consumer = shop.consumer("g")
+    consumer.subscribe(["t", "gone"], on_revoke=lambda _: consumer.commit())
+    assert len(consumer.consume(timeout=0)) == 20
+    shop.delete_topic("gone")
+    consumer.close()
+    assert shop.describe_group("g").committed == {"t": {0: 10, 1: 10}}
+
+
+def test_a_seek_while_a_call_has_records_already_stands(shop: kmq.Store):
+    """The new topic is seen by the call that took all of `t`; it goes back to the start of it."""
+
+    def assigned(partitions: dict[str, list[int]]) -> None:
+        if "u" in partitions:
+            consumer.seek_to_beginning({"t": [0, 1]})
+            consumer.pause()
+
+    with shop.consumer("g") as consumer:
+        consumer.subscribe(pattern="t|u", on_assign=assigned)
+        shop.create_topic("u")
+        assert len(consumer.consume(20 + 1, timeout=0)) == 20
+        assert consumer.position() == {"t": {0: 0, 1: 0}, "u": {0: 0}}
+        consumer.resume()
+        assert _values(consumer.consume(timeout=0), 0) == list(range(10))
+
+
+def test_a_callback_may_neither_read_nor_subscribe(shop: kmq.Store):
+    told: list[str] = []
+
+    def assigned(_: object) -> None:
+        calls: list[Callable[[], Any]] = [
+            consumer.poll, consumer.consume, consumer.consume_arrow, consumer.unsubscribe,
+            lambda: consumer.subscribe(["t"]), lambda: consumer.assign({"t": [0]}),
+        ]  # fmt: skip
+        for call in calls:
+            with pytest.raises(kmq.IllegalStateError, match="callback"):
+                call()
+            told.append("refused")
+
+    with shop.consumer("g") as consumer:
+        consumer.subscribe(["t"], on_assign=assigned)
+        assert told == 6 * ["refused"]
+        assert len(consumer.consume(timeout=0)) == 20
+
+
+def test_other_threads_are_refused_during_a_callback(shop: kmq.Store):
+    refused: list[Exception] = []
+
+    def other() -> None:
+        try:
+            consumer.position()
+        except kmq.IllegalStateError as error:
+            refused.append(error)
+
+    def assigned(_: object) -> None:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(10)
+
+    with shop.consumer("g") as consumer:
+        consumer.subscribe(["t"], on_assign=assigned)
+    assert "one thread at a time" in str(refused[0])
+
+
+def test_after_a_callback_that_failed_the_consumer_is_used_as_before(shop: kmq.Store):
+    def assigned(_: object) -> None:
+        raise ValueError("mine")
+
+    with shop.consumer("g") as consumer:
+        with pytest.raises(ValueError, match="mine"):
+            consumer.subscribe(["t"], on_assign=assigned)
+        shop.add_partitions("t", 3)
+        with pytest.raises(ValueError, match="mine"):  # partition 2 is seen, so told, too
+            consumer.position()
+        assert len(consumer.consume(timeout=0)) == 20
+
+
+def test_what_a_callback_changes_is_told_after_it(shop: kmq.Store):
+    told: list[tuple[str, Any]] = []
+
+    def lost(partitions: dict[str, list[int]]) -> None:
+        shop.create_topic("u", exist_ok=True)
+        if "v" not in partitions:
+            shop.delete_topic("v")
+        told.append(("lost", partitions))
+        told.append(("left", consumer.assignment()))
+
+    shop.create_topic("v")
+    with shop.consumer("g") as consumer:
+        consumer.subscribe(
+            pattern="t|u|v", on_lost=lost, on_assign=lambda p: told.append(("assigned", p))
+        )
+        assert len(consumer.consume(timeout=0)) == 20
+        told.clear()
+        shop.delete_topic("t")
+        for _ in range(2):
+            assert consumer.poll() is None
+    assert told == [
+        ("lost", {"t": [0, 1]}),
+        ("left", {"v": [0]}),
+        ("assigned", {"u": [0]}),
+        ("lost", {"v": [0]}),
+        ("left", {"u": [0]}),
+    ]
