@@ -121,7 +121,7 @@ def test_a_caller_is_not_kept_while_somebody_else_holds_the_append_lock(
     with kmq.open(tmp_path) as store:
         store.create_topic("t")
         with store.producer(linger=linger) as producer:
-            lock = store.log._append_lock
+            lock = store.log._end._append_lock
             lock.acquire()
             began = time.monotonic()
             try:
