@@ -19,11 +19,10 @@ from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.bucket_log import BucketLog, pause_after
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import scan
-from kmq_storage.objects.bucket import Fetched
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.open import open_disk
+from tests.support.counting_bucket import CountingBucket
 from tests.support.fault_proxy import Fault, FaultProxy
-from tests.support.memory_bucket import MemoryBucket
 from tests.support.s3 import S3Server
 from tests.support.storage import make_topic, open_log, send, unit_of, values_of
 
@@ -153,7 +152,7 @@ def test_a_large_batch_that_can_not_be_uploaded_fails_alone(proxy: FaultProxy):
 
 
 def test_what_was_read_is_kept_up_to_a_number_of_bytes():
-    bucket = _CountingBucket("memory-bucket://cache")
+    bucket = CountingBucket("memory-bucket://cache")
     identity = Identity(SYSTEM.new_uuid(), bucket=BucketFacts("", True, ()))
     log = BucketLog(BucketFiles(bucket), identity, SYSTEM)
     make_topic(log)
@@ -163,17 +162,7 @@ def test_what_was_read_is_kept_up_to_a_number_of_bytes():
     assert len(values_of(small)) == 10
     large = BucketLog(BucketFiles(bucket), identity, SYSTEM)
     large.refresh()
-    bucket.fetched.clear()
+    bucket.asked.clear()
     assert len(values_of(large)) == len(values_of(large)) == 10
-    assert not any(name.endswith("11.kmq") for name in bucket.fetched)
+    assert not any(each.name.endswith("11.kmq") for each in bucket.asked)
     assert small.disk.cache.held_bytes <= 250_000
-
-
-class _CountingBucket(MemoryBucket):
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.fetched: list[str] = []
-
-    def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
-        self.fetched.append(name)
-        return super().get(name, start, length)
