@@ -15,6 +15,7 @@ from kmq_storage.integrity.manifest_repair import repair_manifest
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.records_repair import RecordsRepair
 from kmq_storage.integrity.report import Damage, Report
+from kmq_storage.integrity.restoring import restore
 from kmq_storage.integrity.small_files import unreadable_pins
 from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.integrity.verify import verify
@@ -41,6 +42,7 @@ def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
 def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     yield from repair_manifest(log)
     yield from _unreadable_pins(log)
+    yield from restore(log)
     damage = verify(log, deep=True).damage
     if not damage:
         return
