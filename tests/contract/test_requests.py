@@ -60,6 +60,50 @@ def test_a_follower_fetches_a_commit_once_and_looks_once_more(proxy: FaultProxy)
     assert _methods(proxy) == {"GET": 2}
 
 
+def test_a_step_of_a_waiting_follower_is_one_request(proxy: FaultProxy):
+    url, options = proxy.server.new_url(), proxy.options()
+    log, reader = (open_log(open_disk(url, storage_options=options)) for _ in range(2))
+    make_topic(log)
+    for n in range(3):
+        lsn = reader.refresh().lsn
+        send(log, b"%d" % n)
+        proxy.requests.clear()
+        assert reader.wait(lsn, 60.0)
+        assert reader.state.lsn == lsn + 1
+        assert _methods(proxy) == {"GET": 1}
+
+
+def test_a_consumer_at_the_tail_makes_one_request_more_when_it_comes_again(proxy: FaultProxy):
+    url, options = proxy.server.new_url(), proxy.options()
+    with (
+        kmq.open(url, storage_options=options) as store,
+        kmq.open(url, storage_options=options, read_only=True) as other,
+    ):
+        store.create_topic("t")
+        consumer = other.consumer(topics="t")
+        assert consumer.poll(0.0) is None
+        producer = store.producer()
+        for _ in range(3):
+            producer.send("t", b"x").result(60)
+            proxy.requests.clear()
+            assert consumer.poll(60.0) is not None  # it begins with a look for all that is there
+            assert _methods(proxy) == {"GET": 2}
+
+
+def test_an_idle_follower_goes_on_with_long_pauses_however_short_its_calls_are(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+):
+    log = open_log(open_disk(proxy.server.new_url(), storage_options=proxy.options()))
+    make_topic(log)
+    lsn = log.refresh().lsn
+    monkeypatch.setattr(limits, "FOLLOW_PAUSE_FIRST", 0.001)
+    assert not log.wait(lsn, 1.0)
+    proxy.requests.clear()
+    for _ in range(5):
+        assert not log.wait(lsn, 0.3)  # no longer than the pauses are by now
+    assert len(proxy.requests) <= 5
+
+
 def test_an_idle_follower_makes_at_most_1800_requests_an_hour():
     begun, requests = 10.0, 0
     idle = begun

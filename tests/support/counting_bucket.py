@@ -26,7 +26,7 @@ class Asked:
 
 
 class CountingBucket(MemoryBucket):
-    """Notes every GET."""
+    """Notes every GET, also of what is missing."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -34,8 +34,12 @@ class CountingBucket(MemoryBucket):
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
         """An object from a byte on, at most `length` bytes; less where it ends before."""
-        found = super().get(name, start, length)
-        self.asked.append(Asked(name, start, length, found.data.size))
+        answered = 0
+        try:
+            found = super().get(name, start, length)
+            answered = found.data.size
+        finally:
+            self.asked.append(Asked(name, start, length, answered))
         return found
 
     def below(self, folder: str) -> list[Asked]:
