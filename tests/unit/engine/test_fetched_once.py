@@ -60,6 +60,32 @@ def test_two_readers_of_one_store_don_t_take_each_other_s_room(bucket: CountingB
     assert fetched < 1.02 * FILES * FILE_BYTES
 
 
+def test_a_column_costs_its_own_bytes_once_it_is_sealed_and_all_bytes_before():
+    bucket = CountingBucket("memory-bucket://wide")
+    column = pa.array([bytes([n]) * 4_000 for n in range(200)] * 4)
+    wide = pa.table({f"c{n}": column for n in range(20)})
+    fetched = []
+    with bucket.store() as store:
+        store.create_topic("wide", schema=wide.schema)
+        with store.producer() as producer:
+            producer.send_arrow("wide", wide).result(60)
+        for folder in ("staged", "segments"):
+            with bucket.store() as other:
+                other.topics()
+                bucket.asked.clear()
+                assert (
+                    other.read("wide", columns=["c7"])
+                    .read_all()["c7"]
+                    .equals(pa.chunked_array([column]))
+                )
+                fetched.append(sum(each.answered for each in bucket.below(folder)))
+            store.seal()
+    before, sealed = fetched
+    assert before < 1.02 * wide.nbytes
+    # The first MiB of a file comes with what is looked at there.
+    assert sealed < 1.02 * column.nbytes + HEAD_BYTES
+
+
 def test_one_record_by_its_offset_is_one_request_for_its_batch(bucket: CountingBucket):
     with bucket.store() as store:
         store.topics()
