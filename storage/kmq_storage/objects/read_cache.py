@@ -60,10 +60,6 @@ class ReadCache:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def head(self, name: str) -> Fetched:
-        """The first bytes of an object, all of a small one."""
-        return self._part((name, 0, HEAD_BYTES))
-
     def contents(self, name: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
         """An object to slice from, of which these bytes (start, length) are looked at first."""
         part = _part_with(name, *first)
