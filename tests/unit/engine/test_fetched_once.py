@@ -3,6 +3,8 @@ before it was used, heads of files that nobody needs, and readers that keep room
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pytest
 
@@ -105,9 +107,14 @@ def test_what_a_reader_left_behind_gives_room_to_others():
         cache.fetch_ahead(f"staged/{n}", *part)
     for _ in range(2_000):
         cache.part("staged/0", 0, 1)
-    bucket.asked.clear()
     cache.fetch_ahead("staged/59", *part)
+    while not _times(bucket, "staged/59"):  # it comes though nobody asks for it yet
+        time.sleep(0.001)
     assert cache.part("staged/59", *part).size == 2 * HEAD_BYTES
     cache.close()
-    assert [each.name for each in bucket.asked] == ["staged/59"]
+    assert _times(bucket, "staged/59") == 1
     assert cache.held_bytes <= 20 * HEAD_BYTES
+
+
+def _times(bucket: CountingBucket, name: str) -> int:
+    return sum(each.name == name for each in bucket.asked)
