@@ -44,6 +44,10 @@ class BucketWorld(World):
     sleepiness = (0.0, 0.01, 0.03)
     knows_os_durability = False
 
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.repairs = seed % 4 == 3
+
     def _make_place(self) -> None:
         self.machine = SimulatedBucket(self.scheduler, BucketFaults())
         self.machine.watch_removal = self._check_removal

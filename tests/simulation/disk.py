@@ -159,7 +159,7 @@ class SimulatedDisk:
     def read(self, path: str) -> bytes:
         return bytes(self.map(path))
 
-    def map(self, path: str) -> pa.Buffer:
+    def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
         self.scheduler.pause(stay=_STAY)
         return pa.py_buffer(self._inode(path).data)
 

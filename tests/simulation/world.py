@@ -101,6 +101,8 @@ class World:
     sleepiness: tuple[float, ...] = (0.0, 0.003, 0.01)
     #: Whether processes write without waiting for the disk, and read what is not on it.
     knows_os_durability = True
+    #: Whether processes look for damage, and repair it.
+    repairs = False
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.identity import decode_identity, encode_identity
 from kmq_storage.integrity.report import Damage, Finding, Note
+from kmq_storage.integrity.restoring import differs
 from kmq_storage.log.hint import Hint
 from kmq_storage.maintenance.clones import decode_clone
 from kmq_storage.maintenance.pins import decode_pin
@@ -20,14 +20,13 @@ from kmq_storage.objects.files import Files
 def check_identity(disk: Files) -> Iterator[Finding]:
     """What is wrong with `kmq.json`."""
     try:
-        raw = disk.read(paths.STORE_FILE)
-        identity = decode_identity(raw, disk.url)
+        changed = differs(disk)
     except FileNotFoundError:
         yield Damage(paths.STORE_FILE, reason="file is missing; put it back from a copy")
     except CorruptionError as error:
         yield Damage(paths.STORE_FILE, reason=error.message)
     else:
-        if raw != encode_identity(identity):
+        if changed:
             yield Damage(paths.STORE_FILE, reason="it says what it should in other bytes")
 
 

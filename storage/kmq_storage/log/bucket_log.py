@@ -327,7 +327,8 @@ class BucketLog:
         """Sleep until a commit after this LSN is there, at most `timeout` seconds.
 
         One thread of this handle looks for all; its pauses grow to `FOLLOW_PAUSE_MAX` while
-        nothing comes. Also returns when `wake_waiters` was called and `stopped` says so.
+        nothing comes, from one call to the next. A commit that came is in `state`; whether there
+        are more, a refresh asks. Also returns when `wake_waiters` was called and `stopped` says so.
         Nobody tells what comes, so nothing is rehearsed.
         """
         now = self.environment.monotonic
@@ -337,7 +338,7 @@ class BucketLog:
             left = begun + timeout - now()
             if left <= 0 or stopped():
                 return False
-            self._pause_and_look(lsn, min(left, pause_after(now() - begun)))
+            self._pause_and_look(lsn, min(left, pause_after(now() - self._follower.news_at)))
         return True
 
     def _pause_and_look(self, lsn: int, seconds: float) -> None:
@@ -346,7 +347,8 @@ class BucketLog:
             with self._follower.changed:
                 came = self._follower.cursor.lsn > lsn or self._follower.changed.wait(seconds)
             if looks and not came and not self._closed:
-                self.refresh()
+                with translated(self._files.url):
+                    self._follower.step()
         finally:
             if looks:
                 self._polling.release()

@@ -76,15 +76,13 @@ class ChunkReader:
     def prove_ahead(self, chunk: Chunk, layout: Layout) -> None:
         """This is read soon: its checksum is worked out meanwhile, where that is worth it."""
         location, parts = chunk.location, _parts(chunk, layout)
-        if not self._prover.takes(parts):
-            return
+        if not self._prover.takes(parts) or self._disk.prefetch(()):
+            return  # it is not worth it, or on its way
         try:
-            contents = self._contents(location)
+            message = self._bytes(location)
         except (CorruptionError, OSError):
             return  # who reads it is told
-        if isinstance(contents, pa.Buffer):  # not while it is on its way
-            message = contents.slice(location.position, location.length)
-            self._prover.begin(location, message, parts)
+        self._prover.begin(location, message, parts)
 
     def forget_proofs(self) -> None:
         """Nothing of what was begun is read soon."""
@@ -161,21 +159,19 @@ class ChunkReader:
 
     def _bytes(self, location: Location, parts: Sequence[Part] = ()) -> pa.Buffer:
         """The bytes at a place; of a file elsewhere only these parts, if they are given."""
-        contents = self._contents(location)
-        if isinstance(contents, pa.Buffer) or not parts:
-            return contents.slice(location.position, location.length)
-        return contents.parts(location.position, location.length, _runs(parts))
-
-    def _contents(self, location: Location) -> pa.Buffer | RemoteContents:
+        start, length = location.position, location.length
+        runs = _runs(parts) or [(0, length)]
         contents = self._mapped.get(location.file)
         if contents is None:
-            contents = self._map(location.file)
-        if location.position + location.length > contents.size:
+            contents = self._map(location.file, (start + runs[0][0], runs[0][1] - runs[0][0]))
+        if start + length > contents.size:
             raise CorruptionError("file is shorter than its commit says")
-        return contents
+        if isinstance(contents, pa.Buffer) or not parts:
+            return contents.slice(start, length)
+        return contents.parts(start, length, runs)
 
-    def _map(self, file: str) -> pa.Buffer | RemoteContents:
-        contents = self._mapped[file] = self._disk.map(file)
+    def _map(self, file: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
+        contents = self._mapped[file] = self._disk.map(file, first)
         self._mapped_bytes += contents.size
         while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > _MAPPED_FILES:
             self._mapped_bytes -= self._mapped.popitem(last=False)[1].size

@@ -70,8 +70,11 @@ class Files(Protocol):
     def read(self, path: str) -> bytes:
         """A whole small file."""
 
-    def map(self, path: str) -> pa.Buffer:
-        """A whole file to slice from, without copying or fetching more than is looked at."""
+    def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
+        """A whole file to slice from, without copying or fetching more than is looked at.
+
+        Where it is fetched, with the bytes (position, length) that are looked at first.
+        """
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create a file whole or not at all; False when the name is taken."""

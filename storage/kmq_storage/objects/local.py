@@ -80,7 +80,7 @@ class LocalDisk:
         with open(self._path(path), "rb") as file:
             return file.read()
 
-    def map(self, path: str) -> pa.Buffer:
+    def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
         """A whole file without copying; only a log file may still change, in place."""
         fd = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
