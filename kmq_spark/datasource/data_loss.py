@@ -12,7 +12,6 @@ from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
 
 _log = logging.getLogger(__name__)
 
@@ -28,12 +27,6 @@ class Losses:
         #: How many records are known to be lost.
         self.records = 0
         self._counted: dict[tuple[uuid.UUID, int], int] = {}
-        self._seen: dict[uuid.UUID, Topic] = {}
-
-    def see(self, topics: Iterable[Topic]) -> None:
-        """Remember topics, so that what goes with them when they are deleted can be counted."""
-        for topic in topics:
-            self._seen[topic.topic_id] = topic
 
     def report(
         self, message: str, topic_id: uuid.UUID, lost: Iterable[OffsetRange], **facts: object
@@ -65,11 +58,11 @@ class Losses:
     ) -> None:
         """Report a deleted topic that was to be read from these offsets.
 
-        Without ends up to where it went when it was seen last, if it was.
+        Without ends up to where it went, as far as the store remembers it.
         """
-        seen = self._seen.get(topic_id)
-        if ends is None and seen is not None:
-            ends = {p: end for p, (_, end) in seen.offsets().items()}
+        gone = state.gone.find(topic_id.bytes)
+        if ends is None and gone is not None:
+            ends = dict(enumerate(gone.ends))
         lost = None if ends is None else unread(name, begins, ends)
         message = deletion(state, name, topic_id, lost)
         self.report(message, topic_id, lost or (), topic=name)

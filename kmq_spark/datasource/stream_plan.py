@@ -46,8 +46,7 @@ def next_end(
         _check_promise(state, start, final)
     _report_deleted(state, start, losses)
     coverage = cover(state, options, history)
-    losses.see(coverage.topics.values())
-    begins = _begins(state, options, coverage, start)
+    begins = _begins(state, options, coverage, start, losses)
     first, positions = admitted(
         coverage, (begins, _ends(coverage, begins, final)), limits=limits, losses=losses
     )
@@ -121,10 +120,14 @@ def _check_promise(state: StoreState, start: StreamOffset, final: StreamOffset) 
 
 
 def _begins(
-    state: StoreState, options: SourceOptions, coverage: Coverage, start: StreamOffset
+    state: StoreState,
+    options: SourceOptions,
+    coverage: Coverage,
+    start: StreamOffset,
+    losses: Losses,
 ) -> Positions:
     if start.is_start:
-        return first_of_stream(state, options, coverage)
+        return first_of_stream(state, options, coverage, losses)
     begins = {}
     for name, topic in coverage.topics.items():
         known = _known(start, name, topic.topic_id)

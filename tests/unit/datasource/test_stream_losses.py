@@ -81,6 +81,18 @@ def test_a_topic_made_again_counts_what_went_unread_and_is_read_from_its_start(
     assert "made again: 6 of its records went unread (orders-0 from 4)" in caplog.text
 
 
+def test_a_topic_made_again_while_the_query_was_down_counts_what_went_unread(shop: Shop) -> None:
+    shop.send("orders", 0, 10)
+    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    stream.start().trigger()
+    stream.stop()
+    shop.delete("orders")
+    shop.create("orders", 1)
+    query = stream.start()
+    query.all_available()
+    assert _lost(query) == 6
+
+
 def test_a_new_partition_whose_first_records_are_gone_is_a_loss(shop: Shop) -> None:
     stream = Stream(shop, startingOffsets="earliest")
     shop.send("orders", 0, 1)
