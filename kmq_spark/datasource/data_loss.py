@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -67,6 +67,23 @@ class Losses:
         message = deletion(state, name, topic_id, lost)
         self.report(message, topic_id, lost or (), topic=name)
 
+    def report_left_out(self, name: str, topic_id: uuid.UUID, offsets: Mapping[int, int]) -> None:
+        """Report partitions that a query was reading, and does not by its options now."""
+        places = named([f"{name}-{p} at {offset}" for p, offset in offsets.items()])
+        self.report(
+            f"{places}: this query was reading there, and its options leave that out now; it goes "
+            "on there once they have it again",
+            topic_id,
+            (),
+            topic=name,
+        )
+
+
+def named(places: Sequence[str]) -> str:
+    """Places in a message, not too many of them."""
+    more = [f"{len(places) - _NAMED_MAX} more"] if len(places) > _NAMED_MAX else []
+    return ", ".join([*places[:_NAMED_MAX], *more])
+
 
 def unread(topic: str, begins: Mapping[int, int], ends: Mapping[int, int]) -> list[OffsetRange]:
     """What lies between two positions of a topic."""
@@ -81,9 +98,8 @@ def deletion(
     again = " and made again" if state.find_topic(name) else ""
     told = "how much of it went unread is not known"
     if lost is not None:
-        places = [f"{each.topic}-{each.partition} from {each.start}" for each in lost[:_NAMED_MAX]]
-        more = [f"{len(lost) - _NAMED_MAX} more"] if len(lost) > _NAMED_MAX else []
-        where = f" ({', '.join(places + more)})" if lost else ""
+        places = named([f"{each.topic}-{each.partition} from {each.start}" for each in lost])
+        where = f" ({places})" if lost else ""
         told = f"{_count_of(lost)} of its records went unread{where}"
     return f"Topic[{name}] with id {topic_id} was deleted{again}: {told}"
 

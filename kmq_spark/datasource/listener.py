@@ -111,7 +111,7 @@ class KmqListener(StreamingQueryListener):
         state = state_of(source)
         if state is None:
             return None
-        return behind(state, source.finished, self._environment.now_us())
+        return behind(state, source, self._environment.now_us())
 
 
 def follow(query: StreamingQuery) -> None:

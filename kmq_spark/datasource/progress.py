@@ -67,6 +67,11 @@ class SourceProgress:
     #: Records that are known to be lost in this run.
     lost: int = 0
 
+    @property
+    def covered(self) -> StreamOffset:
+        """Names the topics and partitions that the query reads, as its last progress knew them."""
+        return self.latest or self.finished
+
 
 def source_of_progress(end: str | None, latest: str | None) -> SourceProgress | None:
     """The source of two offsets of a progress; None when they are not of kmq."""

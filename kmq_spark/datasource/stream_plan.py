@@ -46,6 +46,7 @@ def next_end(
         _check_promise(state, start, final)
     _report_deleted(state, start, losses)
     coverage = cover(state, options, history)
+    left = _left(state, coverage, start, losses)
     begins = _begins(state, options, coverage, start, losses)
     first, positions = admitted(
         coverage, (begins, _ends(coverage, begins, final)), limits=limits, losses=losses
@@ -55,7 +56,10 @@ def next_end(
         if not start.is_start or _is_resolved_the_same_later(options):
             return start
     return StreamOffset(
-        positions=positions, ids=coverage.ids, first=first if start.is_start else None
+        positions=positions,
+        ids=coverage.ids,
+        first=first if start.is_start else None,
+        left=left,
     )
 
 
@@ -137,7 +141,37 @@ def _begins(
 
 def _known(offset: StreamOffset, name: str, topic_id: uuid.UUID) -> Mapping[int, int]:
     """Where a batch that begins at an offset begins in one topic: at 0 where that is new."""
-    return offset.positions.get(name, {}) if (offset.ids or {}).get(name) == topic_id else {}
+    left = offset.left.get(topic_id, {})
+    if (offset.ids or {}).get(name) != topic_id:
+        return left
+    known = offset.positions.get(name, {})
+    return {**left, **known} if left else known
+
+
+def _left(
+    state: StoreState, coverage: Coverage, start: StreamOffset, losses: Losses
+) -> dict[uuid.UUID, dict[int, int]]:
+    """Where partitions go on that the query has read and its options leave out now.
+
+    Those that the last batch still had are reported: they may be left out by mistake.
+    """
+    covered = {topic.topic_id: coverage.partitions[name] for name, topic in coverage.topics.items()}
+    left = {
+        topic_id: {p: offsets[p] for p in offsets.keys() - covered.get(topic_id, ())}
+        for topic_id, offsets in start.left.items()
+    }
+    for name, topic_id in (start.ids or {}).items():
+        known = start.positions.get(name, {})
+        missing = known.keys() - covered.get(topic_id, ())
+        if missing and state.topic_by_id(topic_id.bytes) is not None:
+            dropped = {p: known[p] for p in sorted(missing)}
+            losses.report_left_out(name, topic_id, dropped)
+            left[topic_id] = left.get(topic_id, {}) | dropped
+    return {
+        topic_id: offsets
+        for topic_id, offsets in left.items()
+        if offsets and state.topic_by_id(topic_id.bytes) is not None
+    }
 
 
 def _ends(coverage: Coverage, begins: Positions, final: StreamOffset | None) -> Positions:

@@ -75,6 +75,32 @@ def test_the_lag_of_a_query_is_counted_to_the_end_of_the_log_as_it_is_now(shop: 
     assert kmq.lag(SimpleNamespace(lastProgress=progress)) == {"orders": {0: 2, 1: 4}}
 
 
+def test_only_what_a_query_reads_counts_as_its_lag(shop: Shop) -> None:
+    shop.send("orders", 0, 5)
+    shop.send("orders", 1, 100)
+    reports: list[QueryReport] = []
+    listener = KmqListener(reports.append)
+    watched = _watched(shop, listener, partitions="0", maxOffsetsPerTrigger="3")
+    progress = watched.run()
+    assert kmq.lag(SimpleNamespace(lastProgress=progress)) == {"orders": {0: 2}}
+    watched.tell(progress)
+    assert reports[0].behind is not None
+    assert reports[0].behind.records == 2
+
+
+def test_a_topic_that_no_batch_has_yet_counts_as_lag(shop: Shop) -> None:
+    shop.send("orders", 0, 1)
+    watched = _watched(shop)
+    watched.stream.options.pop("subscribe")
+    watched.query = watched.stream.start(subscribePattern="orders|returns")
+    progress = watched.run()
+    shop.create("returns")
+    shop.send("returns", 0, 3)
+    progress.sources[0].latestOffset = json.dumps(watched.query.reader.reportLatestOffset())
+    expected = {"orders": {0: 0, 1: 0}, "returns": {0: 3}}
+    assert kmq.lag(SimpleNamespace(lastProgress=progress)) == expected
+
+
 def test_the_lag_is_that_of_the_progress_where_the_store_is_out_of_reach(shop: Shop) -> None:
     shop.send("orders", 0, 5)
     progress = _watched(shop, maxOffsetsPerTrigger="3").run()
