@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,15 +23,15 @@ class Query(Protocol):
         """What the query told last; None before its first batch."""
 
 
-def lag(query: Query) -> Lags:
+def lag(query: Query, *, storage_options: Mapping[str, Any] | None = None) -> Lags:
     """How many records a streaming query has not finished, as {topic: {partition: n}}.
 
     Counted to the end of the log as it is now, where the store can be opened from here, else as
     of the query's last progress; {} before its first batch. Several sources on one topic: the
-    one that is behind most.
+    one that is behind most. `storage_options` as in `kmq.open`.
     """
     merged: Lags = {}
-    for source in sources_of(query.lastProgress):
+    for source in sources_of(query.lastProgress, storage_options):
         for topic, by_partition in _lag_of(source).items():
             known = merged.setdefault(topic, {})
             for partition, records in by_partition.items():
@@ -39,10 +39,14 @@ def lag(query: Query) -> Lags:
     return merged
 
 
-def sources_of(progress: Any) -> list[SourceProgress]:
+def sources_of(
+    progress: Any, storage_options: Mapping[str, Any] | None = None
+) -> list[SourceProgress]:
     """The kmq sources in the progress of a query."""
     sources: Iterable[Any] = () if progress is None else progress.sources
-    found = (source_of_progress(each.endOffset, each.latestOffset) for each in sources)
+    found = (
+        source_of_progress(each.endOffset, each.latestOffset, storage_options) for each in sources
+    )
     return [each for each in found if each is not None]
 
 

@@ -71,7 +71,12 @@ def parse_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
     own = data.get(OWN_KEY)
     version = own.get("version") if isinstance(own, dict) else None
     if not isinstance(own, dict) or not isinstance(version, int):
-        raise InvalidRequestError(f"offset {json.dumps(data)} was not written by kmq")
+        raise InvalidRequestError(
+            f"offset {json.dumps(data)[:200]} was not written by kmq: the checkpoint is that of a "
+            "query on another source, such as Kafka, whose offsets count in its own log. Give "
+            "this query a checkpointLocation of its own; it begins at startingOffsets or "
+            "startingTimestamp, or where its group is"
+        )
     if version > _VERSION:
         raise FormatVersionError(
             f"offset was written by a newer kmq: its version is {version}, known up to {_VERSION}",

@@ -10,7 +10,11 @@ from pyspark.sql.types import StructType
 
 from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.sink_columns import check_routed_columns, check_sink_columns
+from kmq_spark.datasource.sink_columns import (
+    check_routed_columns,
+    check_sink_columns,
+    check_transport,
+)
 from kmq_spark.datasource.sink_options import SinkOptions
 from kmq_spark.datasource.typed_sink import check_typed_sink
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry, TopicEntry
@@ -45,12 +49,13 @@ class Sink:
 
     def check_columns(self, schema: StructType) -> None:
         """InvalidRequestError for a missing column or a wrong type; others are ignored."""
+        check_transport(schema)
         if self.topic is None:
             check_routed_columns(schema)
             return
         columns = typed_columns(self.topics().topic(self.topic))
         if columns is None:
-            check_sink_columns(schema)
+            check_sink_columns(schema, topic_chosen=True)
         else:
             check_typed_sink(schema, self.topic, columns)
 
