@@ -54,15 +54,9 @@ class Losses:
         name: str,
         topic_id: uuid.UUID,
         begins: Mapping[int, int],
-        ends: Mapping[int, int] | None = None,
+        ends: Mapping[int, int] | None,
     ) -> None:
-        """Report a deleted topic that was to be read from these offsets.
-
-        Without ends up to where it went, as far as the store remembers it.
-        """
-        gone = state.gone.find(topic_id.bytes)
-        if ends is None and gone is not None:
-            ends = dict(enumerate(gone.ends))
+        """Report a deleted topic that was to be read between these offsets; None: nobody knows."""
         lost = None if ends is None else unread(name, begins, ends)
         message = deletion(state, name, topic_id, lost)
         self.report(message, topic_id, lost or (), topic=name)

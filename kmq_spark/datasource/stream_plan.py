@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from kmq_spark.datasource.admission import Limits, take
 from kmq_spark.datasource.backlog import backlog_of, fits
 from kmq_spark.datasource.bounds import EARLIEST, GROUP
-from kmq_spark.datasource.coverage import Coverage, check_whole, cover, first_of_stream
+from kmq_spark.datasource.coverage import (
+    Coverage,
+    check_whole,
+    cover,
+    ends_of_deleted,
+    first_of_stream,
+)
 from kmq_spark.datasource.data_loss import Losses, deletion, unread
 from kmq_spark.datasource.history import History
 from kmq_spark.datasource.offsets import Positions, StreamOffset
@@ -44,7 +50,7 @@ def next_end(
     """
     if final is not None:
         _check_promise(state, start, final)
-    _report_deleted(state, start, losses)
+    _report_deleted(state, options, start, losses)
     coverage = cover(state, options, history)
     left = _left(state, coverage, start, losses)
     begins = _begins(state, options, coverage, start, losses)
@@ -105,10 +111,13 @@ def _is_resolved_the_same_later(options: SourceOptions) -> bool:
     return options.starting is not None and options.starting.word in (EARLIEST, GROUP)
 
 
-def _report_deleted(state: StoreState, known: StreamOffset, losses: Losses) -> None:
+def _report_deleted(
+    state: StoreState, options: SourceOptions, known: StreamOffset, losses: Losses
+) -> None:
     for name, topic_id in (known.ids or {}).items():
         if state.topic_by_id(topic_id.bytes) is None:
-            losses.report_deleted(state, name, topic_id, known.positions.get(name, {}))
+            ends = ends_of_deleted(state, options, name, topic_id)
+            losses.report_deleted(state, name, topic_id, known.positions.get(name, {}), ends)
 
 
 def _check_promise(state: StoreState, start: StreamOffset, final: StreamOffset) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from kmq_spark.datasource.announcement import announced
+from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.options import parse_source_options
 from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry
 from kmq_storage.log.binding import Unit
@@ -66,6 +68,10 @@ def test_a_group_knows_a_topic_that_was_made_again(shop: Shop) -> None:
     with pytest.raises(DataLossError, match=r"orders.*made again: 4 of .*orders-1 from 0"):
         wary.start().all_available()
     wary.stop()
+    given = {"path": shop.url, "subscribe": "orders", "group": "billing"}
+    batch = KmqBatchReader(parse_source_options(given | {"startingOffsets": "group"}))
+    with pytest.raises(DataLossError, match=r"orders.*made again: 4 of "):
+        batch.partitions()
     second = Stream(shop, group="billing", failOnDataLoss="false")
     query = second.start()
     query.all_available()

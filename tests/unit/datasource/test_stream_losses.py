@@ -93,6 +93,23 @@ def test_a_topic_made_again_while_the_query_was_down_counts_what_went_unread(sho
     assert _lost(query) == 6
 
 
+def test_only_what_the_query_read_of_a_deleted_topic_is_lost_to_it(shop: Shop) -> None:
+    stream = _careless(shop, partitions="1", group="billing")
+    shop.send("orders", 1, 2)
+    stream.start().all_available()
+    for number in range(3):
+        shop.send("orders", number, 4)
+    stream.stop()
+    shop.delete("orders")
+    shop.create("orders", 2)
+    without_checkpoint = _careless(shop, partitions="1", group="billing")
+    for each in (without_checkpoint, stream):
+        query = each.start()
+        query.all_available()
+        assert _lost(query) == 4
+        each.stop()
+
+
 def test_a_new_partition_whose_first_records_are_gone_is_a_loss(shop: Shop) -> None:
     stream = Stream(shop, startingOffsets="earliest")
     shop.send("orders", 0, 1)
