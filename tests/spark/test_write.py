@@ -26,7 +26,8 @@ def _totals(shop: Shop) -> None:
 
 
 def _save(frame: DataFrame, shop: Shop, mode: str = "append", **options: str) -> None:
-    frame.write.format("kmq").mode(mode).options(topic="totals", **options).save(shop.url)
+    given = {"topic": "totals", **options}
+    frame.write.format("kmq").mode(mode).options(**given).save(shop.url)
 
 
 def _start(frame: DataFrame, shop: Shop, checkpoint: Path, source: str = "kmq") -> StreamingQuery:
