@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
-from kmq_spark.client.store import Store
+from kmq_spark.datasource.store_url import StoreUrl, storage_options
 from kmq_storage import limits
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.maintain import begin, finish, tidy
@@ -44,27 +44,19 @@ def maintain(
     """Do what is due in a store that the executors reach: a bucket, or a folder on their host.
 
     Records that fill no segment are sealed when they are older than `seal_after` seconds;
-    `grace` as in `Store.collect`, `storage_options` as in `kmq.open`; executors are told them.
+    `grace` as in `Store.collect`, `storage_options` as in `kmq.open`.
     """
     grace = checked_seconds("grace", grace)
     seal_after = checked_seconds("seal_after", seal_after)
     url = os.fspath(url)
-    with _opening(url, storage_options)() as store:
+    given = storage_options or {}
+    with open_store(url, create=False, maintenance=False, storage_options=given) as store:
         trimmed = begin(store.log)
-        there = _opening(store.url, storage_options)
-        sealed, compacted = _on_executors(spark, there, _partitions(store.log), seal_after)
+        reached = StoreUrl(store.url, given)
+        sealed, compacted = _on_executors(spark, reached, _partitions(store.log), seal_after)
         laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
         written, collected = finish(store.log, laid_out=laid_out, grace=grace)
     return MaintainReport(trimmed, sealed, compacted, written, collected)
-
-
-def _opening(url: str, storage_options: Mapping[str, Any] | None) -> Callable[[], Store]:
-    """What opens the store, here and on executors; its text shows no credentials."""
-
-    def opened() -> Store:
-        return open_store(url, create=False, maintenance=False, storage_options=storage_options)
-
-    return opened
 
 
 def _partitions(log: CommitLog) -> list[tuple[str, int]]:
@@ -72,10 +64,7 @@ def _partitions(log: CommitLog) -> list[tuple[str, int]]:
 
 
 def _on_executors(
-    spark: SparkSession,
-    opened: Callable[[], Store],
-    partitions: list[tuple[str, int]],
-    seal_after: float,
+    spark: SparkSession, url: str, partitions: list[tuple[str, int]], seal_after: float
 ) -> tuple[SealReport, CompactReport]:
     if not partitions:
         return SealReport(), CompactReport()
@@ -83,7 +72,7 @@ def _on_executors(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         if numbers:
-            yield _reports(opened, [partitions[number] for number in numbers], seal_after)
+            yield _reports(url, [partitions[number] for number in numbers], seal_after)
 
     count = len(partitions)
     rows = spark.range(0, count, 1, count).mapInArrow(work, "report string").collect()
@@ -94,11 +83,10 @@ def _on_executors(
     )
 
 
-def _reports(
-    opened: Callable[[], Store], partitions: list[tuple[str, int]], seal_after: float
-) -> pa.RecordBatch:
+def _reports(url: str, partitions: list[tuple[str, int]], seal_after: float) -> pa.RecordBatch:
     """On an executor: do what is due in these partitions."""
-    with opened() as store:
+    given = storage_options(url)
+    with open_store(url, create=False, maintenance=False, storage_options=given) as store:
         done = [tidy(store.log, only, seal_after=seal_after) for only in partitions]
     texts = [json.dumps([asdict(sealed), asdict(compacted)]) for sealed, compacted in done]
     return pa.record_batch([pa.array(texts, pa.string())], ["report"])

@@ -20,6 +20,7 @@ from kmq_spark.datasource.options import (
     parse_source_options,
     warn_of_stream_options,
 )
+from kmq_spark.datasource.refused_stream import RefusedStream
 from kmq_spark.datasource.sink import Sink, open_sink
 from kmq_spark.datasource.sink_options import parse_sink_options
 from kmq_spark.datasource.spark_versions import check_streaming_read
@@ -27,7 +28,7 @@ from kmq_spark.datasource.table_columns import table_spark_schema
 from kmq_spark.datasource.table_reader import KmqTableReader
 from kmq_spark.datasource.view import columns_of_read, view_of
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
-from kmq_storage.errors import InvalidRequestError
+from kmq_storage.errors import InvalidRequestError, KmqError
 from kmq_storage.log.topic_state import Topic
 
 
@@ -71,7 +72,16 @@ class KmqDataSource(DataSource):
         return KmqBatchReader(options, view_of(schema, _topics(options), options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader of a streaming query; IllegalStateError before Spark 4.2."""
+        """The reader of a streaming query; what is refused, its first call raises.
+
+        Here Spark would put an error of its own behind ours.
+        """
+        try:
+            return self._stream_reader(schema)
+        except KmqError as refusal:
+            return RefusedStream(refusal)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         check_streaming_read()
         # What it is built on came with 4.2.
         from kmq_spark.datasource.stream_reader import KmqStreamReader

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from kmq_spark.datasource.admission import BYTES_DEFAULT, Limits
 from kmq_spark.datasource.announcement import announced, announcing
+from kmq_spark.datasource.coverage import known_to_group
 from kmq_spark.datasource.data_loss import Losses
 from kmq_spark.datasource.group_offsets import GroupMember
 from kmq_spark.datasource.history import History, history_of
@@ -147,8 +148,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _by_offset(
         self, log: CommitLog, state: StoreState, history: History | None
     ) -> SourceOptions:
-        group = self._options.group
-        begun = state.group_offsets(group) if group is not None else ()
+        begun = known_to_group(state, self._options.group)
         times = Times.of(log.disk, self._environment.now_us(), history, begun=begun)
         return bounds_by_offset(self._options, state, times)
 

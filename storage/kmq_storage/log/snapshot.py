@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kmq_storage import limits
+from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import Group, ProducerState, StoreState, settings_of
@@ -27,6 +28,7 @@ def snapshot(state: StoreState) -> dict[str, Any]:
         "groups": {name: _group(group) for name, group in state.groups.items()},
         "producers": [[name, p.epoch, p.sequence, p.lsn] for name, p in state.producers.items()],
         "batches": [[name, version, lsn] for name, (version, lsn) in state.batches.items()],
+        "gone": [topic.to_json() for topic in state.gone],
     }
 
 
@@ -67,6 +69,7 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
     state.groups = {name: _restored_group(group) for name, group in members["groups"].items()}
     state.producers = {name: ProducerState(*facts) for name, *facts in members["producers"]}
     state.batches = {name: (version, lsn) for name, version, lsn in _batches(members["batches"])}
+    state.gone = GoneTopics(tuple(map(GoneTopic.from_json, members.get("gone", []))))
     return state
 
 

@@ -34,6 +34,7 @@ from kmq_storage.format.layout_entries import (
 )
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
 from kmq_storage.format.records import COMPACTED
+from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, Hole
 from kmq_storage.log.topic_state import Partition, Topic
@@ -84,6 +85,7 @@ class StoreState:
         self.producers: dict[str, ProducerState] = {}
         #: The last batch of each application and its LSN; who wrote last comes last.
         self.batches: dict[str, tuple[int, int]] = {}
+        self.gone = GoneTopics()
         #: Commits that could not be read but were passed over, since later ones prove themselves.
         self.damage: list[LogDamage] = []
         #: Damage at the end of the log: acknowledged commits are missing and nothing follows.
@@ -292,15 +294,22 @@ class StoreState:
         topic.enlarge(entry.partitions)
 
     def _forget_topic(self, entry: TopicEntry) -> None:
-        if self._by_id.pop(entry.topic_id, None) is not None:  # its making may be damaged
+        topic = self._by_id.pop(entry.topic_id, None)
+        left = {
+            name: group.offsets.pop(entry.topic_id)
+            for name, group in self.groups.items()
+            if entry.topic_id in group.offsets
+        }
+        if topic is not None:  # its making may be damaged
             del self.topics[entry.name]
             self.deleted.add(entry.topic_id)
-        for group in self.groups.values():
-            group.offsets.pop(entry.topic_id, None)
+            ends = tuple(part.end for part in topic.parts)
+            self.gone.add(GoneTopic(topic.id, topic.name, ends, left))
 
     def _apply_group(self, entry: GroupEntry, lsn: int, time: int) -> None:
         if entry.generation == 0:
             self.groups.pop(entry.group, None)
+            self.gone.forget_group(entry.group)
             return
         group = self.groups.setdefault(entry.group, Group())
         if entry.generation != group.generation:

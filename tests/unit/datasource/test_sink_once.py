@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.sink import Written, open_sink
@@ -66,6 +66,15 @@ def _save(shop: Shop, values: Iterable[bytes], **options: str) -> bool:
     return looked
 
 
+def _save_routed(shop: Shop, topic: str, value: bytes, **options: str) -> None:
+    """Write a batch of one row that names its topic."""
+    columns = {"value": pa.array([value], pa.binary()), "topic": pa.array([topic])}
+    schema = StructType().add("value", BinaryType()).add("topic", StringType())
+    writer = KmqDataSource({"path": shop.url, **options}).writer(schema, overwrite=False)
+    assert isinstance(writer, KmqBatchWriter)
+    writer.commit([write_task(writer._sink, [pa.RecordBatch.from_pydict(columns)], task=0)])
+
+
 def test_a_batch_that_comes_again_is_stored_once(shop: Shop) -> None:
     for number, values in [(0, [b"a"]), (0, [b"a"]), (1, LARGE), (1, LARGE), (0, [b"a"])]:
         _commit_batch(shop, number, _task(shop, *values, query="q"))
@@ -87,8 +96,31 @@ def test_a_version_that_is_not_above_the_last_one_is_ignored(shop: Shop) -> None
     assert shop.values("orders") == [b"a", b"d", *LARGE]
 
 
+def test_a_version_counts_for_its_target_as_in_delta(shop: Shop) -> None:
+    shop.create("returns")
+    for topic in ("orders", "returns", "orders"):
+        _save(shop, [b"a"], topic=topic, txnAppId="job", txnVersion="1")
+    assert (shop.values("orders"), shop.values("returns")) == ([b"a"], [b"a"])
+    for _ in range(2):
+        _save_routed(shop, "returns", b"b", txnAppId="job", txnVersion="1")
+    assert (shop.values("orders"), shop.values("returns")) == ([b"a"], [b"a", b"b"])
+    shop.delete("orders")
+    shop.create("orders")
+    assert _save(shop, [b"c"], txnAppId="job", txnVersion="1")
+
+
+def test_versions_that_earlier_kmqs_counted_for_the_whole_store_still_count(shop: Shop) -> None:
+    log = open_log(shop.url, read_only=False)
+    commit_written(log, [_task(shop, b"a")], BatchIdEntry("job", 4))
+    assert not _save(shop, [b"a"], txnAppId="job", txnVersion="4")
+    assert _save(shop, [b"b"], txnAppId="job", txnVersion="5")
+    assert not _save(shop, [b"b"], txnAppId="job", txnVersion="5")
+    assert shop.values("orders") == [b"a", b"b"]
+
+
 def test_two_jobs_that_write_one_version_at_once_store_it_once(shop: Shop) -> None:
-    options = parse_sink_options({"path": shop.url, "txnAppId": "job", "txnVersion": "1"})
+    given = {"path": shop.url, "topic": "orders", "txnAppId": "job", "txnVersion": "1"}
+    options = parse_sink_options(given)
     writers = [KmqBatchWriter(open_sink(options)) for _ in range(2)]
     messages = [_task(shop, b"a"), _task(shop, b"a")]
     for writer, message in zip(writers, messages, strict=True):
