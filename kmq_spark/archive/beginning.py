@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kmq_spark.archive.places import ArchivePlace
-from kmq_spark.archive.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_spark.client.arguments import check_choice
 from kmq_spark.client.store import Store
 from kmq_spark.datasource.store_url import storage_options
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.log.state import StoreState
 

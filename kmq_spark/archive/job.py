@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kmq_spark.archive.beginning import begin
-from kmq_spark.archive.columns import columns_of
-from kmq_spark.archive.places import fixed
 from kmq_spark.archive.reach import check_reachable
-from kmq_spark.archive.record import DELTA, FOLDER, PARQUET, ArchiveRecord
 from kmq_spark.archive.trimming import Offsets, trim_archived
 from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
 from kmq_spark.datasource.lag import sources_of
 from kmq_spark.datasource.listener import follow
 from kmq_spark.datasource.store_url import as_options, beside
+from kmq_spark.lake.columns import columns_of
+from kmq_spark.lake.places import fixed
+from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from kmq_spark.archive.reading import Archive, ArchivedRange, open_archive
 from kmq_spark.datasource.pieces import Pieces
 from kmq_spark.datasource.ranges import task_count
 from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.datasource.topic_ranges import TopicRange
+from kmq_spark.lake.reading import Archive, ArchivedRange, open_archive
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from kmq_spark.archive.reading import ArchivedRange
 from kmq_spark.datasource.history import ArchivedTask, history_of
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions
@@ -18,6 +17,7 @@ from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.datasource.tasks import Slice, Slices, Task
 from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_spark.datasource.view import View
+from kmq_spark.lake.reading import ArchivedRange
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.layout import layout_of
 from kmq_storage.log.manifest import Manifest

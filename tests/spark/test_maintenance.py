@@ -9,6 +9,7 @@ from pyspark.sql import Row, SparkSession
 
 import kmq_spark as kmq
 from kmq_spark import maintenance
+from kmq_spark.datasource.store_url import StoreUrl
 from tests.spark.shop import Shop
 from tests.support.s3 import S3Server
 
@@ -58,5 +59,5 @@ def test_credentials_that_only_the_call_has_reach_executors_and_show_nowhere(
     with pytest.raises(kmq.KmqError) as refused:
         wrong = {**options, "endpoint": "http://127.0.0.1:9"}
         maintenance.maintain(spark, url, seal_after=0.0, storage_options=wrong)
-    shown = [repr(maintenance._opening(url, options)), repr(refused.value), caplog.text]
+    shown = [repr(StoreUrl(url, options)), repr(refused.value), caplog.text]
     assert not any(options["secret_access_key"] in text for text in shown)

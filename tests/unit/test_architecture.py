@@ -28,9 +28,9 @@ LAYERS = (
         f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
     ),
     ("kmq_spark.errors", "kmq_spark.client"),
-    ("kmq_spark.aio", "kmq_spark.archive"),
+    ("kmq_spark.aio", "kmq_spark.lake"),
     ("kmq_spark.datasource",),
-    ("kmq_spark.archive.job", "kmq_spark.listener", "kmq_spark.maintenance"),
+    ("kmq_spark.archive", "kmq_spark.listener", "kmq_spark.maintenance"),
     ("kmq_spark.cli", "kmq_spark.delta_session", "kmq_spark.demo", "kmq_spark"),
 )
 #: What else none of a package's modules may import.

@@ -16,11 +16,11 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql.datasource import InputPartition
 
-from kmq_spark.archive.places import ArchivePlace
-from kmq_spark.archive.record import ArchiveRecord, ArchiveRecords
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.incremental import incremental
 from kmq_spark.datasource.options import parse_source_options
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
 from tests.spark.shop import Place, Shop
 from tests.support.s3 import S3Server
