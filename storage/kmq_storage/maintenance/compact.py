@@ -18,7 +18,7 @@ import pyarrow as pa
 from kmq_storage import limits
 from kmq_storage.cutting import cut
 from kmq_storage.format.manifest import SEGMENT, Page, Row, weight_of
-from kmq_storage.format.records import COMPACTED, keys_of, offsets_of, with_offsets
+from kmq_storage.format.records import COMPACTED, offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
 from kmq_storage.log.reader import ChunkReader
@@ -121,10 +121,9 @@ def worth_compacting(topic: Topic) -> bool:
 
 def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -> CompactReport:
     reader, replacer = ChunkReader(log.disk), Replacer(log)
-    key_bytes = _key_bytes(whole, reader)
     old = log.environment.now_us() - round(limits.TOMBSTONE_DELAY * 1e6)
     slices = ((part, row.time < old) for row, part in _by_segment(whole, reader))
-    survivors = newest_of_each_key(slices, whole.span, key_bytes=key_bytes)
+    survivors = newest_of_each_key(slices, whole.span, rows=sum(row.rows for row in whole.rows))
     before = after = dropped = 0
     for run in _runs(whole.rows, survivors, segment_bytes):
         replaced = replace(whole, rows=tuple(run))
@@ -146,16 +145,6 @@ def _sealed_rows(topic: Topic, number: int) -> list[Row]:
     part = topic.partition(number)
     rows = topic.index(number).rows(part.start, part.end)
     return list(takewhile(lambda row: row.kind == SEGMENT, rows))
-
-
-def _key_bytes(whole: Replacement, reader: ChunkReader) -> int:
-    """About how many bytes the keys and offsets have, judged by the first records."""
-    first = next((part.batch for part in whole.slices(reader) if part.batch.num_rows), None)
-    keys = None if first is None else keys_of(first)
-    if keys is None:
-        return 0
-    per_row: float = keys.nbytes / len(keys) + 8
-    return round(per_row * sum(row.rows for row in whole.rows))
 
 
 def _runs(rows: Iterable[Row], survivors: Survivors, segment_bytes: int) -> Iterator[list[Row]]:

@@ -9,7 +9,7 @@ import pytest
 
 from kmq_spark.client.store import Store
 from kmq_storage import limits
-from kmq_storage.maintenance import survivors
+from kmq_storage.maintenance import newest
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges, worth_compacting
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.survivors import Survivors
@@ -23,10 +23,10 @@ def store() -> Store:
     return store
 
 
-@pytest.fixture(params=[survivors._BUCKET_BYTES, 200], ids=["in memory", "in files"])
+@pytest.fixture(params=[newest._GATHERED_BYTES, 200], ids=["in memory", "in files"])
 def buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys in one bucket in memory, or in several in files."""
-    monkeypatch.setattr(survivors, "_BUCKET_BYTES", request.param)
+    """Keys gathered in memory, or sorted out into files."""
+    monkeypatch.setattr(newest, "_GATHERED_BYTES", request.param)
 
 
 def _sealed(store: Store, rows: list[Sent], *, segment_bytes: int = 10**6) -> None:
