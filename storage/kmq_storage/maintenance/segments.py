@@ -40,6 +40,8 @@ class Replacement:
     lsn: int
     #: No offset below this is taken over; what a copy has already, for example.
     first: int = 0
+    #: Nor this or any above, unless it is None.
+    behind: int | None = None
     #: How the topic's records are read; it knows the versions of all that stands there.
     layout: Layout = field(init=False)
 
@@ -54,7 +56,9 @@ class Replacement:
     @property
     def span(self) -> tuple[int, int]:
         """The offsets that are covered: first, and behind the last; none that were trimmed."""
-        return max(self.rows[0].base_offset, self._start), self.rows[-1].end_offset
+        end = self.rows[-1].end_offset
+        base = max(self.rows[0].base_offset, self._start)
+        return base, end if self.behind is None else min(end, self.behind)
 
     @property
     def held(self) -> tuple[int, int]:
