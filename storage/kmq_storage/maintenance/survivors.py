@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.format.records import has_value, keys_of
+from kmq_storage.format.records import keys_of, tombstones_of
 from kmq_storage.log.scan import Slice
 from kmq_storage.maintenance.newest import KEYED, newest_offsets
 
@@ -32,6 +32,8 @@ class Survivors:
         self.start = start
         self._bits = np.zeros(-(-(end - start) // 8), np.uint8)
         self._buried = np.zeros_like(self._bits)
+        #: Whether there were tombstones that are too young to go.
+        self.tombstones_wait = False
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
         """These stay."""
@@ -83,8 +85,11 @@ def _keyed_rows(
     slices: Iterable[tuple[Slice, bool]], survivors: Survivors
 ) -> Iterator[pa.RecordBatch]:
     for part, is_old in slices:
+        tombstones = tombstones_of(part.batch)
         if is_old:
-            survivors.bury(_tombstones(part))
+            survivors.bury(part.offsets()[tombstones])
+        elif len(tombstones):
+            survivors.tombstones_wait = True
         yield _keyed(part, survivors)
 
 
@@ -100,12 +105,3 @@ def _keyed(part: Slice, survivors: Survivors) -> pa.RecordBatch:
         survivors.add(offsets[keyless])
         keys, offsets = keys.drop_null(), offsets[~keyless]
     return pa.RecordBatch.from_arrays([keys, pa.array(offsets, pa.int64())], schema=KEYED)
-
-
-def _tombstones(part: Slice) -> npt.NDArray[np.int64]:
-    keys, offsets = keys_of(part.batch), part.offsets()
-    if keys is None:
-        return offsets[:0]
-    deleted = ~has_value(part.batch).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(deleted & keys.is_valid().to_numpy(zero_copy_only=False))
-    return offsets.take(rows)
