@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 #: What is gone through: keys, none of them null, and their offsets.
 KEYED = pa.schema([("key", pa.binary()), ("offset", pa.int64())])
 
-#: Bytes of keys and offsets that gather; grouping them takes a few times as much.
+#: Bytes of keys and offsets that gather beside at most as many that are the newest of their keys;
+#: grouping them takes a few times as much.
 _GATHERED_BYTES = 8 * 1024 * 1024
 #: Up to 256 files at a time.
 _BITS_MAX = 8
@@ -56,6 +57,8 @@ class _Bucket:
         self._bits = bits
         self._gathered: list[pa.RecordBatch] = []
         self._bytes = 0
+        #: How many bytes there may be: those of the newest of before, and as many new ones.
+        self._most = _GATHERED_BYTES
         self._files: _Files | None = None
 
     def newest(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Offsets]:
@@ -75,7 +78,7 @@ class _Bucket:
         self._bytes += batch.nbytes
         # A copy: who holds on to a slice holds the file that it is mapped from.
         self._gathered.append(pa.ipc.read_record_batch(batch.serialize(), KEYED))
-        if self._bytes <= _GATHERED_BYTES:
+        if self._bytes <= self._most:
             return
         if self._files is None:
             self._fold()
@@ -86,10 +89,12 @@ class _Bucket:
         """Forget all but the newest of each key; begin with files when that is too much still."""
         kept = _folded(self._gathered)
         self._gathered, self._bytes = kept.to_batches(), kept.nbytes
+        self._most = self._bytes + _GATHERED_BYTES
         is_split = len(kept) > 1 and self._bits < _HASH_BITS
-        if is_split and 2 * self._bytes > _GATHERED_BYTES:
+        if is_split and self._bytes > _GATHERED_BYTES:
             expected = self._bytes * max(self._rows, self._seen) // self._seen
-            self._files = _Files(self._bits, 2 * expected // _GATHERED_BYTES)
+            self._files = _Files(self._bits, expected // _GATHERED_BYTES)
+            self._most = _GATHERED_BYTES
 
     def _put_into(self, files: _Files) -> None:
         if self._gathered:
