@@ -64,7 +64,8 @@ class _Bucket:
     def newest(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Offsets]:
         """The newest offset of each key that these have."""
         for batch in batches:
-            self._add(batch)
+            if batch.num_rows:
+                self._add(batch)
         if self._files is None:
             yield _folded(self._gathered).column("offset").to_numpy()
             return

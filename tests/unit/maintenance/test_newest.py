@@ -36,6 +36,7 @@ def test_of_each_key_the_newest_is_found_however_little_is_held(
     keys = [rng.randbytes(rng.choice([0, 3, 40])) for _ in range(200)]
     sent = [rng.choice(keys) for _ in range(2_000)]
     batches = [_batch(first, sent[first : first + 100]) for first in range(0, 2_000, 100)]
+    batches.append(_batch(2_000, []))
     wanted = sorted({key: offset for offset, key in enumerate(sent)}.values())
     assert _found(batches, rng.choice([1, 2_000, 10**9])) == wanted
 
