@@ -61,10 +61,13 @@ class Prover:
             if proof.holds is not None:
                 break
             other.find_out()
-        return proof.wait()
+        found, proof.message = proof.wait(), None  # a thread that comes late to it holds no map
+        return found
 
     def forget(self) -> None:
         """What was begun is not needed."""
+        for proof in self._coming.values():
+            proof.message = None
         self._coming.clear()
 
     def after_fork_in_child(self) -> None:
@@ -77,7 +80,7 @@ class _Proof:
     """Whether parts of a message are what they were."""
 
     def __init__(self, message: pa.Buffer, parts: Sequence[Part]) -> None:
-        self.message = message
+        self.message: pa.Buffer | None = message
         self.parts = parts
         self._begun = threading.Lock()
         self._unknown = threading.Lock()
@@ -101,8 +104,8 @@ class _Proof:
         return bool(self.holds)
 
 
-def _holds(message: pa.Buffer, parts: Sequence[Part]) -> bool:
-    return all(
+def _holds(message: pa.Buffer | None, parts: Sequence[Part]) -> bool:
+    return message is not None and all(
         checksum(message.slice(part.start, part.end - part.start), part.before) == part.behind
         for part in parts
     )
