@@ -196,16 +196,17 @@ def memory(job: Job) -> Measure:
 
     def measure() -> Sample:
         path = str(_filled(job, job.sizes.records * 10, cleanup="compact"))
-        return {f"{what}_mb": _peak(what, path) for what in ("seal", "compact", "read")}
+        return {f"{what}_mb": peak_mb(what, path) for what in ("seal", "compact", "read")}
 
     return measure
 
 
-def _peak(what: str, path: str) -> float:
+def peak_mb(what: str, path: str) -> float:
+    """The most MiB that a process of its own had which seals, compacts or reads a store."""
     answer = SPAWN.Queue()
     process = SPAWN.Process(target=_do, args=(what, path, answer))
     process.start()
-    peak: float = answer.get(timeout=600)
+    peak: float = answer.get(timeout=3600)
     process.join()
     return peak
 

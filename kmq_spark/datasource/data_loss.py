@@ -115,7 +115,7 @@ def readable_parts(wanted: TopicRange, losses: Losses) -> list[TopicRange]:
     for gap in gaps:
         losses.report(
             f"{offsets.topic}-{offsets.partition}: offsets {gap.start} to {gap.end - 1} were lost "
-            f"({gap.reason}) and cut out by a repair",
+            f"({gap.reason})",
             inside.topic.topic_id,
             [replace(offsets, start=max(gap.start, position), end=min(gap.end, offsets.end))],
             topic=offsets.topic,

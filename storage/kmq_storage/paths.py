@@ -60,6 +60,7 @@ _LOG_FILE = re.compile(r"(\d{20})\.log\Z")
 _FILE_ID = re.compile(r"[/-]([0-9a-f]{32})\.(?:ipc|arrow)\Z")
 _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
 _CLONE = re.compile(r"clones/([0-9a-f]{32})-([0-9a-f]{32})\.arrow\Z")
+_LEASE = re.compile(r"/([0-9]{20})\.json\Z")
 
 
 def log_file(first_lsn: int) -> str:
@@ -163,3 +164,14 @@ def member_lock(group: str) -> str:
 
     digest = hashlib.blake2b(group.encode(), digest_size=16).hexdigest()
     return f"{LOCK_FOLDER}/{digest}.member"
+
+
+def lease(folder: str, epoch: int) -> str:
+    """The object of a lock in a bucket, of this epoch."""
+    return f"{folder}/{epoch:020d}.json"
+
+
+def try_epoch(file: str) -> int | None:
+    """The epoch of such an object, or None for any other name."""
+    match = _LEASE.search(file)
+    return int(match.group(1)) if match else None

@@ -343,3 +343,24 @@ def test_bytes_behind_a_staged_file_go_with_it_when_its_records_are_moved(
         file.write_bytes(file.read_bytes() + b"x")
         assert store.repair().ok
         assert check_contents(store, expected) == []
+
+
+def test_a_trim_that_is_lost_with_its_commit_is_told_and_what_it_gave_up_is_back(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        producer = store.producer()
+        producer.send_batch("t", [b"%d" % number for number in range(100)]).result()
+        store.trim("t", {0: 60})
+        lost = store.log.refresh().lsn
+        producer.send("t", b"later").result()
+    log = next((tmp_path / "log").glob("*.log"))
+    contents = bytearray(log.read_bytes())
+    contents[contents.index(b"KMQ1\0\0\x80\0" + lost.to_bytes(8, "little")) + 40] ^= 1
+    log.write_bytes(contents)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        report = store.repair(drop_damaged=True)
+        assert report.ok
+        assert f"commits {lost} to {lost}" in report.notes[0]
+        assert "also trims" in report.notes[0]
+        assert store.offsets("t") == {0: (0, 101)}
+        assert store.read("t").read_all().num_rows == 101

@@ -23,6 +23,7 @@ from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.seal import plan_seal, seal
 
@@ -80,11 +81,23 @@ def _go_on_behind(log: CommitLog) -> Iterator[str]:
     if isinstance(log, LocalLog) and _is_nothing_left(log):
         yield from rebuild(log.disk, log.identity, log.environment)
         log.reload()
-    rows: dict[Key, int] = unnamed_rows(log.disk, log.refresh())
+    state = log.refresh()
+    yield from _lost_commits(state)
+    rows: dict[Key, int] = unnamed_rows(log.disk, state)
     for cut in log.go_on_behind(rows):
         gap = cut.gap
         yield f"{cut.topic}-{cut.partition}: offsets {gap.start} to {gap.end - 1} were cut out"
     yield f"the log goes on behind commit {log.reload().lsn}"
+
+
+def _lost_commits(state: StoreState) -> Iterator[str]:
+    for lost in (*state.damage, *filter(None, [state.broken])):
+        yield (
+            f"{lost.file}: commits {lost.first_lsn} to {lost.last_lsn} ({lost.reason}) were given "
+            "up with all that stood in them: beside records also trims (what they gave up is back "
+            "where its files are still there), offsets and generations of groups, changes of "
+            "topics, and numbers of producers and applications"
+        )
 
 
 def _leave_behind(log: CommitLog) -> Iterator[str]:

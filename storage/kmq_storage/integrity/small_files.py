@@ -15,6 +15,7 @@ from kmq_storage.log.hint import Hint
 from kmq_storage.maintenance.clones import decode_clone
 from kmq_storage.maintenance.pins import decode_pin
 from kmq_storage.objects.files import Files
+from kmq_storage.objects.lease import decode_lease
 
 
 def check_identity(disk: Files) -> Iterator[Finding]:
@@ -61,7 +62,11 @@ def unreadable_pins(disk: Files) -> Iterator[str]:
 
 
 def check_locks(disk: Files) -> Iterator[Finding]:
-    """Which locks have contents; nobody looks at them."""
+    """Which locks are not as they were written; they only tell who works, so it does no harm."""
     for file in disk.walk(paths.LOCK_FOLDER):
-        if file.length:
+        if paths.try_epoch(file.path) is not None:
+            with suppress(FileNotFoundError):  # the next epoch began
+                if decode_lease(disk.read(file.path)) is None:
+                    yield Note(file.path, "damaged lease, harmless: replaced at its next use")
+        elif file.length:
             yield Note(file.path, "a lock has no contents; nobody reads them")

@@ -42,7 +42,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets whose records were cut out by a repair."""
+    """Offsets whose records were cut out by a repair, or that a copy never had."""
 
     start: int
     end: int
@@ -73,7 +73,8 @@ class OffsetIndex:
         self.recent = self.recent.spliced(min(base, row.base_offset), row.end_offset, row)
 
     def drop_before(self, start: int) -> None:
-        """Forget the rows in memory that have no offset at or after the new start."""
+        """Forget rows in memory, and gaps, that have no offset at or after the new start."""
+        self.gaps = [gap for gap in self.gaps if gap.end > start]
         first = self.recent.first_behind(start)
         if first:
             self.recent = self.recent.spliced(0, self.recent.ends[first - 1], None)
@@ -183,7 +184,7 @@ class OffsetIndex:
             if gap.start < end and start < gap.end:
                 raise DataLossError(
                     f"{topic}-{self.key[1]}: offsets {gap.start} to {gap.end - 1} were lost "
-                    f"({gap.reason}) and cut out by a repair; go on at offset {gap.end}",
+                    f"({gap.reason}); go on at offset {gap.end}",
                     **where,
                     start=gap.start,
                     end=gap.end,

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 #: the next one.
 _MAPPED_BYTES = 128 * 1024 * 1024
 _MAPPED_FILES = 2
+#: When so many bytes of maps were handed out, files are mapped anew: pages of a map that were
+#: touched count as memory of the process, as long as anybody has a batch of it.
+_TOUCHED_BYTES = 32 * 1024 * 1024
 _FOOTERS_KEPT = 256
 #: Bytes on their way ahead of a reader.
 _AHEAD = 32 * 1024 * 1024
@@ -49,6 +52,7 @@ class ChunkReader:
         self._mapped: OrderedDict[str, pa.Buffer | RemoteContents] = OrderedDict()
         self._prover = Prover()
         self._mapped_bytes = 0
+        self._touched_bytes = 0
         self._footers: OrderedDict[str, tuple[Chunk, ...]] = OrderedDict()
 
     def chunks(self, place: Place) -> tuple[Chunk, ...]:
@@ -137,20 +141,22 @@ class ChunkReader:
         return message if checksum(message) == row.checksum else None
 
     def _decode(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        known = chunk.location.file in self._mapped
+        location = chunk.location
+        known = location.file in self._mapped or self._prover.message(location) is not None
         try:
             return self._decode_now(chunk, layout)
         except CorruptionError:
             if not known:
                 raise
             # The file may have been replaced since, after a failed sync.
-            self._mapped_bytes -= self._mapped.pop(chunk.location.file).size
+            if location.file in self._mapped:
+                self._mapped_bytes -= self._mapped.pop(location.file).size
             return self._decode_now(chunk, layout)
 
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
         file, parts = chunk.location.file, _parts(chunk, layout)
         schema, columns = layout.stored(chunk.columns, file), _columns(chunk, layout)
-        message = self._bytes(chunk.location, parts)
+        message = self._prover.message(chunk.location) or self._bytes(chunk.location, parts)
         if not self._prover.holds(chunk.location, message, parts):
             raise mismatch(file)
         if columns is None:
@@ -161,14 +167,21 @@ class ChunkReader:
         """The bytes at a place; of a file elsewhere only these parts, if they are given."""
         start, length = location.position, location.length
         runs = _runs(parts) or [(0, length)]
-        contents = self._mapped.get(location.file)
-        if contents is None:
-            contents = self._map(location.file, (start + runs[0][0], runs[0][1] - runs[0][0]))
+        contents = self._contents(location.file, (start + runs[0][0], runs[0][1] - runs[0][0]))
+        if isinstance(contents, pa.Buffer):
+            self._touched_bytes += length
         if start + length > contents.size:
             raise CorruptionError("file is shorter than its commit says")
         if isinstance(contents, pa.Buffer) or not parts:
             return contents.slice(start, length)
         return contents.parts(start, length, runs)
+
+    def _contents(self, file: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
+        if self._touched_bytes > _TOUCHED_BYTES:
+            self._mapped.clear()
+            self._mapped_bytes = self._touched_bytes = 0
+        found = self._mapped.get(file)
+        return self._map(file, first) if found is None else found
 
     def _map(self, file: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
         contents = self._mapped[file] = self._disk.map(file, first)

@@ -33,13 +33,16 @@ def snapshot(state: StoreState) -> dict[str, Any]:
 
 
 def _topic(topic: Topic) -> dict[str, Any]:
-    return {
+    members = {
         "id": topic.id.hex(),
         "name": topic.name,
         "settings": topic.settings.to_json(),
         "columns": topic.columns,
         "partitions": [_partition(part) for part in topic.parts],
     }
+    waiting = [[number, part.tombstones] for number, part in enumerate(topic.parts)]
+    waiting = [each for each in waiting if each[1]]
+    return members | ({"tombstones": waiting} if waiting else {})
 
 
 def _partition(part: Partition) -> list[Any]:
@@ -89,6 +92,8 @@ def _restored_topic(members: dict[str, Any], manifest: Manifest | None) -> Topic
         part.start, part.end, part.rows, part.size, part.layout_lsn, gaps = facts
         if part.index is not None:
             part.index.gaps = [Gap(*gap) for gap in gaps]
+    for number, second in members.get("tombstones", ()):
+        topic.parts[number].tombstones = second
     return topic
 
 

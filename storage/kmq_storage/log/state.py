@@ -26,6 +26,7 @@ from kmq_storage.format.entries import (
     TopicEntry,
 )
 from kmq_storage.format.layout_entries import (
+    NO_TOMBSTONES,
     CondemnEntry,
     GapEntry,
     LayoutEntry,
@@ -231,6 +232,7 @@ class StoreState:
         part = self._laid_out(entry, lsn)
         if part is None:
             return
+        part.tombstones = _tombstones(part, entry)
         part.rows += entry.rows - entry.old_rows
         part.size += entry.size - entry.old_size
         if entry.end_offset > part.end:  # copied from another store
@@ -316,6 +318,13 @@ class StoreState:
             group.joined = time
         group.generation, group.member = entry.generation, entry.member
         group.client, group.assignment = entry.client, entry.assignment
+
+
+def _tombstones(part: Partition, entry: SegmentEntry) -> int:
+    """What waits after a segment entry: compaction knows of all, sealing of what it sealed."""
+    if entry.columns & COMPACTED and entry.tombstones:
+        return 0 if entry.tombstones == NO_TOMBSTONES else entry.tombstones
+    return part.tombstones or entry.tombstones
 
 
 def _row_of_records(entry: RecordsEntry, time: int, file: int, position: int) -> Row:

@@ -62,7 +62,7 @@ def _save(shop: Shop, values: Iterable[bytes], **options: str) -> bool:
     writer = source.writer(StructType().add("value", BinaryType()), overwrite=False)
     assert isinstance(writer, KmqBatchWriter)
     message = write_task(writer._sink, rows(), task=0)
-    pickle.loads(pickle.dumps(writer)).commit([message, None])
+    pickle.loads(pickle.dumps(writer)).commit([message])
     return looked
 
 
