@@ -140,7 +140,7 @@ def test_other_entries_of_the_commit_are_stored_once_with_the_records(shop: Shop
 def test_an_attempt_whose_message_is_not_committed_leaves_nothing_to_see(shop: Shop) -> None:
     failed, twin = _task(shop, *LARGE, query="q"), _task(shop, *LARGE, query="q")
     assert failed.staged != twin.staged
-    _commit_batch(shop, 0, None, twin)
+    _commit_batch(shop, 0, twin)
     assert shop.values("orders") == LARGE
 
 
