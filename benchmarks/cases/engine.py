@@ -44,8 +44,8 @@ def _filled(job: Job, rows: int, **settings: Any) -> Path:
 def _sealed(job: Job, rows: int) -> Path:
     """A sealed topic, the same for every case that reads so many rows.
 
-    How large the pages are in which the page cache has a file differs from file to file, and what
-    it takes to read it by up to three times, mapped or not.
+    In how large pages the page cache has a file differs from file to file, and with it what
+    reading takes, mapped or not.
     """
     shared = job.path("stores", f"sealed-{rows}")
     if not shared.exists():
