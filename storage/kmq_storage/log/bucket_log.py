@@ -117,13 +117,14 @@ class BucketLog:
                 self._contention.before(self._look, self._follower.cursor.lsn)
                 begun = Moment.now(self.environment)
                 commit = self._next_commit(units)
-                if self._create(commit) and not self._is_void(commit):
+                end = commit.end
+                if self._create(commit) and not self._is_void(end.lsn):
                     seconds = begun.seconds_to(Moment.now(self.environment))
-                    self._contention.won(seconds, commit.end.lsn)
-                    self._follower.applied(commit.end, commit.framed.entries, commit.stamp.nonce)
+                    self._contention.won(seconds, end.lsn)
+                    self._follower.applied(end, commit.framed.entries, commit.stamp.nonce)
                     self._follower.note_end(begun)
-                    return _written(commit.end, commit.framed.entries)
-                self._contention.lost(commit.end.lsn)
+                    return _written(end, commit.framed.entries)
+                self._contention.lost(end.lsn)
                 self._follower.advance()
 
     def _look(self, expected: int) -> Tail:
@@ -191,9 +192,9 @@ class BucketLog:
             damage = LogDamage(paths.commit_object(lsn), str(error), lsn, lsn)
             raise broken_end(damage) from error
 
-    def _is_void(self, commit: NewCommit) -> bool:
+    def _is_void(self, lsn: int) -> bool:
         """Whether the name was free only since the log had moved on: nobody will read it."""
-        return not self._follower.is_sure and collected_lsn(self._files) >= commit.end.lsn
+        return not self._follower.is_sure and collected_lsn(self._files) >= lsn
 
     def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
         """Append one commit; what a bucket stores is durable, whatever was asked for.

@@ -229,7 +229,7 @@ def _cut(batch: pa.RecordBatch, chunk: Chunk, start: int, end: int) -> pa.Record
     if not chunk.dense:
         offsets = offsets_of(batch)
         assert offsets is not None, "what has gaps has a column of offsets"
-        first, behind = np.searchsorted(offsets.to_numpy(), (start, end)).tolist()
+        first, behind = np.from_dlpack(offsets).searchsorted((start, end)).tolist()
         return batch.slice(first, behind - first)
     batch = without_offsets(batch)
     first = max(start - chunk.base_offset, 0)
