@@ -80,6 +80,10 @@ class TopicRanges:
             return self  # with all that is known of it
         return TopicRanges(self.topic, self.partitions[places], starts, ends)
 
+    def moved(self, starts: Numbers, ends: Numbers) -> TopicRanges:
+        """Other offsets of the same partitions."""
+        return self.parts(np.arange(len(self)), starts, ends)
+
     def at(self, place: int) -> TopicRange:
         """The range at this place."""
         columns = (self.partitions, self.starts, self.ends)

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     _Numbers: TypeAlias = npt.NDArray[np.int64]
 
-#: How far some bytes reach: an offset, and the bytes up to there.
-Reach: TypeAlias = tuple[int, int]
-
 #: Of some rows: base offsets, end offsets, weights, and bytes to read.
 Block: TypeAlias = "tuple[_Numbers, _Numbers, _Numbers, _Numbers]"
 
@@ -79,22 +76,6 @@ class RowTable:
     def block(self, first: int, behind: int) -> Block:
         """Some rows as columns of numbers, copied: the table grows meanwhile."""
         return block_of_packed(self.packed[first * ROW_BYTES : behind * ROW_BYTES])
-
-    def within(self, first: int, behind: int, span: tuple[int, int], budget: int) -> Reach | None:
-        """`OffsetIndex.within` over a few rows that follow each other; None if they are too few."""
-        start, end = span
-        if self.bases[first] > start or self.ends[behind - 1] < end:
-            return None
-        used = 0
-        for index in range(first, behind):
-            row = self.row(index)
-            low, high = max(row.base_offset, start), min(row.end_offset, end)
-            weight = row.weight * (high - low) // (row.end_offset - row.base_offset)
-            if used + weight > budget:
-                more = (budget - used) * (high - low) // weight
-                return low + more, used + weight * more // (high - low)
-            used += weight
-        return end, used
 
     def spliced(self, start: int, end: int, row: Row | None) -> RowTable:
         """A table with this row, or none, in place of all with a base offset in [start, end)."""
