@@ -103,7 +103,7 @@ class TopicRanges:
     def recent(self) -> list[bytes]:
         """The rows in memory of each range, packed."""
         tables = (index.recent for index in self.indexes)
-        return packed_between(tables, self.starts.tolist(), self.ends.tolist())
+        return packed_between(tables, self.starts, self.ends)
 
     def spread(self) -> Spread:
         """How the bytes are spread over the offsets."""

@@ -185,7 +185,7 @@ class IndexModel(RuleBasedStateMachine):
         found = list(index.rows(start, end)) if start < end else []
         assert [_stored(row) for row in found] == (expected if start < end else [])
         assert len(index.between(start, end, limit)) == min(limit, len(found))
-        packed = packed_between([index.recent], [start], [end])
+        packed = packed_between([index.recent], np.array([start]), np.array([end]))
         excerpt = excerpt_of([index], packed, start, end)
         found_there = excerpt.places(excerpt.pages(self.disk), key[1], start, end)
         assert found_there == index.between(start, end)
@@ -206,7 +206,7 @@ class IndexModel(RuleBasedStateMachine):
             ([topic.index(key[1])], np.array([[start], [end]])),
             (every, np.array(spans).T),
         ):
-            packed = packed_between((i.recent for i in indexes), starts.tolist(), ends.tolist())
+            packed = packed_between((i.recent for i in indexes), starts, ends)
             spread = spread_of(indexes, packed, starts, ends)
             mine = spread.owners == (0 if len(indexes) == 1 else key[1])
             assert spread.bases[mine].tolist() == [row.base_offset for row in found]
