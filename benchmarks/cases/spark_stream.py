@@ -128,6 +128,23 @@ def kafka(job: Job) -> Measure:
     return measure
 
 
+def delta(job: Job) -> Measure:
+    """A Delta table that grows by a commit at a time."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    session = spark_session.start(job)
+    columns = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+    def measure() -> Sample:
+        table = str(job.path("delta", uuid.uuid4().hex))
+        DeltaTable.create(table, columns)
+        sender = senders.sending(senders.send_to_delta, table, _seconds(job))
+        return _trickle(job, _load(session, "delta", {"path": table}), sender)
+
+    return measure
+
+
 def limit(job: Job) -> Measure:
     """Ready-made batches, and a file that grows."""
     folder = str(write_batches(job, job.sizes.spark_rows))
