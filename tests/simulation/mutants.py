@@ -29,6 +29,7 @@ from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.written_end import WrittenEnd
 from kmq_storage.maintenance import collect, segments, survivors
 from kmq_storage.maintenance.references import References
 from tests.simulation import world
@@ -48,13 +49,13 @@ def acknowledges_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 def does_not_catch_up(patch: pytest.MonkeyPatch) -> None:
     """A writer binds to what it knew when it looked first."""
-    original = LocalLog._catch_up
+    original = WrittenEnd._catch_up
 
-    def once(log: LocalLog) -> bool:
-        return log._writer.cursor.lsn > 0 or original(log)
+    def once(end: WrittenEnd) -> bool:
+        return end.cursor.lsn > 0 or original(end)
 
-    patch.setattr(LocalLog, "_catch_up", once)
-    patch.setattr(LocalLog, "_follow", _nothing)
+    patch.setattr(WrittenEnd, "_catch_up", once)
+    patch.setattr(WrittenEnd, "follow", _nothing)
 
 
 def trusts_the_hint_after_a_crash(patch: pytest.MonkeyPatch) -> None:
@@ -139,7 +140,7 @@ def replaces_files_without_a_word(patch: pytest.MonkeyPatch) -> None:
 
 def takes_damage_for_a_tail(patch: pytest.MonkeyPatch) -> None:
     """A failed sync drops pages of another process, and the writer cuts instead of asking."""
-    patch.setattr(LocalLog, "_is_passing", lambda *_: False)
+    patch.setattr(GroupSync, "explains", lambda *_: False)
     patch.setattr(Hint, "sync_failed", property(lambda _: False))
 
 

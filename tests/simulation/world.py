@@ -76,9 +76,15 @@ class WatchedLog(LocalLog):
 
     watch: Watch
 
-    def _write(self, commit: Framed) -> Cursor:
-        self.watch.tell(self.known_state, commit.entries)
-        return super()._write(commit)
+    def _open(self) -> None:
+        super()._open()
+        write = self._end.write
+
+        def tell_and_write(commit: Framed) -> Cursor:
+            self.watch.tell(self.known_state, commit.entries)
+            return write(commit)
+
+        self._end.write = tell_and_write  # type: ignore[method-assign]
 
 
 class World:

@@ -25,6 +25,7 @@ from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock, held
 from kmq_storage.log.recovery import recover, repair
+from kmq_storage.log.state import StoreState
 from kmq_storage.objects.disk import Disk, Lock
 
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
@@ -67,6 +68,12 @@ class GroupSync:
         finally:
             self._sync_lock.release()
         return self._hint.sync_failed
+
+    def explains(self, state: StoreState) -> bool:
+        """Whether what looks like damage is a failed sync that is about to be repaired."""
+        found = [*state.damage[-1:], *filter(None, [state.broken])]
+        synced = (self._hint.synced or 0) if found else 0
+        return any(damage.last_lsn > synced for damage in found) and self.repairing()
 
     def mend(self) -> None:
         """Recover the log, or write again what a failed sync left out, if the page asks for it.

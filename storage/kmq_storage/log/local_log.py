@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from typing import Any
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import ClosedError, KmqError
-from kmq_storage.format.frame import chain_of
+from kmq_storage.errors import ClosedError
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.behind import CutOut, go_on_behind
@@ -23,13 +21,11 @@ from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.closed import Closed, idle
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
-    broken_end,
     check_writable,
     repair_goes_on,
     translated,
-    unavailable,
 )
-from kmq_storage.log.framing import Framed, Stamp, framed
+from kmq_storage.log.framing import framed
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import WORDS, Hint
 from kmq_storage.log.history import History
@@ -38,21 +34,20 @@ from kmq_storage.log.locking import AppendLock
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.visible import VisibleReplica
+from kmq_storage.log.written_end import WrittenEnd
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.fork import reopen_in_child
 
 #: How often a reader looks for commits that no hint page tells of (seconds).
 _BLIND_PAUSE = 0.05
-#: Reading so many commits of others takes no longer than writing one.
-_FEW_COMMITS = 32
 
 
 class LocalLog:
     """One handle on the commit log of a store on a disk; safe for any number of threads.
 
-    It keeps two replicas: the writer's follows every written commit (it binds the next one),
-    the reader's stops at the last visible one and knows where records are.
+    It keeps two replicas: the one at the written end binds the next commit, the reader's stops
+    at the last visible one and knows where records are.
     """
 
     is_remote = False
@@ -71,24 +66,17 @@ class LocalLog:
 
     def _open(self) -> None:
         disk, identity = self.disk, self.identity
-        self._seed = identity.seed
         with translated(disk.url):
             words = disk.open_words(paths.HINT, WORDS)
-        self._hint = Hint(words, self._seed, disk.boot_id())
+        self._hint = Hint(words, identity.seed, disk.boot_id())
         lock = disk.open_lock(paths.APPEND_LOCK)
-        self._append_lock = AppendLock(lock, self._hint, self.environment)
-        locks = (self._append_lock, disk.open_lock(paths.SYNC_LOCK))
+        append_lock = AppendLock(lock, self._hint, self.environment)
+        locks = (append_lock, disk.open_lock(paths.SYNC_LOCK))
         self._sync = GroupSync(disk, self._new_journal(), self._hint, locks, self.environment)
         self._history = History(disk.url, self._new_journal, self._sync, self._hint)
-        self._start_writer()
-        self._reader = VisibleReplica(
-            disk,
-            self._hint,
-            self._sync,
-            self._new_journal,
-            self.environment,
-            durable=self.durable,
-        )
+        shared = (disk, self._hint, self._sync, self._new_journal, self.environment)
+        self._end = WrittenEnd(*shared, append_lock=append_lock, seed=identity.seed)
+        self._reader = VisibleReplica(*shared, durable=self.durable)
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._closed = self._looked_beyond = False
@@ -98,20 +86,13 @@ class LocalLog:
         if not self._closed:
             self._open()
 
-    def _start_writer(self) -> None:
-        self._writer_losses = self._hint.losses
-        self._writer = Replica(self.disk, self._new_journal(), indexed=False)
-
     def _new_journal(self) -> Journal:
         return Journal(self.disk, self.identity, self._hint)
 
     @property
     def prompt(self) -> bool:
         """Whether an append would not wait: nobody else is at it, and there is little to read."""
-        written = self._hint.written
-        if written is None or written - self._writer.cursor.lsn > _FEW_COMMITS:
-            return False
-        return self._append_lock.seems_free
+        return self._end.is_near
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write one commit of all units; it is visible to others, but not yet synced.
@@ -121,12 +102,12 @@ class LocalLog:
         """
         self._check_writable()
         bodies = [body for unit in units for body in unit.bodies]
-        with self._writing, self._at_the_end():
-            commit = framed(bind(self._writer.state, units), bodies)
+        with self._writing, self._end.held():
+            commit = framed(bind(self._end.state, units), bodies)
             if not all(unit.synced for unit in units):  # before, should this process die in between
-                self._hint.note_staged_unsynced(self._writer.cursor.lsn + 1)
-            end = self._write(commit)
-            losses = self._writer_losses
+                self._hint.note_staged_unsynced(self._end.cursor.lsn + 1)
+            end = self._end.write(commit)
+            losses = self._end.losses
         entries = tuple(commit.entries)
         return WrittenCommit(
             end.lsn, to_datetime(end.time), entries, chain=end.chain or 0, losses=losses
@@ -150,17 +131,17 @@ class LocalLog:
         self._check_writable()
         self._hint.announce()
         with self._writing:
-            if not self._follow():
-                with self._at_the_end():
+            if not self._end.follow():
+                with self._end.held():
                     pass
-            return self._writer.state
+            return self._end.state
 
     recent_state = written_state  # costs no request here
 
     @property
     def known_state(self) -> StoreState:
         """The state that the next commit would follow as far as this handle knows, at no cost."""
-        return self._writer.state
+        return self._end.state
 
     def check_open(self) -> None:
         """ClosedError once the handle is closed."""
@@ -172,108 +153,11 @@ class LocalLog:
 
         OffsetOutOfRangeError when it was collected: then it was on disk.
         """
-        return self._history.written(lsn, self._writer_losses)
+        return self._history.written(lsn, self._end.losses)
 
     def _check_writable(self) -> None:
         self.check_open()
         check_writable(self.disk)
-
-    @contextmanager
-    def _at_the_end(self) -> Iterator[None]:
-        """Hold the append lock with the writer's replica at the end of the log.
-
-        Most of the way is gone before the lock is taken, so that it is held for microseconds.
-        """
-        try:
-            while True:
-                self._follow()
-                self._append_lock.acquire(self._follow)
-                try:
-                    if self._is_at_the_end() or self._catch_up():
-                        yield
-                        return
-                finally:
-                    self._append_lock.release()
-                self._sync.mend()
-        except OSError as error:
-            if isinstance(error, KmqError):
-                raise
-            raise unavailable(error, self.disk.url) from error
-
-    def _follow(self) -> bool:
-        """Read finished frames of others, without a lock; False when the end can't be known so."""
-        written = self._hint.written
-        if written is None or self._hint.losses != self._writer_losses:
-            return False
-        return self._writer.follow(written)
-
-    def _is_at_the_end(self) -> bool:
-        """Whether the writer's replica is at the log's end, and that is clean; quickly told."""
-        writer = self._writer
-        return (
-            self._hint.is_quiet_at(writer.cursor.lsn, self._writer_losses)
-            and writer.state.broken is None
-            and not writer.state.damage
-            and not writer.journal.has_bytes_at(writer.cursor)
-        )
-
-    def _catch_up(self) -> bool:
-        """Bring the writer's replica to the end of the log, and make that end clean.
-
-        False when the log must be mended first: whoever should write again may have died.
-        """
-        if not self._hint.valid or self._hint.sync_failed:
-            return False
-        if self._hint.losses != self._writer_losses:
-            self._start_writer()
-        self._advance_writer()
-        if self._writer.journal.has_bytes_at(self._writer.cursor):
-            # What is cut is decided by a look at the whole log, never by a remembered place.
-            self._start_writer()
-            self._advance_writer()
-            if self._writer.journal.has_bytes_at(self._writer.cursor):
-                self._writer.journal.cut(self._writer.cursor)
-        return self._hint.valid  # else the page was damaged just now
-
-    def _advance_writer(self) -> None:
-        writer, written = self._writer, self._hint.written or 0
-        writer.advance(written)
-        if self._is_passing(writer.state):
-            self._start_writer()
-            raise repair_goes_on(self.disk.url)
-        if writer.cursor.lsn > written:
-            # Whole frames of a writer that died before it could show them.
-            self._hint.publish_written(writer.cursor.lsn)
-        broken = writer.state.broken
-        if broken is not None:
-            raise broken_end(broken)
-
-    def _is_passing(self, state: StoreState) -> bool:
-        """Whether what looks like damage is a failed sync that is about to be repaired."""
-        found = [*state.damage[-1:], *filter(None, [state.broken])]
-        synced = (self._hint.synced or 0) if found else 0
-        return any(damage.last_lsn > synced for damage in found) and self._sync.repairing()
-
-    def _write(self, commit: Framed) -> Cursor:
-        journal, after = self._writer.journal, self._writer.cursor
-        stamp = Stamp(
-            max(self.environment.now_us(), after.time + 1),
-            self.environment.new_uuid().bytes,
-            min(self._hint.synced or 0, after.lsn),
-        )
-        length = commit.placed.length
-        frame = commit.frame(after, stamp, self._seed)
-        here = journal.append(after, frame, length)
-        end = Cursor(
-            after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
-        )
-        self._hint.publish_written(end.lsn)  # now, since readers need as long to wake up
-        try:
-            self._writer.applied(end, commit.entries, here.position)
-        except BaseException:  # interrupted: what is half applied must not be used
-            self._start_writer()
-            raise
-        return end
 
     def sync(self, commit: WrittenCommit | int) -> None:
         """Return when a commit is on disk; an LSN is enough where somebody else wrote it.
@@ -299,7 +183,7 @@ class LocalLog:
             if not self._looked_beyond:
                 self._reader.look_beyond(self._show_written)
                 self._looked_beyond = True
-            if self._is_passing(self._reader.state):
+            if self._sync.explains(self._reader.state):
                 self._reader.start()
                 raise repair_goes_on(self.disk.url)
             self._reader.make_sure()
@@ -318,13 +202,8 @@ class LocalLog:
         return self._visible
 
     def _show_written(self) -> None:
-        with self._writing, suppress(OSError):  # a full disk is no reason to read nothing
-            self._follow()
-            if self._append_lock.try_acquire():
-                try:
-                    self._catch_up()
-                finally:
-                    self._append_lock.release()
+        with self._writing:
+            self._end.show()
 
     def wait(
         self,
@@ -381,8 +260,8 @@ class LocalLog:
     def drop_before(self, lsn: int) -> list[str]:
         """Delete the log files that have no commit at or after an LSN; their names."""
         self._check_writable()
-        with self._writing, self._at_the_end():
-            return self._writer.journal.drop_before(lsn)
+        with self._writing, self._end.held():
+            return self._end.journal.drop_before(lsn)
 
     def close(self) -> None:
         """Give back files, maps and locks; waiting threads end with ClosedError.
@@ -396,5 +275,5 @@ class LocalLog:
         self._hint.wake()
         with idle(self._writing), idle(self._reading):
             gone: Any = Closed()
-            self._hint = self._append_lock = self._sync = self._history = gone
-            self._writer = self._reader = self._visible = gone
+            self._hint = self._sync = self._history = gone
+            self._end = self._reader = self._visible = gone

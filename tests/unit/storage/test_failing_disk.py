@@ -84,7 +84,7 @@ def test_a_handle_that_had_the_old_file_open_goes_on_in_the_fresh_one(
 def test_frames_that_the_kernel_dropped_are_reported_lost_and_their_numbers_used_again(
     log: CommitLog, disk: FailingDisk
 ):
-    end = log._writer.cursor.position
+    end = log._end.cursor.position
     commit = log.append([unit_of(disk, [b"second"])])
 
     def drop() -> None:
@@ -102,7 +102,7 @@ def test_frames_that_the_kernel_dropped_are_reported_lost_and_their_numbers_used
 def test_a_reader_that_meets_a_failing_sync_goes_on_without_the_frames_that_are_lost(
     log: CommitLog, disk: FailingDisk
 ):
-    end = log._writer.cursor.position
+    end = log._end.cursor.position
     log.append([unit_of(disk, [b"second"])])
 
     def drop() -> None:
@@ -117,7 +117,7 @@ def test_a_reader_that_meets_a_failing_sync_goes_on_without_the_frames_that_are_
 def test_a_lost_commit_is_lost_for_its_writer_though_its_number_is_durable_by_now(
     log: CommitLog, disk: FailingDisk
 ):
-    end = log._writer.cursor.position
+    end = log._end.cursor.position
     commit = log.append([unit_of(disk, [b"second"])])
     other = open_folder(disk.root)
     _drop_pages(disk, end)
@@ -171,7 +171,7 @@ def test_who_dies_in_a_sync_leaves_it_to_be_taken_for_failed(log: CommitLog, dis
 def test_frames_that_were_dropped_under_a_writer_that_died_are_no_damage(
     log: CommitLog, disk: FailingDisk
 ):
-    end = log._writer.cursor.position
+    end = log._end.cursor.position
     commit = log.append([unit_of(disk, [b"second"])])
 
     def drop_and_die() -> None:
@@ -198,7 +198,7 @@ def test_who_looked_while_a_log_file_was_made_by_one_that_died_finds_it(
     def look_make_and_die(disk: FailingDisk, path: str, size: int, *, create: bool) -> LogFile:
         if create:
             other.written_state()
-            other._writer.journal.look_again()  # the page says already that files change
+            other._end.journal.look_again()  # the page says already that files change
         file = made(disk, path, size, create=create)
         if create:
             patch.setattr(Hint, "count_roll", _die)

@@ -90,16 +90,16 @@ def test_who_opens_shows_nothing_of_what_is_being_written(tmp_path: Path):
     log = open_folder(tmp_path)
     make_topic(log)
     send(log, b"one")
-    with log._at_the_end():  # whoever has the append lock shows what it writes
-        end = log._writer.cursor.position
+    with log._end.held():  # whoever has the append lock shows what it writes
+        end = log._end.cursor.position
         with (tmp_path / "log" / f"{1:020d}.log").open("r+b") as file:
             file.seek(end)
             file.write(b"KMQ1")
         assert values_of(open_folder(tmp_path)) == [b"one"]
     assert values_of(open_folder(tmp_path, read_only=True)) == [b"one"]
-    assert log._writer.journal.has_bytes_at(log._writer.cursor)
+    assert log._end.journal.has_bytes_at(log._end.cursor)
     assert values_of(open_folder(tmp_path)) == [b"one"]
-    assert not log._writer.journal.has_bytes_at(log._writer.cursor)
+    assert not log._end.journal.has_bytes_at(log._end.cursor)
 
 
 def test_a_page_that_promises_more_than_there_is_raises_an_alarm(tmp_path: Path):

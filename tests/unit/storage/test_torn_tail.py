@@ -32,7 +32,7 @@ def _written(folder: Path) -> tuple[bytes, int, int]:
 
 
 def _end(log: CommitLog) -> int:
-    return log._writer.cursor.position
+    return log._end.cursor.position
 
 
 def _restart(folder: Path, content: bytes) -> CommitLog:

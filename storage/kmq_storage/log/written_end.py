@@ -1,0 +1,186 @@
+"""The end of a log on a disk, where commits are written: reach it, make it clean, write there.
+
+- Nobody writes but under the append lock, with a replica that has read every frame before.
+- Behind the last frame that was shown stands what a writer left that died. Frames that prove
+  themselves whole are taken over; the rest is a torn tail, and cut. What was shown or acknowledged
+  and does not prove itself is damage: nothing is written behind it.
+- `Hint.losses` grows whenever written frames are given up after a failed sync. Who began under
+  another count may have read what is gone, and begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from kmq_storage.environment import Environment
+from kmq_storage.errors import KmqError
+from kmq_storage.format.frame import chain_of
+from kmq_storage.log.disk_errors import broken_end, repair_goes_on, unavailable
+from kmq_storage.log.framing import Framed, Stamp
+from kmq_storage.log.group_sync import GroupSync
+from kmq_storage.log.hint import Hint
+from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.replica import Replica
+from kmq_storage.log.state import StoreState
+from kmq_storage.objects.disk import Disk
+
+#: Reading so many commits of others takes no longer than writing one.
+_FEW_COMMITS = 32
+
+
+class WrittenEnd:
+    """A replica that goes as far as frames are written; one thread at a time uses it."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        hint: Hint,
+        sync: GroupSync,
+        new_journal: Callable[[], Journal],
+        environment: Environment,
+        *,
+        append_lock: AppendLock,
+        seed: int,
+    ) -> None:
+        self._disk = disk
+        self._hint = hint
+        self._sync = sync
+        self._new_journal = new_journal
+        self._environment = environment
+        self._append_lock = append_lock
+        self._seed = seed
+        self._start()
+
+    def _start(self) -> None:
+        """Begin anew at the newest checkpoint."""
+        #: The count of losses under which it began.
+        self.losses = self._hint.losses
+        self._replica = Replica(self._disk, self._new_journal(), indexed=False)
+
+    @property
+    def state(self) -> StoreState:
+        """What was read so far; it knows no chunks."""
+        return self._replica.state
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the next commit is written, as far as was read."""
+        return self._replica.cursor
+
+    @property
+    def journal(self) -> Journal:
+        """The log's files."""
+        return self._replica.journal
+
+    @property
+    def is_near(self) -> bool:
+        """Whether a commit would not wait: nobody else is at it, and there is little to read."""
+        written = self._hint.written
+        if written is None or written - self.cursor.lsn > _FEW_COMMITS:
+            return False
+        return self._append_lock.seems_free
+
+    # --- reaching it --------------------------------------------------------------------
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the append lock, with all read that is written, and a clean end behind it.
+
+        Most of the way is gone before the lock is taken, so that it is held for microseconds.
+        """
+        try:
+            while True:
+                self.follow()
+                self._append_lock.acquire(self.follow)
+                try:
+                    if self._is_reached() or self._catch_up():
+                        yield
+                        return
+                finally:
+                    self._append_lock.release()
+                self._sync.mend()
+        except OSError as error:
+            if isinstance(error, KmqError):
+                raise
+            raise unavailable(error, self._disk.url) from error
+
+    def follow(self) -> bool:
+        """Read finished frames of others, without a lock; False when the end can't be known so."""
+        written = self._hint.written
+        if written is None or self._hint.losses != self.losses:
+            return False
+        return self._replica.follow(written)
+
+    def show(self) -> None:
+        """Take over whole frames that nobody was shown, unless somebody is writing just now."""
+        with suppress(OSError):  # a full disk is no reason to read nothing
+            self.follow()
+            if self._append_lock.try_acquire():
+                try:
+                    self._catch_up()
+                finally:
+                    self._append_lock.release()
+
+    def _is_reached(self) -> bool:
+        """Whether all is read, and nothing stands behind it; quickly told."""
+        return (
+            self._hint.is_quiet_at(self.cursor.lsn, self.losses)
+            and self.state.broken is None
+            and not self.state.damage
+            and not self.journal.has_bytes_at(self.cursor)
+        )
+
+    def _catch_up(self) -> bool:
+        """Read to the end, and make it clean.
+
+        False when the log must be mended first: whoever should write again may have died.
+        """
+        if not self._hint.valid or self._hint.sync_failed:
+            return False
+        if self._hint.losses != self.losses:
+            self._start()
+        self._advance()
+        if self.journal.has_bytes_at(self.cursor):
+            # What is cut is decided by a look at the whole log, never by a remembered place.
+            self._start()
+            self._advance()
+            if self.journal.has_bytes_at(self.cursor):
+                self.journal.cut(self.cursor)
+        return self._hint.valid  # else the page was damaged just now
+
+    def _advance(self) -> None:
+        written = self._hint.written or 0
+        self._replica.advance(written)
+        if self._sync.explains(self.state):
+            self._start()
+            raise repair_goes_on(self._disk.url)
+        if self.cursor.lsn > written:
+            # Whole frames of a writer that died before it could show them.
+            self._hint.publish_written(self.cursor.lsn)
+        if self.state.broken is not None:
+            raise broken_end(self.state.broken)
+
+    # --- writing there ------------------------------------------------------------------
+
+    def write(self, commit: Framed) -> Cursor:
+        """Write one commit, and show it; where the next one goes. Only while `held`."""
+        after = self.cursor
+        stamp = Stamp(
+            max(self._environment.now_us(), after.time + 1),
+            self._environment.new_uuid().bytes,
+            min(self._hint.synced or 0, after.lsn),
+        )
+        length = commit.placed.length
+        here = self.journal.append(after, commit.frame(after, stamp, self._seed), length)
+        end = Cursor(
+            after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
+        )
+        self._hint.publish_written(end.lsn)  # now, since readers need as long to wake up
+        try:
+            self._replica.applied(end, commit.entries, here.position)
+        except BaseException:  # interrupted: what is half applied must not be used
+            self._start()
+            raise
+        return end
