@@ -55,6 +55,8 @@ def _trickle(job: Job, stream: DataFrame, sender: AbstractContextManager[None]) 
         time.sleep(WARM_UP_SECONDS + job.sizes.seconds)
     _raise_if_failed(query)
     query.stop()
+    if not delays:
+        raise RuntimeError("no batch came after the first seconds: the machine is too busy")
     late = spread(delays)
     return {"p50_ms": late["p50_ms"], "p99_ms": late["p99_ms"], "batch_ms": _median_batch(query)}
 
