@@ -55,6 +55,8 @@ def _trickle(job: Job, stream: DataFrame, sender: AbstractContextManager[None]) 
         time.sleep(WARM_UP_SECONDS + job.sizes.seconds)
     _raise_if_failed(query)
     query.stop()
+    if not delays:
+        raise RuntimeError("no batch came after the first seconds: the machine is too busy")
     late = spread(delays)
     return {"p50_ms": late["p50_ms"], "p99_ms": late["p99_ms"], "batch_ms": _median_batch(query)}
 
@@ -124,6 +126,23 @@ def kafka(job: Job) -> Measure:
         topic = topics.create(job.broker)
         sender = senders.sending(senders.send_to_kafka, job.broker, topic, _seconds(job))
         return sample | _trickle(job, _load(session, "kafka", where | {"subscribe": topic}), sender)
+
+    return measure
+
+
+def delta(job: Job) -> Measure:
+    """A Delta table that grows by a commit at a time."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    session = spark_session.start(job)
+    columns = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+    def measure() -> Sample:
+        table = str(job.path("delta", uuid.uuid4().hex))
+        DeltaTable.create(table, columns)
+        sender = senders.sending(senders.send_to_delta, table, _seconds(job))
+        return _trickle(job, _load(session, "delta", {"path": table}), sender)
 
     return measure
 

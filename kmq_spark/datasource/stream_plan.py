@@ -24,6 +24,7 @@ from kmq_spark.datasource.history import History
 from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.topic_ranges import TopicRanges
+from kmq_spark.datasource.waiting import WaitingRecords
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state import StoreState
 
@@ -78,14 +79,13 @@ def admitted(
 ) -> tuple[Positions, Positions]:
     """The part of what lies between two positions that the log holds and the limits allow."""
     backlogs = [backlog_of(each, coverage.history, losses) for each in coverage.ranges(*bounds)]
-    first = {each.topic: each.starts() for each in backlogs}
+    first = {each.topic: each.positions(each.ranges.starts) for each in backlogs}
     if fits(backlogs, limits):
-        return first, {each.topic: each.ends() for each in backlogs}
-    waiting = {key: records for each in backlogs for key, records in each.waiting().items()}
-    positions = {name: dict(offsets) for name, offsets in first.items()}
-    turn = sum(sum(offsets.values()) for offsets in first.values())
-    for (name, partition), records in take(waiting, limits, turn=turn).items():
-        positions[name][partition] += records
+        return first, {each.topic: each.positions(each.ranges.ends) for each in backlogs}
+    turn = sum(int(each.ranges.starts.sum()) for each in backlogs)
+    waiting, positions = WaitingRecords(backlogs, limits.bytes), dict(first)
+    for each, counts in waiting.by_topic(take(waiting, limits, turn=turn)):
+        positions[each.topic] = first[each.topic] | each.positions(each.ranges.starts + counts)
     return first, positions
 
 

@@ -98,6 +98,12 @@ def test_ci_runs_the_second_command_of_the_readme():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
+def test_every_page_with_examples_has_a_test_that_runs_them():
+    shown = [path for path in DOCUMENTS if "\n```python" in path.read_text()]
+    names = {str(path.relative_to(ROOT)) for path in shown}
+    assert names == {"README.md", "docs/spark-streaming.md", "docs/spark-tables.md"}
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_of_a_document_leads_somewhere(path: Path):
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text())

@@ -45,7 +45,11 @@ def _task(shop: Shop, *values: bytes, query: str | None = None, task: int = 0) -
 
 
 def _commit_batch(shop: Shop, number: int, *messages: Written | None) -> None:
-    writer = KmqStreamWriter(open_sink(SinkOptions(url=shop.url, topic="orders")))
+    _drive(shop.url, number, *messages)
+
+
+def _drive(url: str, number: int, *messages: Written | None) -> None:
+    writer = KmqStreamWriter(open_sink(SinkOptions(url=url, topic="orders")))
     writer.commit(list(messages), number)
 
 
@@ -167,21 +171,20 @@ def test_a_commit_names_a_file_in_at_most_100_bytes(shop: Shop) -> None:
     assert directory_length(staged) <= 100 * len(staged)
 
 
-@pytest.mark.parametrize("shop", ["local"], indirect=True)
 def test_a_driver_that_is_killed_in_any_step_of_the_commit_stores_the_batch_once(
     shop: Shop,
 ) -> None:
     batches = 0
     for step in range(1_000):
         messages = [_task(shop, *LARGE[:3], query="q"), _task(shop, *LARGE, query="q")]
-        killed = killed_at(step, lambda: _commit_batch(shop, batches, *messages))  # noqa: B023
+        killed = killed_at(step, _drive, shop.url, batches, *messages)
         again = [_task(shop, *LARGE[:3], query="q"), _task(shop, *LARGE, query="q")]
         _commit_batch(shop, batches, *again)
         batches += 1
         assert shop.store.offsets("orders")[0][1] == batches * 1_003, f"killed at {step}"
         if not killed:
             break
-    assert 10 < batches < 1_000
+    assert (2 if shop.url.startswith("s3:") else 10) < batches < 1_000
     assert shop.values("orders") == [*LARGE[:3], *LARGE] * batches
 
 
