@@ -142,4 +142,10 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module, _, attribute = _LATER[name].rpartition(".")
-    return getattr(import_module(module), attribute)
+    found = globals()[name] = getattr(import_module(module), attribute)
+    return found
+
+
+def __dir__() -> list[str]:
+    """Every name, for those who look around before they ask."""
+    return sorted({*globals(), *__all__})
