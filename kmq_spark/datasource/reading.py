@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -17,7 +18,6 @@ from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.datasource.tasks import Slice, Slices, Task
 from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_spark.datasource.view import View
-from kmq_spark.lake.reading import ArchivedRange
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.layout import layout_of
 from kmq_storage.log.manifest import Manifest
@@ -25,6 +25,9 @@ from kmq_storage.log.open import open_place
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import moved, scan, scan_places
 from kmq_storage.objects.files import Files
+
+if TYPE_CHECKING:
+    from kmq_spark.lake.reading import ArchivedRange
 
 
 def read_partition(

@@ -176,12 +176,15 @@ def test_importing_kmq_starts_no_thread():
     assert _python(code) == "0"
 
 
-def test_importing_the_data_source_imports_nothing_that_only_an_archive_needs():
+def test_a_streaming_read_imports_neither_client_nor_writer_nor_what_only_an_archive_needs():
     """Spark starts processes for each query, and the query waits until they have imported it."""
     code = (
         "import sys, pyspark.sql.datasource, pyspark.sql.types; before = set(sys.modules); "
         "import kmq_spark.datasource.source, kmq_spark.datasource.spark_versions; "
-        "heavy = {'pandas', 'fsspec', 'asyncio', 'ssl', 'pyarrow.dataset', 'pyarrow.parquet'}; "
+        "import kmq_spark.datasource.stream_reader; "
+        "heavy = {'pandas', 'fsspec', 'asyncio', 'ssl', 'pyarrow.compute', 'pyarrow.dataset', "
+        "'pyarrow.parquet', 'kmq_spark.client.producer', 'kmq_spark.client.consumer', "
+        "'kmq_spark.datasource.writer', 'kmq_spark.archive'}; "
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )
     assert _python(code) == "[]"
