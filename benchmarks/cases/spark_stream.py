@@ -26,6 +26,12 @@ WARM_UP_SECONDS = 5.0
 
 
 def _available_now(job: Job, stream: DataFrame) -> Sample:
+    """The middle one of three queries: a JVM warms up for many of them."""
+    samples = [_backlog(job, stream) for _ in range(3)]
+    return sorted(samples, key=lambda sample: sample["available_now_rate"])[1]
+
+
+def _backlog(job: Job, stream: DataFrame) -> Sample:
     """Read the backlog in four batches into the noop sink, from start() until it has ended."""
     writer = stream.writeStream.format("noop").trigger(availableNow=True)
     with stopwatch() as watch:
