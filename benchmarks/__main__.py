@@ -32,6 +32,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--without-kafka", action="store_true", help="no broker, no Delta, no Maven"
     )
+    parser.add_argument("--gib", type=float, help="how much spark_memory reads (20 takes a while)")
     options = parser.parse_args(arguments)
     unknown = [group for group in options.groups if group not in GROUPS]
     if unknown:
@@ -41,7 +42,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def obstacle(options: argparse.Namespace) -> str | None:
     """What keeps this machine from running what was asked for, or None."""
-    spark = any(GROUPS[name].spark for name in options.groups or GROUPS)
+    spark = any(GROUPS[name].spark for name in groups(options))
     if spark and (find_spec("pyspark") is None or shutil.which("java") is None):
         return "the spark groups need pyspark and Java 17; install them or name other groups"
     if options.without_kafka:
@@ -52,7 +53,7 @@ def obstacle(options: argparse.Namespace) -> str | None:
 
 def measure(options: argparse.Namespace, folder: Path, write: Writer) -> dict[str, Result]:
     """Run the groups one after another beside one broker; each prints its table when it is done."""
-    names = options.groups or list(GROUPS)
+    names = groups(options)
     kafka = not options.without_kafka
     rows: list[report.Row] = []
     results: dict[str, Result] = {}
@@ -78,7 +79,13 @@ def measure(options: argparse.Namespace, folder: Path, write: Writer) -> dict[st
 
 def sizes(options: argparse.Namespace) -> Sizes:
     """How much to measure."""
-    return QUICK if options.quick else FULL
+    chosen = QUICK if options.quick else FULL
+    return chosen if options.gib is None else replace(chosen, gib=options.gib)
+
+
+def groups(options: argparse.Namespace) -> list[str]:
+    """What was asked for, or every group that doesn't take long."""
+    return options.groups or [name for name, group in GROUPS.items() if not group.by_name]
 
 
 def main(arguments: Sequence[str]) -> int:

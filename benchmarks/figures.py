@@ -2,52 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-#: Peers that come as jars.
-JARS = ("kafka", "delta")
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line of the table: a metric of kmq over the same metric of a peer, and what it should be.
-
-    `target` is what is to be reached now, `later` what comes after; a ratio of rates should be at
-    least that, one of times, sizes or multiples at most. `ours` and `peer` are written
-    `case.metric`; where there is no peer but a bound, `peer` is that number.
-    """
-
-    text: str
-    ours: str
-    peer: str | float
-    target: float | None = None
-    later: float | None = None
-
-    @property
-    def smaller_is_better(self) -> bool:
-        """Whether the metric is a time, a size in memory or a multiple."""
-        return self.ours.endswith(("_ms", "_mb", "_times"))
-
-
-@dataclass(frozen=True)
-class Group:
-    """Cases that are measured in turns, and the figures they give."""
-
-    cases: tuple[str, ...]
-    figures: tuple[Figure, ...]
-    spark: bool = False
-
-    def kept(self, *, jars: bool) -> tuple[str, ...]:
-        """The cases that can run, with or without the peers' jars."""
-        return tuple(case for case in self.cases if jars or not any(peer in case for peer in JARS))
-
-
-def _named(module: str, *functions: str) -> tuple[str, ...]:
-    return tuple(f"{module}:{function}" for function in functions)
-
+from benchmarks.group import Figure, Group, named
+from benchmarks.spark_figures import (
+    SPARK_MEMORY,
+    SPARK_READ,
+    SPARK_READ_LARGE,
+    SPARK_SINK,
+    SPARK_STREAM,
+    SPARK_TABLES,
+)
 
 PRODUCE = Group(
-    _named(
+    named(
         "produce",
         "kmq_send",
         "kafka_callback",
@@ -130,7 +96,7 @@ PRODUCE = Group(
 )
 
 CONSUME = Group(
-    _named(
+    named(
         "consume",
         "kmq_poll",
         "kafka_poll",
@@ -155,7 +121,7 @@ CONSUME = Group(
 )
 
 LATENCY = Group(
-    _named("latency", "kmq_os", "kafka_os", "kmq_fsync", "kafka_fsync", "disk"),
+    named("latency", "kmq_os", "kafka_os", "kmq_fsync", "kafka_fsync", "disk"),
     (
         Figure("process to process, os, p50 / Kafka", "kmq_os.p50_ms", "kafka_os.p50_ms", 0.5, 0.2),
         Figure(
@@ -174,82 +140,8 @@ LATENCY = Group(
     ),
 )
 
-SPARK_READ = Group(
-    _named("spark_read", "kmq", "kafka", "delta", "limit"),
-    (
-        Figure("batch read / Kafka", "kmq.rate", "kafka.rate", target=2.5),
-        Figure("batch read / Kafka tuned", "kmq.rate", "kafka.tuned_rate", later=2.5),
-        Figure("batch read / limit", "kmq.rate", "limit.rate", 0.75, 0.95),
-        Figure("batch read / Delta", "kmq.rate", "delta.rate"),
-        Figure("batch read of a topic written by send() / limit", "kmq.sent_rate", "limit.rate"),
-    ),
-    spark=True,
-)
-
-SPARK_STREAM = Group(
-    (*_named("spark_stream", "kmq", "kafka", "limit"), *_named("spark_driver", "own_share")),
-    (
-        Figure(
-            "availableNow in 4 batches / limit",
-            "kmq.available_now_rate",
-            "limit.available_now_rate",
-            target=0.85,
-            later=0.97,
-        ),
-        Figure(
-            "availableNow in 4 batches / Kafka",
-            "kmq.available_now_rate",
-            "kafka.available_now_rate",
-        ),
-        Figure("trickle, median batch / limit", "kmq.batch_ms", "limit.batch_ms", target=1.1),
-        Figure("trickle, median batch / Kafka", "kmq.batch_ms", "kafka.batch_ms", later=1.0),
-        Figure("trickle, end to end p50 / limit", "kmq.p50_ms", "limit.p50_ms", target=1.1),
-        Figure("trickle, end to end p50 / Kafka", "kmq.p50_ms", "kafka.p50_ms", later=1.0),
-        Figure(
-            "trickle, kmq's share of the driver's work",
-            "spark_driver:own_share.driver_ms",
-            10.0,
-            1.0,
-        ),
-    ),
-    spark=True,
-)
-
-SPARK_SINK = Group(
-    _named(
-        "spark_sink",
-        "kmq",
-        "kafka",
-        "delta",
-        "rows_only",
-        "kmq_stream",
-        "kafka_stream",
-        "driver_commit",
-    ),
-    (
-        Figure("batch sink, exactly once / Kafka, at least once", "kmq.rate", "kafka.rate"),
-        Figure("batch sink, exactly once / Kafka tuned", "kmq.rate", "kafka.tuned_rate", 1.2, 1.8),
-        Figure("batch sink / Delta", "kmq.rate", "delta.rate", later=1.3),
-        Figure("batch sink / making the rows only", "kmq.rate", "rows_only.rate"),
-        Figure(
-            "stream from kmq to kmq, exactly once / Kafka to Kafka, at least once",
-            "kmq_stream.rate",
-            "kafka_stream.rate",
-            later=3.0,
-        ),
-        Figure(
-            "stream from kmq to kmq / Kafka to Kafka tuned",
-            "kmq_stream.rate",
-            "kafka_stream.tuned_rate",
-        ),
-        Figure("the driver's commit of 1,000 files", "driver_commit.commit_ms", 50.0, target=1.0),
-        Figure("bytes of it for each", "driver_commit.bytes_a_file_times", 100.0, target=1.0),
-    ),
-    spark=True,
-)
-
 GROUP_COMMIT = Group(
-    _named("group_commit", "kmq_one", "kmq_many", "disk_one"),
+    named("group_commit", "kmq_one", "kmq_many", "disk_one"),
     (
         Figure("16 processes, fsync / one process", "kmq_many.rate", "kmq_one.rate", target=4.0),
         Figure("one process, fsync / plain write + fdatasync", "kmq_one.rate", "disk_one.rate"),
@@ -257,7 +149,7 @@ GROUP_COMMIT = Group(
 )
 
 BUCKET = Group(
-    _named(
+    named(
         "bucket",
         *("puts", "one_writer", "eight_in_turns", "eight_writers"),
         *("puts_slow", "one_writer_slow", "eight_writers_slow"),
@@ -296,7 +188,7 @@ BUCKET = Group(
 )
 
 ENGINE = Group(
-    _named(
+    named(
         "engine",
         *("kmq_read", "pyarrow_read", "pyarrow_map", "seal", "compact", "lookup", "memory"),
         *("maintained", "quiet", "all_columns", "two_columns"),
@@ -334,7 +226,7 @@ ENGINE = Group(
 )
 
 MANIFEST = Group(
-    (*_named("manifest", "segments"), *_named("many_partitions", "planning")),
+    (*named("manifest", "segments"), *named("many_partitions", "planning")),
     (
         Figure("open a store of 1,000,000 segments", "segments.open_ms", 50.0, 1.0),
         Figure("find an offset in it", "segments.offset_ms", 1.0, 1.0),
@@ -364,6 +256,9 @@ GROUPS = {
     "consume": CONSUME,
     "latency": LATENCY,
     "spark_read": SPARK_READ,
+    "spark_read_large": SPARK_READ_LARGE,
+    "spark_memory": SPARK_MEMORY,
+    "spark_tables": SPARK_TABLES,
     "spark_stream": SPARK_STREAM,
     "spark_sink": SPARK_SINK,
     "group_commit": GROUP_COMMIT,

@@ -18,16 +18,17 @@ KEY_BYTES = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much is measured: records, Spark rows, rounds, and seconds of the waiting cases."""
+    """How much is measured: records, Spark rows, rounds, seconds of the waiting cases, GiB read."""
 
     records: int
     spark_rows: int
     rounds: int
     seconds: float
+    gib: float
 
 
-FULL = Sizes(records=1_000_000, spark_rows=2_000_000, rounds=3, seconds=5.0)
-QUICK = Sizes(records=100_000, spark_rows=200_000, rounds=2, seconds=3.0)
+FULL = Sizes(records=1_000_000, spark_rows=2_000_000, rounds=3, seconds=5.0, gib=1.0)
+QUICK = Sizes(records=100_000, spark_rows=200_000, rounds=2, seconds=3.0, gib=0.25)
 
 
 @dataclass(frozen=True, kw_only=True)

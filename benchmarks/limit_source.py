@@ -8,7 +8,9 @@ top.
 
 from __future__ import annotations
 
+import itertools
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,9 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
+    WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import (
     ReadLimit,
@@ -49,15 +53,15 @@ ARROW = pa.schema(
 BATCHES = 8  # of each partition
 
 
-def write_batches(job: Job, rows: int) -> Path:
-    """A file per partition, of batches with every column."""
+def write_batches(job: Job, rows: int, *, times: int = 1) -> Path:
+    """A file per partition, of batches with every column; all of them so many times."""
     folder = job.path("limit", "made").parent
     batch_rows = rows // PARTITIONS // BATCHES
     pairs = dataset.arrow_batches(rows, batch_rows)
     for partition in range(PARTITIONS):
         path = str(folder / f"{partition}.arrow")
         with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, ARROW) as writer:
-            for number in range(BATCHES):
+            for number in list(range(BATCHES)) * times:
                 pair = pairs[partition * BATCHES + number]
                 writer.write_batch(whole(pair, partition, number * batch_rows))
     return folder
@@ -107,7 +111,8 @@ class Batches(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """A task per core."""
-        return _slices(self.folder, 0, BATCHES)
+        with pa.memory_map(f"{self.folder}/0.arrow") as file:
+            return _slices(self.folder, 0, pa.ipc.open_file(file).num_record_batches)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The mapped batches as they are."""
@@ -186,6 +191,25 @@ class StreamOfBytes(DataSourceStreamReader):
         yield whole(pair, 0, partition.start)
 
 
+class Files(DataSourceArrowWriter):
+    """Each task's batches as they come, in a file that is on the disk when the task ends."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """The batches of one task."""
+        path = os.path.join(self.folder, uuid.uuid4().hex)
+        first = next(iterator)
+        with open(path, "wb") as file:
+            with pa.ipc.new_file(file, first.schema) as writer:
+                for batch in itertools.chain([first], iterator):
+                    writer.write_batch(batch)
+            file.flush()
+            os.fdatasync(file.fileno())
+        return WriterCommitMessage()
+
+
 class LimitSource(DataSource):
     """`format("limit")` with a path: a folder of batches, or a file of values for the trickle."""
 
@@ -202,6 +226,11 @@ class LimitSource(DataSource):
         """The batches, once."""
         del schema
         return Batches(self.options["path"])
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """A file for each task."""
+        del schema, overwrite
+        return Files(self.options["path"])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The batches, or the growing file, as a stream."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.figures import Figure, Group
+from benchmarks.group import Figure, Group
 from benchmarks.runner import Result
 
 Results = Mapping[str, Result]

@@ -93,10 +93,15 @@ class Worker:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a measuring process: this project first, this Python for Spark too."""
+    """The environment of a measuring process: this project first, this Python for Spark too.
+
+    Byte code is kept, as pip does it for what it installs: each of Spark's processes would compile
+    this project anew.
+    """
     roots = [str(ROOT), str(ROOT / "storage"), str(ROOT / "kmq_spark" / "_autoload")]
     given = os.environ.get("PYTHONPATH")
-    return os.environ | {
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return inherited | {
         "PYTHONPATH": os.pathsep.join([*roots, *([given] if given else [])]),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

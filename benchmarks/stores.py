@@ -51,13 +51,30 @@ def filled_by_send(job: Job, rows: int) -> Path:
     return path
 
 
-def filled_by_arrow(job: Job, rows: int) -> Path:
+def filled_by_arrow(job: Job, rows: int, *, times: int = 1) -> Path:
     """A store whose topic was written in Arrow batches of 100,000 rows: few large ones."""
     path = new_path(job)
     with kmq.open(path, durability="os") as store:
         store.create_topic(TOPIC, partitions=PARTITIONS)
         with store.producer() as producer:
-            for batch in dataset.arrow_batches(rows, 100_000):
-                producer.send_arrow(TOPIC, batch)
+            batches = dataset.arrow_batches(rows, 100_000)
+            for _ in range(times):
+                for batch in batches:
+                    producer.send_arrow(TOPIC, batch)
+                producer.flush()
+        check(store, rows * times)
+    return path
+
+
+def filled_with_columns(job: Job, rows: int) -> Path:
+    """A store whose topic is typed, of 20 columns, and sealed."""
+    path, batch = new_path(job), dataset.typed_batch(50_000)
+    with kmq.open(path, durability="os", maintenance=False) as store:
+        store.create_topic(TOPIC, partitions=PARTITIONS, schema=batch.schema)
+        with store.producer() as producer:
+            for number in range(rows // batch.num_rows):
+                producer.send_arrow(TOPIC, batch, partition=number % PARTITIONS).result()
+        store.seal()
+        store.checkpoint()
         check(store, rows)
     return path

@@ -1,20 +1,13 @@
 """kmq: a message log and queue without a server, native to Spark.
 
 `kmq_spark.open(url)` gives a store; `spark.read.format("kmq")` reads it. Importing this starts
-nothing and loads no pyspark.
+nothing and loads what is named, when it is: a process of Spark's needs no producer.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kmq_spark.client.consumer import Consumer
-from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
-from kmq_spark.client.opening import clone_store as clone
-from kmq_spark.client.opening import open_store as open  # noqa: A004 - the name users type
-from kmq_spark.client.producer import Producer
-from kmq_spark.client.record import Record
-from kmq_spark.client.store import Store
 from kmq_spark.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -36,9 +29,15 @@ from kmq_spark.errors import (
     TransactionAbortedError,
     UnavailableError,
 )
-from kmq_storage.model import Commit, GroupInfo, MemberInfo, TopicInfo, TopicSettings
 
 if TYPE_CHECKING:
+    from kmq_spark.client.consumer import Consumer
+    from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+    from kmq_spark.client.opening import clone_store as clone
+    from kmq_spark.client.opening import open_store as open  # noqa: A004 - the name users type
+    from kmq_spark.client.producer import Producer
+    from kmq_spark.client.record import Record
+    from kmq_spark.client.store import Store
     from kmq_spark.datasource.incremental import incremental
     from kmq_spark.datasource.lag import lag
     from kmq_spark.datasource.register import register
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
         StoreStats,
         TrimReport,
     )
+    from kmq_storage.model import Commit, GroupInfo, MemberInfo, TopicInfo, TopicSettings
 
 __version__ = "0.1.0"
 
@@ -106,23 +106,36 @@ __all__ = [
     "register",
 ]
 
-_REPORTS = "kmq_storage.maintenance.reports"
-#: What needs pyspark, and what takes its time and is seldom named.
+#: Where each name is that is loaded late, as `module:name`, or `module` where it is the same.
 _LATER = {
-    "Damage": "kmq_storage.integrity.report",
+    **dict.fromkeys(("BatchMetadata", "RecordMetadata"), "kmq_spark.client.metadata"),
+    "Consumer": "kmq_spark.client.consumer",
+    "Producer": "kmq_spark.client.producer",
+    "Record": "kmq_spark.client.record",
+    "Store": "kmq_spark.client.store",
+    "clone": "kmq_spark.client.opening:clone_store",
+    "open": "kmq_spark.client.opening:open_store",
     "KmqDataSource": "kmq_spark.datasource.source",
-    "Report": "kmq_storage.integrity.report",
     "incremental": "kmq_spark.datasource.incremental",
     "lag": "kmq_spark.datasource.lag",
     "register": "kmq_spark.datasource.register",
-    "CheckpointReport": _REPORTS,
-    "CloneReport": _REPORTS,
-    "CollectReport": _REPORTS,
-    "CompactReport": _REPORTS,
-    "MaintainReport": _REPORTS,
-    "SealReport": _REPORTS,
-    "StoreStats": _REPORTS,
-    "TrimReport": _REPORTS,
+    **dict.fromkeys(("Damage", "Report"), "kmq_storage.integrity.report"),
+    **dict.fromkeys(
+        (
+            "CheckpointReport",
+            "CloneReport",
+            "CollectReport",
+            "CompactReport",
+            "MaintainReport",
+            "SealReport",
+            "StoreStats",
+            "TrimReport",
+        ),
+        "kmq_storage.maintenance.reports",
+    ),
+    **dict.fromkeys(
+        ("Commit", "GroupInfo", "MemberInfo", "TopicInfo", "TopicSettings"), "kmq_storage.model"
+    ),
 }
 
 
@@ -132,4 +145,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LATER[name]), name)
+    module, _, own = _LATER[name].partition(":")
+    found = globals()[name] = getattr(import_module(module), own or name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
+from kmq_spark.datasource.store_url import StoreUrl, storage_options
 from kmq_storage import limits
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.maintain import begin, finish, tidy
@@ -38,18 +39,21 @@ def maintain(
     *,
     seal_after: float = limits.SEAL_AFTER,
     grace: float = limits.COLLECT_GRACE,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> MaintainReport:
     """Do what is due in a store that the executors reach: a bucket, or a folder on their host.
 
     Records that fill no segment are sealed when they are older than `seal_after` seconds;
-    `grace` as in `Store.collect`.
+    `grace` as in `Store.collect`, `storage_options` as in `kmq.open`.
     """
     grace = checked_seconds("grace", grace)
     seal_after = checked_seconds("seal_after", seal_after)
     url = os.fspath(url)
-    with open_store(url, create=False, maintenance=False) as store:
+    given = storage_options or {}
+    with open_store(url, create=False, maintenance=False, storage_options=given) as store:
         trimmed = begin(store.log)
-        sealed, compacted = _on_executors(spark, store.url, _partitions(store.log), seal_after)
+        reached = StoreUrl(store.url, given)
+        sealed, compacted = _on_executors(spark, reached, _partitions(store.log), seal_after)
         laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
         written, collected = finish(store.log, laid_out=laid_out, grace=grace)
     return MaintainReport(trimmed, sealed, compacted, written, collected)
@@ -81,7 +85,8 @@ def _on_executors(
 
 def _reports(url: str, partitions: list[tuple[str, int]], seal_after: float) -> pa.RecordBatch:
     """On an executor: do what is due in these partitions."""
-    with open_store(url, create=False, maintenance=False) as store:
+    given = storage_options(url)
+    with open_store(url, create=False, maintenance=False, storage_options=given) as store:
         done = [tidy(store.log, only, seal_after=seal_after) for only in partitions]
     texts = [json.dumps([asdict(sealed), asdict(compacted)]) for sealed, compacted in done]
     return pa.record_batch([pa.array(texts, pa.string())], ["report"])

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from benchmarks.job import KEY_BYTES, VALUE_BYTES
 
 PER_SECOND = 200
+_A_COMMIT = 20
 STAMP = struct.Struct("<q")
 KEY = b"k" * KEY_BYTES
 SPAWN = multiprocessing.get_context("spawn")
@@ -65,6 +66,20 @@ def send_to_kafka(bootstrap: str, topic: str, count: int) -> None:
         producer.produce(topic, stamped(), KEY)
         producer.poll(0)
     producer.flush()
+
+
+def send_to_delta(path: str, count: int) -> None:
+    """Through delta-rs, a commit for twenty records: one for each takes longer than they come."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    waiting: list[bytes] = []
+    for _ in paced(count):
+        waiting.append(stamped())
+        if len(waiting) == _A_COMMIT:
+            rows = pa.table({"key": [KEY] * len(waiting), "value": waiting})
+            write_deltalake(path, rows, mode="append")
+            waiting.clear()
 
 
 def send_to_file(path: str, count: int) -> None:

@@ -1,7 +1,8 @@
-"""Spark batch reads of two million records, every column, into the noop sink."""
+"""Spark batch reads of two million records: every column into the noop sink, and an aggregate."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from functools import partial
 
@@ -18,30 +19,79 @@ TUNED = {
     "kafka.max.partition.fetch.bytes": str(8 << 20),
 }
 
+_Load = Callable[[], DataFrame]
 
-def _reading(load: Callable[[], DataFrame], rows: int) -> Callable[[], float]:
-    """A function that reads everything once and gives the rate; the count is checked beforehand."""
+
+def _checked(load: _Load, rows: int) -> _Load:
+    """The same, once everything was counted."""
     found = load().count()
     if found != rows:
         raise RuntimeError(f"Spark counts {found} of {rows} records")
+    return load
 
-    def rate() -> float:
+
+def _rate(query: Callable[[], object], rows: int) -> float:
+    """Rows per second of one of three queries, the middle one: a JVM warms up for many of them."""
+    took = []
+    for _ in range(3):
         with stopwatch() as watch:
-            load().write.format("noop").mode("overwrite").save()
-        return rows / watch.seconds
+            query()
+        took.append(watch.seconds)
+    return rows / statistics.median(took)
 
-    return rate
+
+def _noop(load: _Load, rows: int) -> float:
+    """Rows per second, every column read and dropped."""
+    return _rate(lambda: load().write.format("noop").mode("overwrite").save(), rows)
 
 
-def kmq(job: Job) -> Measure:
-    """kmq: a topic written by send_arrow(), and one written record by record."""
+def _sums(load: _Load, rows: int) -> float:
+    """Rows per second, counted, and the lengths of their values summed."""
+
+    def counted() -> None:
+        (row,) = load().selectExpr("count(*)", "sum(length(value))").collect()
+        if row[0] != rows:
+            raise RuntimeError(f"Spark counts {row[0]} of {rows} records")
+
+    return _rate(counted, rows)
+
+
+def _both(load: _Load, rows: int) -> Sample:
+    return {"rate": _noop(load, rows), "sum_rate": _sums(load, rows)}
+
+
+def kmq(job: Job, times: int = 1) -> Measure:
+    """kmq: a topic written by send_arrow()."""
+    from benchmarks import stores
+
+    rows = job.sizes.spark_rows * times
+    path = str(stores.filled_by_arrow(job, job.sizes.spark_rows, times=times))
+    reader = spark_session.start(job).read.format("kmq").option("subscribe", stores.TOPIC)
+    load = _checked(partial(reader.load, path), rows)
+    return lambda: _both(load, rows)
+
+
+def kmq_sent(job: Job) -> Measure:
+    """kmq: a topic written record by record."""
     from benchmarks import stores
 
     rows = job.sizes.spark_rows
-    paths = [str(fill(job, rows)) for fill in (stores.filled_by_arrow, stores.filled_by_send)]
+    path = str(stores.filled_by_send(job, rows))
     reader = spark_session.start(job).read.format("kmq").option("subscribe", stores.TOPIC)
-    arrow, sent = (_reading(partial(reader.load, path), rows) for path in paths)
-    return lambda: {"rate": arrow(), "sent_rate": sent()}
+    load = _checked(partial(reader.load, path), rows)
+    return lambda: {"rate": _noop(load, rows)}
+
+
+def kmq_typed(job: Job) -> Measure:
+    """kmq: a sealed typed topic, all of its 20 columns and two of them."""
+    from benchmarks import stores
+
+    rows = 4 * job.sizes.spark_rows  # two columns of fewer take no longer than starting a query
+    path = str(stores.filled_with_columns(job, rows))
+    reader = spark_session.start(job).read.format("kmq").option("subscribe", stores.TOPIC)
+    every = _checked(partial(reader.load, path), rows)
+    two = partial(reader.load, path, columns="n3,text2")
+    return lambda: {"rate": _noop(every, rows), "two_rate": _noop(two, rows)}
 
 
 def kafka(job: Job) -> Measure:
@@ -50,35 +100,50 @@ def kafka(job: Job) -> Measure:
 
     rows = job.sizes.spark_rows
     topic = topics.fill(job.broker, rows)
-    where = {"kafka.bootstrap.servers": job.broker, "subscribe": topic}
-    session = spark_session.start(job)
-
-    def load(options: dict[str, str]) -> Callable[[], float]:
-        return _reading(lambda: session.read.format("kafka").options(**options).load(), rows)
-
-    default, tuned = load(where), load(where | TUNED)
-    return lambda: {"rate": default(), "tuned_rate": tuned()}
-
-
-def limit(job: Job) -> Measure:
-    """Ready-made Arrow batches from a Python source."""
-    folder = write_batches(job, job.sizes.spark_rows)
-    session = spark_session.start(job)
-    session.dataSource.register(LimitSource)
-    rate = _reading(lambda: session.read.format("limit").load(str(folder)), job.sizes.spark_rows)
-    return lambda: {"rate": rate()}
-
-
-def delta(job: Job) -> Measure:
-    """A Delta table of the same columns."""
-    folder = write_batches(job, job.sizes.spark_rows)
-    session = spark_session.start(job)
-    session.dataSource.register(LimitSource)
-    table = str(job.path("delta", "read"))
-    session.read.format("limit").load(str(folder)).write.format("delta").save(table)
-    rate = _reading(lambda: session.read.format("delta").load(table), job.sizes.spark_rows)
+    default, tuned = (_kafka_load(job, topic, settings) for settings in ({}, TUNED))
+    _checked(default, rows)
 
     def measure() -> Sample:
-        return {"rate": rate()}
+        fast = _both(tuned, rows)
+        return {"tuned_rate": fast["rate"], "tuned_sum_rate": fast["sum_rate"]} | _both(
+            default, rows
+        )
 
     return measure
+
+
+def kafka_tuned(job: Job, times: int = 1) -> Measure:
+    """The Kafka connector with bigger polls and fetches alone."""
+    from benchmarks.peers import topics
+
+    rows = job.sizes.spark_rows * times
+    topic = topics.fill(job.broker, job.sizes.spark_rows, times=times)
+    load = _checked(_kafka_load(job, topic, TUNED), rows)
+    return lambda: _both(load, rows)
+
+
+def _kafka_load(job: Job, topic: str, settings: dict[str, str]) -> _Load:
+    where = {"kafka.bootstrap.servers": job.broker, "subscribe": topic, **settings}
+    return spark_session.start(job).read.format("kafka").options(**where).load
+
+
+def limit(job: Job, times: int = 1) -> Measure:
+    """Ready-made Arrow batches from a Python source."""
+    rows = job.sizes.spark_rows * times
+    folder = str(write_batches(job, job.sizes.spark_rows, times=times))
+    session = spark_session.start(job)
+    session.dataSource.register(LimitSource)
+    load = _checked(partial(session.read.format("limit").load, folder), rows)
+    return lambda: _both(load, rows)
+
+
+def delta(job: Job, times: int = 1) -> Measure:
+    """A Delta table of the same columns."""
+    rows = job.sizes.spark_rows * times
+    folder = str(write_batches(job, job.sizes.spark_rows, times=times))
+    session = spark_session.start(job)
+    session.dataSource.register(LimitSource)
+    table = str(job.path("delta", "read", str(times)))
+    session.read.format("limit").load(folder).write.format("delta").save(table)
+    load = _checked(partial(session.read.format("delta").load, table), rows)
+    return lambda: _both(load, rows)

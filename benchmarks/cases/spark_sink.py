@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import dataset, spark_session
 from benchmarks.clock import stopwatch
 from benchmarks.job import KEY_BYTES, PARTITIONS, VALUE_BYTES, Job, Measure, Sample
+from benchmarks.limit_source import LimitSource
 
 TUNED = {"kafka.linger.ms": "20", "kafka.batch.size": str(256 << 10)}
 NOISE_ROWS = 1_000
@@ -84,6 +86,26 @@ def delta(job: Job) -> Measure:
         if found != job.sizes.spark_rows:
             raise RuntimeError(f"Delta holds {found} of {job.sizes.spark_rows} rows")
         shutil.rmtree(table)
+        return {"rate": rate}
+
+    return measure
+
+
+def limit(job: Job) -> Measure:
+    """A Python sink that writes the same batches to files, durably, and keeps no order of them."""
+    session = spark_session.start(job)
+    session.dataSource.register(LimitSource)
+    rows = _rows(session, job.sizes.spark_rows)
+
+    def measure() -> Sample:
+        folder = job.path("limit", uuid.uuid4().hex)
+        folder.mkdir()
+        writer = rows.write.format("limit").mode("append")
+        rate = _rate(job, lambda: writer.save(str(folder)))
+        found = sum(pa.ipc.open_file(file).read_all().num_rows for file in folder.iterdir())
+        if found != job.sizes.spark_rows:
+            raise RuntimeError(f"the files hold {found} of {job.sizes.spark_rows} rows")
+        shutil.rmtree(folder)
         return {"rate": rate}
 
     return measure

@@ -70,16 +70,18 @@ def consumer(bootstrap: str, topic: str, *, start: int, **settings: object) -> C
     return made
 
 
-def fill(bootstrap: str, rows: int) -> str:
-    """A topic that holds the records of the data set."""
+def fill(bootstrap: str, rows: int, *, times: int = 1) -> str:
+    """A topic that holds the records of the data set, so many times."""
     topic = create(bootstrap)
     sender = producer(bootstrap, topic)
-    for at, (value, key) in enumerate(zip(dataset.values(rows), dataset.keys(rows), strict=True)):
-        sender.produce(topic, value, key)
-        if at % 1_000 == 0:
-            sender.poll(0)
-    sender.flush()
-    check(bootstrap, topic, rows)
+    records = list(zip(dataset.values(rows), dataset.keys(rows), strict=True))
+    for _ in range(times):
+        for at, (value, key) in enumerate(records):
+            sender.produce(topic, value, key)
+            if at % 1_000 == 0:
+                sender.poll(0)
+        sender.flush()
+    check(bootstrap, topic, rows * times)
     return topic
 
 

@@ -6,10 +6,11 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kmq_spark.archive.places import ArchivePlace
-from kmq_spark.archive.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_spark.client.arguments import check_choice
 from kmq_spark.client.store import Store
+from kmq_spark.datasource.store_url import storage_options
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.log.state import StoreState
 
@@ -20,7 +21,7 @@ def begin(
     """The record that the job goes on from, published before the job writes anything."""
     if file_format is not None:
         check_choice("file_format", file_format, (DELTA, PARQUET))
-    records = ArchiveRecords(ArchivePlace(path))
+    records = ArchiveRecords(ArchivePlace(path, storage_options(path)))
     known = records.newest()
     state = store.log.refresh()
     record = known or _new(store, state, topics, file_format or else_format)

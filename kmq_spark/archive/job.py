@@ -7,23 +7,26 @@ follows the batches that are durable: what is below its offsets may be trimmed f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kmq_spark.archive.beginning import begin
-from kmq_spark.archive.columns import columns_of
-from kmq_spark.archive.places import fixed
 from kmq_spark.archive.reach import check_reachable
-from kmq_spark.archive.record import DELTA, FOLDER, PARQUET, ArchiveRecord
 from kmq_spark.archive.trimming import Offsets, trim_archived
 from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
+from kmq_spark.datasource.lag import sources_of
 from kmq_spark.datasource.listener import follow
+from kmq_spark.datasource.store_url import as_options, beside
+from kmq_spark.lake.columns import columns_of
+from kmq_spark.lake.places import fixed
+from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 _DAY_US = 86_400_000_000
@@ -35,6 +38,8 @@ class ArchiveReport:
 
     archived: Offsets
     trimmed: Offsets = field(default_factory=dict)
+    #: Records that were gone before they were archived, in this run.
+    lost: int = 0
 
 
 def run(
@@ -45,6 +50,8 @@ def run(
     topics: Sequence[str] = (),
     file_format: str | None = None,
     keep: float | None = None,
+    fail_on_data_loss: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ArchiveReport:
     """Archive what the topics hold now, then return.
 
@@ -56,18 +63,33 @@ def run(
         file_format: `delta` or `parquet`; by default what the archive has, or Delta where the
             session knows it.
         keep: trim archived records older than so many seconds; None keeps them all.
+        fail_on_data_loss: stop where records are gone before they were archived (trimmed, or with
+            their topic, which was made again); False: count them and go on with what is there.
+        storage_options: of the store, as in `kmq.open`.
 
     """
     keep = None if keep is None else checked_seconds("keep", keep)
     query = start(
-        spark, url, path, topics=topics, file_format=file_format, trigger={"availableNow": True}
+        spark,
+        url,
+        path,
+        topics=topics,
+        file_format=file_format,
+        trigger={"availableNow": True},
+        fail_on_data_loss=fail_on_data_loss,
+        storage_options=storage_options,
     )
     query.awaitTermination()
-    follow(query)  # after the last batch, Spark tells the source nothing
-    with open_store(url, create=False) as store:
+    follow(query, storage_options)  # after the last batch, Spark tells the source nothing
+    lost = max((_lost(progress) for progress in query.recentProgress), default=0)
+    with open_store(url, create=False, storage_options=storage_options) as store:
         group = query.name
         trimmed = {} if keep is None else trim_archived(store, group, keep)
-        return ArchiveReport(store.describe_group(group).committed, trimmed)
+        return ArchiveReport(store.describe_group(group).committed, trimmed, lost)
+
+
+def _lost(progress: StreamingQueryProgress) -> int:
+    return sum(source.lost for source in sources_of(progress))
 
 
 def start(
@@ -78,6 +100,8 @@ def start(
     topics: Sequence[str] = (),
     file_format: str | None = None,
     trigger: dict[str, Any] | None = None,
+    fail_on_data_loss: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
     """Archive for ever, as `run` does once; `trigger` as in Spark, 10 seconds by default.
 
@@ -85,9 +109,10 @@ def start(
     for its place, IllegalStateError when an archive has lost the checkpoint of its job: it could
     not tell any more what it has written.
     """
-    path = fixed(path)
+    given = storage_options or {}
+    path = beside(fixed(path), os.fspath(url), given)
     check_reachable(spark, path)
-    with open_store(url, create=False) as store:
+    with open_store(url, create=False, storage_options=given) as store:
         record = begin(store, path, topics, file_format, else_format=_format_of(spark))
         columns, place = columns_of(store.log.state, record), store.url
     frame = (
@@ -96,6 +121,8 @@ def start(
         .option("group", record.group)
         .option("startingOffsets", "earliest")
         .option("columns", ",".join(columns))
+        .option("failOnDataLoss", fail_on_data_loss)
+        .options(**as_options(given))
         .load(place)
     )
     with _exact_timestamps(spark):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kmq_spark.archive.record import FOLDER
+from kmq_spark.lake.record import FOLDER
 from kmq_storage.errors import InvalidRequestError
 
 if TYPE_CHECKING:

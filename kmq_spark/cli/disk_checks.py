@@ -12,6 +12,7 @@ from time import perf_counter
 
 from kmq_spark.cli.diagnosis import Check
 from kmq_storage.objects import futex
+from kmq_storage.objects.file_systems import how_short_lived, kind_at, why_unfit
 from kmq_storage.objects.local import LocalDisk
 
 _SYNCS = 30
@@ -34,9 +35,20 @@ def check_folder(store: Path) -> list[Check]:
 
 def _probe(scratch: Path) -> Iterator[Check]:
     disk = LocalDisk(scratch)
+    yield _check_kind(kind_at(scratch))
     yield _check_publish(disk)
     yield _check_lock(disk)
     yield _check_sync(scratch)
+
+
+def _check_kind(kind: str) -> Check:
+    """Whether a store may be on this kind of file system; on one host a network's may look well."""
+    unfit, short_lived = why_unfit(kind), how_short_lived(kind)
+    if unfit:
+        return Check("file system", "fail", f"{kind}, {unfit}", "use a local disk, or a bucket")
+    if short_lived:
+        return Check("file system", "warn", f"{kind}: {short_lived}", "use a disk for what is kept")
+    return Check("file system", "ok", kind or "unknown")
 
 
 def _check_publish(disk: LocalDisk) -> Check:

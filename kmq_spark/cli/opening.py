@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
+from collections.abc import Mapping
 
 import kmq_spark as kmq
 from kmq_spark.cli.command import UsageError
@@ -14,9 +15,15 @@ def store_url(arguments: Namespace) -> str | None:
     return arguments.store or os.environ.get("KMQ_STORE") or None
 
 
-def open_store(arguments: Namespace, *, create: bool = False, read_only: bool = False) -> kmq.Store:
+def open_store(
+    arguments: Namespace,
+    *,
+    create: bool = False,
+    read_only: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> kmq.Store:
     """Open the store of --store or KMQ_STORE; only commands that write may create one."""
     url = store_url(arguments)
     if url is None:
         raise UsageError("which store? Say --store URL, or set KMQ_STORE")
-    return kmq.open(url, create=create, read_only=read_only)
+    return kmq.open(url, create=create, read_only=read_only, storage_options=storage_options)

@@ -75,7 +75,9 @@ class Assignment:
 
         While the subscriber is told of some, others wait for the next call.
         """
-        state = self._log.refresh()
+        return self._knowing(self._log.refresh())
+
+    def _knowing(self, state: StoreState) -> StoreState:
         group = state.groups.get(self._group)
         generation = group.generation if group else 0
         is_news = state.definitions != self._definitions or generation != self._generation
@@ -275,15 +277,17 @@ class Assignment:
             return found
         now = self._log.environment.monotonic
         deadline = now() + (_FOREVER if timeout is None else timeout)
+        state = self.refresh()
         while True:
-            lsn = self.refresh().lsn
             found = self._fetcher.next_part(rows)
             left = deadline - now()
             if found is not None or left <= 0 or stopped():
                 return found
             self._waits = True
-            self._log.wait(lsn, left, stopped, self._rehearse)
+            self._log.wait(state.lsn, left, stopped, self._rehearse)
             self._waits = False
+            # Where each look is a request, waiting has looked already.
+            state = self._knowing(self._log.state) if self._log.is_remote else self.refresh()
 
     def _rehearse(self) -> None:
         part = self._fetcher.read_again()

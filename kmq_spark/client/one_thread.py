@@ -80,11 +80,23 @@ class OneThread:
 
 def alone(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
     """Have a method run in one thread at a time, ClosedError once its handle is closed."""
+    return _guarded(call, called_back=False)
 
+
+def alone_or_called_back(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
+    """Have a method run as `alone` does, and in a callback of the call that is inside, too."""
+    return _guarded(call, called_back=True)
+
+
+def _guarded(
+    call: Callable[Concatenate[H, P], T], *, called_back: bool
+) -> Callable[Concatenate[H, P], T]:
     @wraps(call)
     def guarded(handle: H, /, *arguments: P.args, **options: P.kwargs) -> T:
-        handle._check_free()
         me = threading.get_ident()
+        if called_back and handle._inside == me and handle._calls_back():
+            return call(handle, *arguments, **options)
+        handle._check_free()
         with handle._busy:  # entering and leaving it can't be interrupted in between
             handle._inside = me
             try:
@@ -97,16 +109,3 @@ def alone(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T
                 handle._inside = 0
 
     return guarded
-
-
-def alone_or_called_back(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Have a method run as `alone` does, and in a callback of the call that is inside, too."""
-    guarded = alone(call)
-
-    @wraps(call)
-    def either(handle: H, /, *arguments: P.args, **options: P.kwargs) -> T:
-        if handle._inside == threading.get_ident() and handle._calls_back():
-            return call(handle, *arguments, **options)
-        return guarded(handle, *arguments, **options)
-
-    return either

@@ -31,7 +31,8 @@ def open_store(
 
     Args:
         url: where it is; a relative path is fixed now.
-        create: make the store when it is missing; else NotFoundError.
+        create: make the store when it is missing; else NotFoundError. In a folder with files of
+            others none is made (InvalidRequestError).
         read_only: refuse writes (IllegalStateError) and never change a byte.
         durability: `fsync`: acknowledged and visible means on disk. `os`: written, which
             survives `kill -9` but not power loss.

@@ -173,10 +173,24 @@ class Pending:
 
     def wait(self) -> bool:
         """Sleep until something waits and has lingered; False once closed. Worker only."""
-        self._arrived.wait()
-        if not self._closed:
-            self._urgent.wait(self._linger or _LEFT_SECONDS)
+        while not self._closed:
+            self._arrived.wait()
+            first = self._first()
+            if self._urgent.wait(self._linger or _LEFT_SECONDS) or self._is_left(first):
+                break
         return not self._closed
+
+    def _first(self) -> Sends | None:
+        """What waits for longest; None, and the worker may sleep, when a caller took it."""
+        with self._lock:
+            if not (self._waiting or self._closed):
+                self._arrived.clear()
+            return self._waiting[0] if self._waiting else None
+
+    def _is_left(self, first: Sends | None) -> bool:
+        """Whether it still waits; what came after a caller's commit may be the caller's, too."""
+        with self._lock:
+            return bool(self._waiting) and self._waiting[0] is first
 
     def take(self) -> list[Sends]:
         """Everything that waits."""

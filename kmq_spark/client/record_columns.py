@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from itertools import count, repeat
-from typing import Any
 
 import pyarrow as pa
 
 from kmq_spark.client.constant_columns import constant
 from kmq_spark.client.record import Record
 from kmq_spark.client.record_extras import NO_PROPERTIES, plain_headers, plain_properties
-from kmq_spark.client.typed_columns import typed_batches, typed_public_schema, typed_records
+from kmq_spark.client.typed_columns import typed_batches, typed_public_schema, typed_values
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE, is_typed
 from kmq_storage.log.few_records import FewRecords, Part
@@ -65,15 +64,12 @@ def records_of(part: Part) -> list[Record]:
     if isinstance(part, FewRecords):
         return _few_records(part)
     batch = part.batch
-    if is_typed(batch.schema):
-        return typed_records(part)
-    names = set(batch.schema.names)
-    headers: Any = repeat(())
-    properties: Any = repeat(NO_PROPERTIES)
-    if "headers" in names:
-        headers = map(plain_headers, batch.column("headers").to_pylist())
-    if "properties" in names:
-        properties = map(plain_properties, batch.column("properties").to_pylist())
+    columns = {field.name: batch.column(n) for n, field in enumerate(batch.schema)}
+    typed = is_typed(batch.schema)
+    prefix = "_" if typed else ""
+    keys, headers, properties = (
+        columns.get(prefix + name) for name in ("key", "headers", "properties")
+    )
     return list(
         map(
             Record,
@@ -81,11 +77,13 @@ def records_of(part: Part) -> list[Record]:
                 repeat(part.topic),
                 repeat(part.partition),
                 part.offsets().tolist(),
-                batch.column("key").to_pylist() if "key" in names else repeat(None),
-                batch.column("value").to_pylist(),
-                headers,
-                properties,
-                batch.column("timestamp").view(pa.int64()).to_pylist(),
+                repeat(None) if keys is None else keys.to_pylist(),
+                typed_values(columns) if typed else columns["value"].to_pylist(),
+                repeat(()) if headers is None else map(plain_headers, headers.to_pylist()),
+                repeat(NO_PROPERTIES)
+                if properties is None
+                else map(plain_properties, properties.to_pylist()),
+                columns[f"{prefix}timestamp"].view(pa.int64()).to_pylist(),
                 repeat(None),
             ),
         )

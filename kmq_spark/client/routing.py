@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import index
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -114,8 +116,10 @@ class Router:
         theirs = range(count) if rows.chosen is None else np.flatnonzero(rows.chosen < 0).tolist()
         for row in theirs:
             answer = partitioner(topic.name, by_row[row], topic.partitions)
-            if type(answer) is int and 0 <= answer < topic.partitions:
-                routes[row] = answer
+            with suppress(TypeError):
+                number = index(answer)
+                if 0 <= number < topic.partitions:
+                    routes[row] = number
         return routes
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kmq_spark.client.delivery import Expedite, Outcome
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import KmqError
+
+if TYPE_CHECKING:
+    from kmq_spark.client.topic_arrow import CheckedBatch
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ class ArrowSend(Sends):
     def __init__(
         self,
         topic: str,
-        batches: Sequence[pa.RecordBatch],
+        batches: Sequence[CheckedBatch],
         partition: int | None,
         expedite: Expedite,
     ) -> None:
@@ -174,8 +175,8 @@ class ArrowSend(Sends):
         self.partition = partition
         #: What is prepared of its way into a commit (`client.work.ArrowWork`).
         self.work: Any = None
-        self._rows: int = sum(batch.num_rows for batch in batches)
-        self.size = sum(int(batch.nbytes) for batch in batches)
+        self._rows: int = sum(each.batch.num_rows for each in batches)
+        self.size = sum(int(each.batch.nbytes) for each in batches)
         #: First offset and the one after the last, per partition.
         self.offsets: dict[int, tuple[int, int]] = {}
 

@@ -5,6 +5,8 @@ What only typed topics need is loaded when there is one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 
 from kmq_spark.client.arrow_extras import check_headers, check_properties
@@ -22,11 +24,19 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.topic_state import Topic
 
 
-def batches_of(log: CommitLog, topic: str, data: object) -> list[pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class CheckedBatch:
+    """A record batch in stored types whose values a topic takes, as far as it was known."""
+
+    batch: pa.RecordBatch
+    #: The schemas of the topic that it was checked for, none of a plain one; None: of no topic.
+    schemas: tuple[str, ...] | None
+
+
+def batches_of(log: CommitLog, topic: str, data: object) -> list[CheckedBatch]:
     """The non-empty record batches of a RecordBatch, Table or RecordBatchReader.
 
-    They are checked and in stored types as far as the topic is known. InvalidRequestError for
-    what it doesn't take.
+    InvalidRequestError for what the topic doesn't take.
     """
     schema = _schema_of(data)
     checked_with_known(log, topic, lambda known: _check_schema(schema, known))
@@ -60,15 +70,15 @@ def _check_schema(schema: pa.Schema, topic: Topic | None) -> None:
         check_arrow_columns(schema)
 
 
-def _checked(batch: pa.RecordBatch, topic: Topic | None) -> pa.RecordBatch:
+def _checked(batch: pa.RecordBatch, topic: Topic | None) -> CheckedBatch:
     columns = typed_columns(topic)
     if topic is not None and columns is not None:
         from kmq_spark.client.typed_arrow import in_typed_columns
 
-        return in_typed_columns(batch, topic.name, columns)
+        return CheckedBatch(in_typed_columns(batch, topic.name, columns), columns.schemas)
     if topic is None and not _is_plain(batch.schema):
-        return batch  # what the topic takes is known when it is committed
-    return _in_plain_columns(batch)
+        return CheckedBatch(batch, None)  # what the topic takes is known when it is committed
+    return CheckedBatch(_in_plain_columns(batch), ())
 
 
 def _is_plain(schema: pa.Schema) -> bool:
@@ -92,19 +102,16 @@ def _in_plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def plain_rows(batch: pa.RecordBatch, now: int) -> Rows:
-    """Rows of an untyped topic from columns that it takes, checked as those of `send_arrow` are."""
-    return rows_of_arrow(_in_plain_columns(batch), now)
-
-
 def rows_of_topic_arrow(
-    batch: pa.RecordBatch, topic: Topic, now: int, partition: int | None
+    checked: CheckedBatch, topic: Topic, now: int, partition: int | None
 ) -> Rows:
     """Rows of a topic from an Arrow batch; InvalidRequestError when it doesn't fit."""
-    columns = typed_columns(topic)
+    if checked.schemas != topic.settings.schemas:  # the topic was made or changed meanwhile
+        _check_schema(checked.batch.schema, topic)
+        checked = _checked(checked.batch, topic)
+    batch, columns = checked.batch, typed_columns(topic)
     if columns is not None:
         from kmq_spark.client.typed_arrow import rows_of_typed_arrow
 
-        return rows_of_typed_arrow(batch, topic.name, columns, now, partition)
-    check_arrow_columns(batch.schema)
+        return rows_of_typed_arrow(batch, columns, now, partition)
     return rows_of_arrow(batch, now, partition)

@@ -155,10 +155,9 @@ def _cast(topic: str, column: Any, field: pa.Field) -> pa.Array:
 
 
 def rows_of_typed_arrow(
-    batch: pa.RecordBatch, topic: str, columns: TypedColumns, now: int, partition: int | None
+    whole: pa.RecordBatch, columns: TypedColumns, now: int, partition: int | None
 ) -> Rows:
-    """Rows from an Arrow batch, as `encoding.rows_of_arrow` makes them of an untyped topic."""
-    whole = in_typed_columns(batch, topic, columns)
+    """Rows from a checked batch, as `encoding.rows_of_arrow` makes them of an untyped topic."""
     own = {name: whole.column(name) for name in columns.declared.names}
     added = {
         name[1:]: whole.column(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +9,6 @@ from pyarrow import types
 
 from kmq_spark.client.constant_columns import constant
 from kmq_spark.client.plain_values import plain_values
-from kmq_spark.client.record import Record
-from kmq_spark.client.record_extras import NO_PROPERTIES, plain_headers, plain_properties
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
 from kmq_storage.format.typed import is_own
 from kmq_storage.log.scan import Slice
@@ -74,35 +71,8 @@ def _declared(column: pa.Array, kind: pa.DataType) -> pa.Array:
     )
 
 
-def typed_records(part: Slice) -> list[Record]:
-    """A slice of a typed topic as records; their values are dicts, None for a tombstone."""
-    columns = {field.name: part.batch.column(n) for n, field in enumerate(part.batch.schema)}
-    keys: Any = columns["_key"].to_pylist() if "_key" in columns else repeat(None)
-    headers: Any = repeat(())
-    properties: Any = repeat(NO_PROPERTIES)
-    if "_headers" in columns:
-        headers = map(plain_headers, columns["_headers"].to_pylist())
-    if "_properties" in columns:
-        properties = map(plain_properties, columns["_properties"].to_pylist())
-    return list(
-        map(
-            Record,
-            zip(
-                repeat(part.topic),
-                repeat(part.partition),
-                part.offsets().tolist(),
-                keys,
-                _values(columns),
-                headers,
-                properties,
-                columns["_timestamp"].view(pa.int64()).to_pylist(),
-                repeat(None),
-            ),
-        )
-    )
-
-
-def _values(columns: dict[str, pa.Array]) -> list[dict[str, Any] | None]:
+def typed_values(columns: dict[str, pa.Array]) -> list[dict[str, Any] | None]:
+    """The values of records of a typed topic: dicts, None for a tombstone."""
     names = [name for name in columns if is_own(name)]
     members = zip(*(plain_values(columns[name]) for name in names), strict=True)
     values: list[dict[str, Any] | None] = [dict(zip(names, row, strict=True)) for row in members]

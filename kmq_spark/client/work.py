@@ -200,8 +200,8 @@ class ArrowWork:
     def _encode(self, topic: Topic, router: Router, now: int) -> list[PartitionRecords]:
         found: list[PartitionRecords] = []
         self._counts = {}
-        for batch in self._send.batches:
-            rows = rows_of_topic_arrow(batch, topic, now, self._send.partition)
+        for checked in self._send.batches:
+            rows = rows_of_topic_arrow(checked, topic, now, self._send.partition)
             routes = safe_routes(topic, router, rows)
             bad = unstorable(topic, rows, routes)
             if bad is not None:

@@ -7,11 +7,17 @@ record, or its turn where there is no room for all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-_Key = TypeVar("_Key")
+import numpy as np
+
+from kmq_spark.datasource.weighing import proportion
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers: TypeAlias = npt.NDArray[np.int64]
 
 #: What a batch takes at most when no option limits it: a first start from `earliest` must not
 #: die of memory. Some seconds of reading; Spark's own price per batch stays below a tenth of it.
@@ -32,114 +38,100 @@ class Limits:
 
 
 class Waiting(Protocol):
-    """The records of one partition that wait to be read."""
+    """The records that wait in partitions of which each has one at least: columns."""
 
     @property
-    def records(self) -> int:
-        """How many there are."""
+    def records(self) -> Numbers:
+        """How many there are in each."""
 
     @property
-    def about(self) -> int:
+    def about(self) -> Numbers:
         """About what they weigh in bytes, at no cost."""
 
-    def first(self) -> int:
-        """What the first of them weighs."""
+    def cut(self, records: Numbers) -> Waiting:
+        """Only the first so many of each."""
 
-    def within(self, budget: int) -> tuple[int, int]:
-        """How many of them weigh at most so much, and what these weigh."""
+    def firsts(self) -> Numbers:
+        """What the first record of each weighs."""
+
+    def within(self, places: Numbers, budgets: Numbers) -> tuple[Numbers, Numbers]:
+        """How many in the partitions at these places weigh at most so much, and what they weigh."""
 
 
-def take(waiting: Mapping[_Key, Waiting], limits: Limits, *, turn: int = 0) -> dict[_Key, int]:
+def take(waiting: Waiting, limits: Limits, *, turn: int = 0) -> Numbers:
     """How many records of each partition are next: none while they are fewer than the least.
 
     A turn that grows by the number of taken records, as the sum of all positions does, lets
     partitions take turns without any memory.
     """
-    filled = {key: each for key, each in waiting.items() if each.records > 0}
-    records = {key: each.records for key, each in filled.items()}
-    taken = dict.fromkeys(waiting, 0)
-    if not filled or sum(records.values()) < limits.least:
+    records = waiting.records
+    taken = np.zeros(len(records), np.int64)
+    if not len(records) or int(records.sum()) < limits.least:
         return taken
-    firsts = {} if limits.bytes is None else {key: each.first() for key, each in filled.items()}
-    served = _served(_from_turn(list(filled), turn), firsts, limits)
-    if len(served) < len(filled):
-        return taken | dict.fromkeys(served, 1)
+    firsts = None if limits.bytes is None else waiting.firsts()
+    served = _served(_from_turn(len(records), turn), firsts, limits)
+    if len(served) < len(records):
+        taken[served] = 1
+        return taken
     if limits.records is not None:
         records = admit(records, limits.records)
-    if limits.bytes is not None:
-        records = _within_bytes(filled, records, firsts, limits.bytes)
-    return taken | records
+    if firsts is not None and limits.bytes is not None:
+        records = _within_bytes(waiting.cut(records), firsts, limits.bytes)
+    return records
 
 
-def admit(backlogs: Mapping[_Key, int], limit: int) -> dict[_Key, int]:
+def admit(backlogs: Numbers, limit: int) -> Numbers:
     """Share a limit, which has room for one of each, among backlogs that are not empty."""
-    if sum(backlogs.values()) <= limit:
-        return dict(backlogs)
-    small: dict[_Key, int] = {}
-    large = dict(backlogs)
+    if int(backlogs.sum()) <= limit:
+        return backlogs
+    taken, large = np.ones(len(backlogs), np.int64), np.arange(len(backlogs))
     # Whoever's share is below one record gets one; that shrinks the shares of the others.
     while True:
-        rest, total = limit - len(small), sum(large.values())
-        below = [key for key, size in large.items() if rest * size < total]
-        if not below:
-            return small | _largest_remainders(large, rest, total)
-        for key in below:
-            small[key] = 1
-            del large[key]
+        sizes = backlogs[large]
+        rest, total = limit - (len(backlogs) - len(large)), int(sizes.sum())
+        share = proportion(sizes, rest, total)
+        if share.all():
+            taken[large] = _largest_remainders(sizes, share, rest)
+            return taken
+        large = large[share > 0]
 
 
-def _largest_remainders(large: dict[_Key, int], rest: int, total: int) -> dict[_Key, int]:
-    taken = {key: rest * size // total for key, size in large.items()}
-    by_remainder = sorted(large, key=lambda key: rest * large[key] % total, reverse=True)
-    for key in by_remainder[: rest - sum(taken.values())]:
-        taken[key] += 1
-    return taken
+def _largest_remainders(sizes: Numbers, share: Numbers, rest: int) -> Numbers:
+    """The shares, rounded down, with what is left of `rest` given to those who lost most."""
+    total = int(sizes.sum())
+    # Products that need more than 64 bits wrap alike, and the remainders fit again.
+    remainders = sizes * np.int64(rest) - share * np.int64(total)
+    most = np.argsort(-remainders, kind="stable")[: rest - int(share.sum())]
+    share[most] += 1
+    return share
 
 
-def _from_turn(keys: list[_Key], turn: int) -> list[_Key]:
-    begin = turn % len(keys)
-    return keys[begin:] + keys[:begin]
+def _from_turn(count: int, turn: int) -> Numbers:
+    return np.roll(np.arange(count), -(turn % count))
 
 
-def _served(keys: list[_Key], firsts: Mapping[_Key, int], limits: Limits) -> list[_Key]:
-    """The keys, in their order, whose first records have room together: at least one."""
+def _served(places: Numbers, firsts: Numbers | None, limits: Limits) -> Numbers:
+    """The places, in their order, whose first records have room together: at least one."""
     if limits.records is not None:
-        keys = keys[: limits.records]
-    if limits.bytes is None:
-        return keys
-    room = limits.bytes
-    for number, key in enumerate(keys):
-        room -= firsts[key]
-        if room < 0:
-            return keys[: max(number, 1)]
-    return keys
+        places = places[: limits.records]
+    if firsts is None or limits.bytes is None:
+        return places
+    fitting = np.cumsum(firsts[places]).searchsorted(limits.bytes, "right")
+    return places[: max(int(fitting), 1)]
 
 
-def _within_bytes(
-    waiting: Mapping[_Key, Waiting],
-    wanted: Mapping[_Key, int],
-    firsts: Mapping[_Key, int],
-    limit: int,
-) -> dict[_Key, int]:
-    """As many of the wanted records as the bytes allow; every partition has its first one."""
-    taken, weights = dict.fromkeys(wanted, 1), dict(firsts)
+def _within_bytes(waiting: Waiting, firsts: Numbers, limit: int) -> Numbers:
+    """As many records as the bytes allow; every partition has its first one."""
+    taken, weights = np.ones(len(firsts), np.int64), firsts.copy()
     for _ in range(_ROUNDS):
-        hungry = [key for key in wanted if taken[key] < wanted[key]]
-        left = limit - sum(weights.values())
-        if not hungry or left <= 0:
+        hungry = np.flatnonzero(taken < waiting.records)
+        left = limit - int(weights.sum())
+        if not len(hungry) or left <= 0:
             break
-        about = {key: _about(waiting[key], wanted[key], weights[key]) for key in hungry}
-        total = sum(about.values())
-        for key in hungry:
-            # What is estimated too high comes back, and is shared in the next round.
-            budget = weights[key] + left * about[key] // total
-            records, weight = waiting[key].within(budget)
-            if records > wanted[key]:
-                weight = weight * wanted[key] // records
-            taken[key] = min(max(records, 1), wanted[key])
-            weights[key] = max(weight, firsts[key])
+        about = np.maximum(waiting.about[hungry] - weights[hungry], 1)
+        # What is estimated too high comes back, and is shared in the next round.
+        budgets = weights[hungry] + proportion(about, left, int(about.sum()))
+        records, weight = waiting.within(hungry, budgets)
+        taken[hungry] = np.maximum(records, 1)
+        weights[hungry] = np.maximum(weight, firsts[hungry])
     return taken
-
-
-def _about(waiting: Waiting, wanted: int, weight: int) -> int:
-    return max(waiting.about * wanted // waiting.records - weight, 1)

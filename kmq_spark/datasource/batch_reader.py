@@ -43,9 +43,9 @@ class KmqBatchReader(DataSourceReader):
         options = bounds_by_offset(self._options, state, times)
         coverage = cover(state, options, times.history)
         self._view.check(list(coverage.topics.values()))
-        starts, ends = bounds_of_batch(state, options, coverage)
-        check_whole(state, coverage.up_to_latest(options.ending))
         losses = Losses(fail=options.fail_on_data_loss)
+        starts, ends = bounds_of_batch(state, options, coverage, losses)
+        check_whole(state, coverage.up_to_latest(options.ending))
         return plan(coverage.ranges(starts, ends), losses, options.tasks, times.history)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from kmq_spark.datasource.bounds import (
     Bound,
     Point,
 )
-from kmq_spark.datasource.data_loss import warn_once
+from kmq_spark.datasource.data_loss import Losses, warn_once
 from kmq_spark.datasource.history import History
 from kmq_spark.datasource.offsets import Positions
 from kmq_spark.datasource.options import SourceOptions
@@ -133,24 +133,56 @@ def cover(state: StoreState, options: SourceOptions, history: History | None = N
     return Coverage(topics, partitions, history)
 
 
-def committed_by_group(
-    state: StoreState, group: str, coverage: Coverage
+def ends_of_deleted(
+    state: StoreState, options: SourceOptions, name: str, topic_id: uuid.UUID
+) -> dict[int, int] | None:
+    """Where the covered partitions of a deleted topic ended; None when it is forgotten."""
+    gone = state.gone.find(topic_id.bytes)
+    if gone is None:
+        return None
+    covered = options.subscription.partitions_of(name, len(gone.ends))
+    return {p: gone.ends[p] for p in covered}
+
+
+def known_to_group(state: StoreState, group: str | None) -> set[bytes]:
+    """The ids of the topics in which a group goes on, wherever others begin: those that it has read
+    before, also when they were made again since."""
+    if group is None:
+        return set()
+    again = (state.find_topic(name) for name in state.gone.left_by(group))
+    return {*state.group_offsets(group), *(topic.id for topic in again if topic is not None)}
+
+
+def _continued_by_group(
+    state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
 ) -> dict[str, dict[int, int]]:
-    """Where a group continues in the topics that it knows: new partitions from their start."""
-    offsets = state.group_offsets(group)
+    """Where the group continues in the topics that it knows: new partitions from their start.
+
+    A topic that was made again begins anew; what the group had left in the old one is lost.
+    """
+    group = options.group
+    if group is None:
+        return {}
+    offsets, left = state.group_offsets(group), state.gone.left_by(group)
     starts = coverage.starts()
-    return {
-        name: {p: offsets[topic.id].get(p, starts[name][p]) for p in coverage.partitions[name]}
-        for name, topic in coverage.topics.items()
-        if topic.id in offsets
-    }
+    begins = {}
+    for name, topic in coverage.topics.items():
+        if topic.id not in offsets and name in left:
+            gone_id = uuid.UUID(bytes=left[name].id)
+            ends = ends_of_deleted(state, options, name, gone_id)
+            losses.report_deleted(state, name, gone_id, left[name].groups[group], ends)
+        elif topic.id not in offsets:
+            continue
+        known = offsets.get(topic.id, {})
+        begins[name] = {p: known.get(p, starts[name][p]) for p in coverage.partitions[name]}
+    return begins
 
 
-def first_of_stream(state: StoreState, options: SourceOptions, coverage: Coverage) -> Positions:
+def first_of_stream(
+    state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
+) -> Positions:
     """Where a stream without a checkpoint begins: at the group's offsets, or `startingOffsets`."""
-    committed = {}
-    if options.group is not None:
-        committed = committed_by_group(state, options.group, coverage)
+    committed = _continued_by_group(state, options, coverage, losses)
     if committed.keys() == coverage.topics.keys():
         return committed
     first = coverage.resolve(options.starting or _bound("starting", LATEST))
@@ -168,15 +200,15 @@ def _refuse_beyond_end(coverage: Coverage, first: Positions) -> None:
 
 
 def bounds_of_batch(
-    state: StoreState, options: SourceOptions, coverage: Coverage
+    state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
 ) -> tuple[Positions, Positions]:
     """Where a batch read begins and ends; InvalidRequestError when the end is before the start."""
     starting = options.starting or _bound("starting", EARLIEST)
     ending = options.ending or _bound("ending", LATEST)
     _refuse_latest(starting, coverage)
     starts, ends = coverage.resolve(starting), coverage.resolve(ending)
-    if starting.word == GROUP and options.group is not None:
-        starts |= committed_by_group(state, options.group, coverage)
+    if starting.word == GROUP:
+        starts |= _continued_by_group(state, options, coverage, losses)
     for topic, offsets in starts.items():
         for partition, start in offsets.items():
             end = ends[topic][partition]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -12,7 +12,6 @@ from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
 
 _log = logging.getLogger(__name__)
 
@@ -28,12 +27,6 @@ class Losses:
         #: How many records are known to be lost.
         self.records = 0
         self._counted: dict[tuple[uuid.UUID, int], int] = {}
-        self._seen: dict[uuid.UUID, Topic] = {}
-
-    def see(self, topics: Iterable[Topic]) -> None:
-        """Remember topics, so that what goes with them when they are deleted can be counted."""
-        for topic in topics:
-            self._seen[topic.topic_id] = topic
 
     def report(
         self, message: str, topic_id: uuid.UUID, lost: Iterable[OffsetRange], **facts: object
@@ -61,18 +54,29 @@ class Losses:
         name: str,
         topic_id: uuid.UUID,
         begins: Mapping[int, int],
-        ends: Mapping[int, int] | None = None,
+        ends: Mapping[int, int] | None,
     ) -> None:
-        """Report a deleted topic that was to be read from these offsets.
-
-        Without ends up to where it went when it was seen last, if it was.
-        """
-        seen = self._seen.get(topic_id)
-        if ends is None and seen is not None:
-            ends = {p: end for p, (_, end) in seen.offsets().items()}
+        """Report a deleted topic that was to be read between these offsets; None: nobody knows."""
         lost = None if ends is None else unread(name, begins, ends)
         message = deletion(state, name, topic_id, lost)
         self.report(message, topic_id, lost or (), topic=name)
+
+    def report_left_out(self, name: str, topic_id: uuid.UUID, offsets: Mapping[int, int]) -> None:
+        """Report partitions that a query was reading, and does not by its options now."""
+        places = named([f"{name}-{p} at {offset}" for p, offset in offsets.items()])
+        self.report(
+            f"{places}: this query was reading there, and its options leave that out now; it goes "
+            "on there once they have it again",
+            topic_id,
+            (),
+            topic=name,
+        )
+
+
+def named(places: Sequence[str]) -> str:
+    """Places in a message, not too many of them."""
+    more = [f"{len(places) - _NAMED_MAX} more"] if len(places) > _NAMED_MAX else []
+    return ", ".join([*places[:_NAMED_MAX], *more])
 
 
 def unread(topic: str, begins: Mapping[int, int], ends: Mapping[int, int]) -> list[OffsetRange]:
@@ -88,9 +92,8 @@ def deletion(
     again = " and made again" if state.find_topic(name) else ""
     told = "how much of it went unread is not known"
     if lost is not None:
-        places = [f"{each.topic}-{each.partition} from {each.start}" for each in lost[:_NAMED_MAX]]
-        more = [f"{len(lost) - _NAMED_MAX} more"] if len(lost) > _NAMED_MAX else []
-        where = f" ({', '.join(places + more)})" if lost else ""
+        places = named([f"{each.topic}-{each.partition} from {each.start}" for each in lost])
+        where = f" ({places})" if lost else ""
         told = f"{_count_of(lost)} of its records went unread{where}"
     return f"Topic[{name}] with id {topic_id} was deleted{again}: {told}"
 
@@ -112,7 +115,7 @@ def readable_parts(wanted: TopicRange, losses: Losses) -> list[TopicRange]:
     for gap in gaps:
         losses.report(
             f"{offsets.topic}-{offsets.partition}: offsets {gap.start} to {gap.end - 1} were lost "
-            f"({gap.reason}) and cut out by a repair",
+            f"({gap.reason})",
             inside.topic.topic_id,
             [replace(offsets, start=max(gap.start, position), end=min(gap.end, offsets.end))],
             topic=offsets.topic,

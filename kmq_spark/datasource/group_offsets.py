@@ -79,7 +79,7 @@ def _refusal(state: StoreState, group: str, holder: str, *, own: bool) -> Fenced
     advice = (
         "an earlier run of this query, or one on a copy of its checkpoint: end it first"
         if own
-        else "stop it, or give this query a group of its own"
+        else "stop it, or give this query a group of its own (two load() of one query need two)"
     )
     return FencedError(
         f"group {group} is in use{since} by {who} ({holder}): {advice}", group=group, holder=who

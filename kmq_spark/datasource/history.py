@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from kmq_spark.archive.reading import Archive, ArchivedRange, open_archive
 from kmq_spark.datasource.pieces import Pieces
 from kmq_spark.datasource.ranges import task_count
 from kmq_spark.datasource.store_url import storage_options
@@ -23,6 +23,9 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import to_datetime
+
+if TYPE_CHECKING:
+    from kmq_spark.lake.reading import Archive, ArchivedRange
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ def history_of(log: CommitLog, state: StoreState, path: str | None) -> History |
     """The archive at a path beside this state; None when no archive is read."""
     if path is None:
         return None
+    from kmq_spark.lake.reading import open_archive  # slow to import, and few need it
+
     return History(open_archive(path, log.identity.store_id, storage_options(path)), state)
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Self
 
 from kmq_spark.datasource.admission import Limits
 from kmq_spark.datasource.bounds import EARLIEST, Bound
-from kmq_spark.datasource.coverage import cover, first_of_stream
+from kmq_spark.datasource.coverage import cover, first_of_stream, known_to_group
 from kmq_spark.datasource.data_loss import Losses
 from kmq_spark.datasource.group_move import OPTION, move_option
 from kmq_spark.datasource.group_offsets import GroupMember, advance_group, announce
+from kmq_spark.datasource.history import history_of
 from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions, parse_source_options
@@ -157,18 +158,20 @@ def _parsed(options: dict[str, str], url: str, group: str) -> SourceOptions:
 
 
 def _bounds(log: CommitLog, options: SourceOptions) -> tuple[Positions, StreamOffset]:
-    assert options.group is not None, "an incremental read has a group"
     state = log.refresh()
-    times = Times.of(log.disk, SYSTEM.now_us(), begun=state.group_offsets(options.group))
+    history = history_of(log, state, options.archive)
+    begun = known_to_group(state, options.group)
+    times = Times.of(log.disk, SYSTEM.now_us(), history, begun)
     options = bounds_by_offset(options, state, times)
-    coverage = cover(state, options)
+    coverage = cover(state, options, history)
     if not coverage.topics:
         raise NotFoundError("no topic matches: there is nothing to read, not even columns")
+    losses = Losses(fail=options.fail_on_data_loss)
     starts, ends = admitted(
         coverage,
-        (first_of_stream(state, options, coverage), coverage.ends()),
+        (first_of_stream(state, options, coverage, losses), coverage.ends()),
         limits=Limits(records=options.max_offsets_per_trigger, bytes=options.max_bytes_per_trigger),
-        losses=Losses(fail=options.fail_on_data_loss),
+        losses=losses,
     )
     return starts, StreamOffset(positions=ends, ids=coverage.ids)
 

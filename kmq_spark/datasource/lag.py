@@ -23,15 +23,15 @@ class Query(Protocol):
         """What the query told last; None before its first batch."""
 
 
-def lag(query: Query) -> Lags:
+def lag(query: Query, *, storage_options: Mapping[str, Any] | None = None) -> Lags:
     """How many records a streaming query has not finished, as {topic: {partition: n}}.
 
     Counted to the end of the log as it is now, where the store can be opened from here, else as
     of the query's last progress; {} before its first batch. Several sources on one topic: the
-    one that is behind most.
+    one that is behind most. `storage_options` as in `kmq.open`.
     """
     merged: Lags = {}
-    for source in sources_of(query.lastProgress):
+    for source in sources_of(query.lastProgress, storage_options):
         for topic, by_partition in _lag_of(source).items():
             known = merged.setdefault(topic, {})
             for partition, records in by_partition.items():
@@ -39,17 +39,21 @@ def lag(query: Query) -> Lags:
     return merged
 
 
-def sources_of(progress: Any) -> list[SourceProgress]:
+def sources_of(
+    progress: Any, storage_options: Mapping[str, Any] | None = None
+) -> list[SourceProgress]:
     """The kmq sources in the progress of a query."""
     sources: Iterable[Any] = () if progress is None else progress.sources
-    found = (source_of_progress(each.endOffset, each.latestOffset) for each in sources)
+    found = (
+        source_of_progress(each.endOffset, each.latestOffset, storage_options) for each in sources
+    )
     return [each for each in found if each is not None]
 
 
 def _lag_of(source: SourceProgress) -> Lags:
     state = state_of(source)
     if state is not None:
-        return records_behind(source.finished, ends_of(state, source.finished))
+        return records_behind(source.finished, ends_of(state, source.covered))
     return {} if source.latest is None else records_behind(source.finished, source.latest)
 
 
@@ -63,13 +67,13 @@ def state_of(source: SourceProgress) -> StoreState | None:
         return None
 
 
-def ends_of(state: StoreState, known: StreamOffset) -> StreamOffset:
-    """Where the topics of an offset end now; those that are gone have no end."""
-    topics = {name: state.topic_by_id(i.bytes) for name, i in (known.ids or {}).items()}
+def ends_of(state: StoreState, covered: StreamOffset) -> StreamOffset:
+    """Where the partitions of an offset end now; topics that are gone have no end."""
+    topics = {name: state.topic_by_id(i.bytes) for name, i in (covered.ids or {}).items()}
     live = {name: topic for name, topic in topics.items() if topic is not None}
     return StreamOffset(
         positions={
-            name: {p: end for p, (_, end) in topic.offsets().items()}
+            name: {p: topic.parts[p].end for p in covered.positions[name]}
             for name, topic in live.items()
         },
         ids={name: topic.topic_id for name, topic in live.items()},
@@ -86,16 +90,16 @@ class Behind:
     seconds: float
 
 
-def behind(state: StoreState, finished: StreamOffset, now_us: int) -> Behind:
-    """What lies between a position and the end of the log, with its bytes and its age."""
+def behind(state: StoreState, source: SourceProgress, now_us: int) -> Behind:
+    """What a source has not finished up to the end of the log, with its bytes and its age."""
     records = size = 0
     oldest = now_us
-    for name, topic_id in (finished.ids or {}).items():
-        topic = state.topic_by_id(topic_id.bytes)
-        if topic is None:
-            continue
-        for number, part in enumerate(topic.parts):
-            position = max(_position(finished.positions[name], number), part.start)
+    ends = ends_of(state, source.covered)
+    for name, by_partition in records_behind(source.finished, ends).items():
+        topic = state.topic(name)
+        for number, count in by_partition.items():
+            part = topic.parts[number]
+            position = max(part.end - count, part.start)
             if position >= part.end:
                 continue
             index = topic.index(number)
@@ -103,7 +107,3 @@ def behind(state: StoreState, finished: StreamOffset, now_us: int) -> Behind:
             size += index.size_from(position, part.end)
             oldest = min(oldest, index.timestamp_of(position) or now_us)
     return Behind(records, size, max(now_us - oldest, 0) / 1e6)
-
-
-def _position(offsets: Mapping[int, int], number: int) -> int:
-    return offsets.get(number, 0)

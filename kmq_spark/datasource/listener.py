@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,15 +61,19 @@ class KmqListener(StreamingQueryListener):
 
     A line per batch goes to the logger `kmq_spark.listener` (INFO; WARNING once records were
     lost), the same as a `QueryReport` to `report`, for metrics. `latest` has the newest of each
-    query. Other queries are left alone.
+    query. Other queries are left alone. `storage_options` as in `kmq.open`: a query's progress
+    has none, and without them stores are opened as the environment says.
     """
 
     def __init__(
         self,
         report: Callable[[QueryReport], object] | None = None,
         environment: Environment = SYSTEM,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._report = report
+        self._storage_options = storage_options
         self._environment = environment
         #: The newest report of each running query, by its id.
         self.latest: dict[str, QueryReport] = {}
@@ -80,7 +84,7 @@ class KmqListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Move the groups of a finished batch, then tell of it."""
         progress = event.progress
-        sources = sources_of(progress)
+        sources = sources_of(progress, self._storage_options)
         if not sources:
             return
         for source in sources:
@@ -111,12 +115,12 @@ class KmqListener(StreamingQueryListener):
         state = state_of(source)
         if state is None:
             return None
-        return behind(state, source.finished, self._environment.now_us())
+        return behind(state, source, self._environment.now_us())
 
 
-def follow(query: StreamingQuery) -> None:
+def follow(query: StreamingQuery, storage_options: Mapping[str, Any] | None = None) -> None:
     """Move the groups of a query to the end of its last finished batch."""
-    for source in sources_of(query.lastProgress):
+    for source in sources_of(query.lastProgress, storage_options):
         _follow(source)
 
 

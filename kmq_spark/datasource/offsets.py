@@ -10,6 +10,8 @@ under a key that no topic can have:
 `ids` tells a topic from a later one of the same name. `first` is where the first batch begins:
 Spark remembers only where it ends (docs/design/spark-first-offset.md). `query` tells a query that
 has a group from all others: Spark doesn't tell a source its query (docs/design/spark-groups.md).
+`left`, where it is there, has positions by topic id and partition that the query had read and its
+options leave out by now: it goes on there when they are covered again.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class StreamOffset:
     positions: Positions = field(default_factory=dict)
     ids: Mapping[str, uuid.UUID] | None = None
     first: Positions | None = None
+    #: Where partitions go on that are not covered now, should they come back.
+    left: Mapping[uuid.UUID, Mapping[int, int]] = field(default_factory=dict)
     #: The query, where it has a group: the same over all runs of one checkpoint.
     query: uuid.UUID | None = None
 
@@ -55,6 +59,8 @@ class StreamOffset:
             own["ids"] = {topic: str(self.ids[topic]) for topic in sorted(self.ids)}
         if self.first is not None:
             own["first"] = _to_json(self.first)
+        if self.left:
+            own["left"] = _to_json({str(topic_id): at for topic_id, at in self.left.items()})
         if self.query is not None:
             own["query"] = str(self.query)
         return {OWN_KEY: dict(sorted(own.items())), **_to_json(self.positions)}
@@ -65,7 +71,12 @@ def parse_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
     own = data.get(OWN_KEY)
     version = own.get("version") if isinstance(own, dict) else None
     if not isinstance(own, dict) or not isinstance(version, int):
-        raise InvalidRequestError(f"offset {json.dumps(data)} was not written by kmq")
+        raise InvalidRequestError(
+            f"offset {json.dumps(data)[:200]} was not written by kmq: the checkpoint is that of a "
+            "query on another source, such as Kafka, whose offsets count in its own log. Give "
+            "this query a checkpointLocation of its own; it begins at startingOffsets or "
+            "startingTimestamp, or where its group is"
+        )
     if version > _VERSION:
         raise FormatVersionError(
             f"offset was written by a newer kmq: its version is {version}, known up to {_VERSION}",
@@ -75,6 +86,7 @@ def parse_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
         positions=_from_json({name: data[name] for name in data if name != OWN_KEY}),
         ids={name: uuid.UUID(text) for name, text in own["ids"].items()} if "ids" in own else None,
         first=_from_json(own["first"]) if "first" in own else None,
+        left={uuid.UUID(key): at for key, at in _from_json(own.get("left", {})).items()},
         query=uuid.UUID(own["query"]) if "query" in own else None,
     )
 

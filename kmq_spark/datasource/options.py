@@ -23,7 +23,7 @@ from kmq_spark.datasource.known_options import (
 )
 from kmq_spark.datasource.ranges import TaskLimits
 from kmq_spark.datasource.refusal import refuse
-from kmq_spark.datasource.store_url import with_storage_options
+from kmq_spark.datasource.store_url import beside, storage_options
 from kmq_spark.datasource.subscription import Subscription, parse_subscription
 from kmq_spark.datasource.table_columns import TABLES
 from kmq_storage.errors import InvalidRequestError
@@ -107,9 +107,8 @@ def _archive(given: Mapping[str, str]) -> str | None:
     """Where the archive is, with the store's way into a bucket where it is in such a one, too."""
     if "archive" not in given:
         return None
-    archive, store = absolute(given["archive"]), values.store_url(given)
-    alike = archive.partition("://")[0] == store.partition("://")[0]
-    return with_storage_options(archive, given) if alike else archive
+    store = values.store_url(given)
+    return beside(absolute(given["archive"]), store, storage_options(store))
 
 
 def _triggers(given: Mapping[str, str]) -> tuple[int | None, int | None]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from kmq_storage.log.spread import Spread
+from kmq_storage.log.spread import Spread, runs_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,9 +39,12 @@ class Pieces:
     @classmethod
     def of(cls, spread: Spread, low: Numbers, high: Numbers) -> Pieces:
         """The pieces of ranges, cut to their bounds; a piece that is cut counts in proportion."""
-        starts = np.maximum(spread.bases, low[spread.owners])
-        ends = np.minimum(spread.ends, high[spread.owners])
-        read, cut = spread.bytes.copy(), (starts != spread.bases) | (ends != spread.ends)
+        first, last = runs_of(spread.owners)
+        starts, ends, read = spread.bases.copy(), spread.ends.copy(), spread.bytes.copy()
+        # Rows don't overlap: no other one reaches over a bound.
+        starts[first] = np.maximum(starts[first], low[spread.owners[first]])
+        ends[last] = np.minimum(ends[last], high[spread.owners[last]])
+        cut = np.append(first, last)
         share = (ends[cut] - starts[cut]) / (spread.ends[cut] - spread.bases[cut])
         read[cut] = (read[cut] * share).astype(np.int64)
         return cls(spread.owners, starts, ends, read)
@@ -69,8 +72,7 @@ class Pieces:
         A run exceeds its share by at most an eighth, unless a record does.
         """
         fine = self._finer(self.total // (tasks * _TASK_SHARE))
-        groups = np.zeros(len(fine.owners), np.int64)
-        return fine._runs(groups, np.array([tasks]))
+        return fine._runs(np.zeros(1, np.int64), np.array([tasks]))
 
     def of_bytes(self, most: int) -> Parts:
         """Parts of at most so many bytes, each in one range, unless a record has more."""
@@ -79,14 +81,16 @@ class Pieces:
         totals = np.bincount(self.owners, self.bytes)
         counts = np.maximum(np.ceil(totals / share_of(most)), 1).astype(np.int64)
         fine = self._finer(most // (2 * _TASK_SHARE))
-        return np.concatenate(fine._runs(fine.owners, counts))
+        first, _ = runs_of(fine.owners)
+        return np.concatenate(fine._runs(first, counts[fine.owners[first]]))
 
     def _finer(self, largest: int) -> Pieces:
         """The same bytes in pieces of at most about this size: what a large file has is divided."""
-        parts = np.maximum(-(-self.bytes // max(largest, 1)), 1)
-        parts = np.minimum(parts, np.maximum(self.ends - self.starts, 1))
-        if (parts == 1).all():
+        largest = max(largest, 1)
+        if self.bytes.max(initial=0) <= largest:
             return self
+        parts = np.maximum(-(-self.bytes // largest), 1)
+        parts = np.minimum(parts, np.maximum(self.ends - self.starts, 1))
         starts, widths = np.repeat(self.starts, parts), np.repeat(self.ends - self.starts, parts)
         counts = np.repeat(parts, parts)
         number = np.arange(len(counts)) - np.repeat(np.cumsum(parts) - parts, parts)
@@ -97,32 +101,31 @@ class Pieces:
             np.repeat(self.bytes, parts) // counts,
         )
 
-    def _runs(self, groups: Numbers, counts: Numbers) -> list[Parts]:
+    def _runs(self, first: Numbers, counts: Numbers) -> list[Parts]:
         """The parts of each task, when each group of pieces is cut into so many tasks.
 
-        A piece goes to the task in whose share of its group its middle lies.
+        Of each group its first piece is given. A piece goes to the task in whose share of its
+        group its middle lies.
         """
-        if not len(groups):
+        count = len(self.owners)
+        if not count:
             return []
-        totals = np.maximum(np.bincount(groups, self.bytes), 1)
-        before = np.cumsum(self.bytes) - (np.cumsum(totals) - totals)[groups]
-        place = (before - self.bytes / 2) / totals[groups]
-        within = np.clip((place * counts[groups]).astype(np.int64), 0, counts[groups] - 1)
-        tasks = (np.cumsum(counts) - counts)[groups] + within
-        begins, ends = _firsts(tasks, self.owners), _lasts(tasks, self.owners)
-        parts = np.stack((self.owners[begins], self.starts[begins], self.ends[ends]), axis=1)
-        return np.split(parts, _firsts(tasks[begins])[1:])
+        behind, sums = np.append(first[1:], count), np.cumsum(self.bytes)
+        before = sums[first] - self.bytes[first]
+        groups = np.repeat(np.arange(len(counts)), counts)
+        number = np.arange(len(groups)) - (np.cumsum(counts) - counts)[groups]
+        shares = before[groups] + (sums[behind - 1] - before)[groups] * number / counts[groups]
+        found = (sums - self.bytes / 2).searchsorted(shares)
+        tasks = _distinct(np.clip(found, first[groups], behind[groups]))
+        tasks = tasks[tasks < count]
+        begins = _distinct(np.sort(np.append(tasks, runs_of(self.owners)[0])))
+        last = np.append(begins[1:], count) - 1
+        parts = np.stack((self.owners[begins], self.starts[begins], self.ends[last]), axis=1)
+        return np.split(parts, begins.searchsorted(tasks[1:]))
 
 
-def _firsts(*columns: Numbers) -> Numbers:
-    """Where a run of items begins that are equal in these columns."""
-    return np.concatenate([[0], _lasts(*columns)[:-1] + 1])
-
-
-def _lasts(*columns: Numbers) -> Numbers:
-    """The last item of each of these runs."""
-    new = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
-    return np.concatenate([np.flatnonzero(new), [len(columns[0]) - 1]])
+def _distinct(numbers: Numbers) -> Numbers:
+    return numbers[runs_of(numbers)[0]]
 
 
 def share_of(most: int) -> int:

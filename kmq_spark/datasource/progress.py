@@ -14,6 +14,7 @@ from typing import Any
 
 from kmq_spark.datasource.group_offsets import Place
 from kmq_spark.datasource.offsets import OWN_KEY, StreamOffset, parse_stream_offset
+from kmq_spark.datasource.store_url import StoreUrl
 
 
 def latest_of_progress(
@@ -67,9 +68,19 @@ class SourceProgress:
     #: Records that are known to be lost in this run.
     lost: int = 0
 
+    @property
+    def covered(self) -> StreamOffset:
+        """Names the topics and partitions that the query reads, as its last progress knew them."""
+        return self.latest or self.finished
 
-def source_of_progress(end: str | None, latest: str | None) -> SourceProgress | None:
-    """The source of two offsets of a progress; None when they are not of kmq."""
+
+def source_of_progress(
+    end: str | None, latest: str | None, storage_options: Mapping[str, Any] | None = None
+) -> SourceProgress | None:
+    """The source of two offsets of a progress; None when they are not of kmq.
+
+    A progress doesn't tell how the client of a bucket gets in: that is given here.
+    """
     finished, ends = _own(end), _own(latest)
     if finished is None:
         return None
@@ -80,7 +91,8 @@ def source_of_progress(end: str | None, latest: str | None) -> SourceProgress | 
     place = None
     if "group" in facts:
         place = Place(facts["group"], uuid.UUID(facts["query"]), facts["generation"])
-    return SourceProgress(position, parse_stream_offset(ends), facts["store"], place, facts["lost"])
+    url = StoreUrl(facts["store"], storage_options or {})
+    return SourceProgress(position, parse_stream_offset(ends), url, place, facts["lost"])
 
 
 def _own(offset: str | None) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import b64encode
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 _TYPE = pa.map_(pa.string(), pa.string())
 
@@ -15,6 +14,8 @@ def properties_as_text(column: pa.Array) -> pa.Array:
 
     Text as it is, numbers in digits, true and false, bytes in Base64.
     """
+    import pyarrow.compute as pc  # slow to import, and few need it
+
     values = column.items
     written = [values.field(name).cast(pa.string()) for name in ("text", "int", "float", "bool")]
     texts = pc.coalesce(*written, _base64(values.field("bytes")))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from kmq_spark.archive.reading import ArchivedRange
 from kmq_spark.datasource.history import ArchivedTask, history_of
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options import SourceOptions
@@ -25,6 +25,9 @@ from kmq_storage.log.open import open_place
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import moved, scan, scan_places
 from kmq_storage.objects.files import Files
+
+if TYPE_CHECKING:
+    from kmq_spark.lake.reading import ArchivedRange
 
 
 def read_partition(

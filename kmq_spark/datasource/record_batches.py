@@ -2,7 +2,7 @@
 
 Columns of stored batches are handed on without copying. What is the same in every row (topic,
 partition) or follows from the row's number (offset) is made here, and small chunks are put
-together: Spark's price per batch is high, a copy of a few rows is not.
+together: Spark has a price per batch, which a copy of a few rows is below.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from kmq_spark.datasource.view import View
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.log.scan import Slice as StoredSlice
 
-#: Small batches are put together up to this; Spark is fastest with tens of thousands of rows.
+#: Larger batches are cut: a reader holds some of them.
 BATCH_ROWS = 65_536
 
-#: Unless their bytes are many already.
-_BATCH_BYTES = 8 << 20
+#: Smaller ones are put together: to copy these costs more than Spark's work for one more batch.
+_ENOUGH_ROWS = 8_192
+_ENOUGH_BYTES = 1 << 20
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -41,7 +42,7 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= BATCH_ROWS // 2 or size >= _BATCH_BYTES:
+        if rows >= _ENOUGH_ROWS or size >= _ENOUGH_BYTES:
             yield waiting
             waiting, rows, size = [], 0, 0
     if waiting:

@@ -10,12 +10,20 @@ from pyspark.sql.types import StructType
 
 from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.sink_columns import check_routed_columns, check_sink_columns
+from kmq_spark.datasource.sink_columns import (
+    check_routed_columns,
+    check_sink_columns,
+    check_transport,
+)
 from kmq_spark.datasource.sink_options import SinkOptions
 from kmq_spark.datasource.typed_sink import check_typed_sink
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry, TopicEntry
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+
+#: Stands for a topic's id where rows name their topics: such writes count by themselves.
+_ROUTED = bytes(16)
 
 
 @dataclass(frozen=True)
@@ -26,7 +34,7 @@ class Sink:
     lsn: int
     topic: str | None
     definitions: Mapping[str, TopicEntry]
-    #: What a batch write is known by; a stream's tasks tell.
+    #: What a batch write is known by at its target; a stream's tasks tell.
     batch: BatchIdEntry | None = None
     #: Whether that write is stored already, so that its rows need not be looked at.
     stored: bool = False
@@ -41,12 +49,13 @@ class Sink:
 
     def check_columns(self, schema: StructType) -> None:
         """InvalidRequestError for a missing column or a wrong type; others are ignored."""
+        check_transport(schema)
         if self.topic is None:
             check_routed_columns(schema)
             return
         columns = typed_columns(self.topics().topic(self.topic))
         if columns is None:
-            check_sink_columns(schema)
+            check_sink_columns(schema, topic_chosen=True)
         else:
             check_typed_sink(schema, self.topic, columns)
 
@@ -65,6 +74,7 @@ def open_sink(options: SinkOptions) -> Sink:
     """The sink for these options; NotFoundError when store or topic is not there."""
     state = open_log(options.url, read_only=False).refresh()
     names = state.topics if options.topic is None else [options.topic]
+    target = None if options.topic is None else state.topic(options.topic)
     found = [state.topic(name) for name in names]
     definitions = {
         topic.name: TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
@@ -75,14 +85,21 @@ def open_sink(options: SinkOptions) -> Sink:
         state.lsn,
         options.topic,
         definitions,
-        options.batch,
-        _is_stored(state, options),
+        None if options.batch is None else _counted(options.batch, target),
+        _is_stored(state, options.batch, target),
         options.move,
     )
 
 
-def _is_stored(state: StoreState, options: SinkOptions) -> bool:
-    if options.batch is None:
+def _counted(batch: BatchIdEntry, target: Topic | None) -> BatchIdEntry:
+    """The batch as the log counts it: versions of an application are those of one target."""
+    topic_id = _ROUTED if target is None else target.id
+    return BatchIdEntry(f"{topic_id.hex()} {batch.application}", batch.version)
+
+
+def _is_stored(state: StoreState, batch: BatchIdEntry | None, target: Topic | None) -> bool:
+    if batch is None:
         return False
-    last = state.batch_version(options.batch.application)
-    return last is not None and options.batch.version <= last
+    # Earlier versions counted by the application's name alone, for the whole store.
+    known = (state.batch_version(each.application) for each in (batch, _counted(batch, target)))
+    return any(last is not None and batch.version <= last for last in known)

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StringType,
     StructType,
     TimestampType,
+    YearMonthIntervalType,
 )
 
 from kmq_storage.errors import InvalidRequestError
@@ -90,10 +91,25 @@ def check_routed_columns(schema: StructType) -> None:
         )
 
 
-def check_sink_columns(schema: StructType) -> None:
-    """InvalidRequestError for a missing column or a wrong type; others are ignored."""
+def check_transport(schema: StructType) -> None:
+    """InvalidRequestError for a column of a type that pyarrow has no class for, though unused."""
+    for field in schema.fields:
+        if isinstance(field.dataType, YearMonthIntervalType):
+            raise InvalidRequestError(
+                f"column {field.name!r} is {field.dataType.simpleString()}, which Spark can't hand "
+                "to a sink in Python: drop it, or cast it (to string, or to int)",
+                column=field.name,
+            )
+
+
+def check_sink_columns(schema: StructType, *, topic_chosen: bool = False) -> None:
+    """InvalidRequestError for a missing column or a wrong type; others are ignored.
+
+    So is a column `topic` where option `topic` has chosen one.
+    """
+    taken = [name for name in _EXPECTED if not (topic_chosen and name == "topic")]
     kinds = {field.name: field.dataType for field in schema.fields}
-    for name in _EXPECTED:
+    for name in taken:
         if schema.names.count(name) > 1:
             raise InvalidRequestError(f"column {name!r} is there twice", column=name)
     if "value" not in kinds:
@@ -102,7 +118,8 @@ def check_sink_columns(schema: StructType) -> None:
             f"{_TEXT_OR_BINARY} (there are {', '.join(kinds) or 'none'})",
             column="value",
         )
-    for name, (fits, expected) in _EXPECTED.items():
+    for name in taken:
+        fits, expected = _EXPECTED[name]
         if name in kinds and not fits(kinds[name]):
             raise _unsupported(name, kinds[name], expected)
 
@@ -110,6 +127,6 @@ def check_sink_columns(schema: StructType) -> None:
 def _unsupported(column: str, kind: DataType, expected: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"{column} attribute unsupported type {kind.simpleString()}. {column} must be a(n) "
-        f"{expected}",
+        f"{expected}: cast the column, or drop or rename it",
         column=column,
     )

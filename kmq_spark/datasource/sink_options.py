@@ -23,7 +23,7 @@ class SinkOptions:
 
     url: str
     topic: str | None
-    #: What a batch write is known by, so that it is stored once: `txnAppId` and `txnVersion`.
+    #: What a batch write is known by: `txnAppId` and `txnVersion`, stored once at each target.
     batch: BatchIdEntry | None = None
     #: What moves a group in the commit of a batch write.
     move: tuple[GroupOffsetsEntry, ...] = ()

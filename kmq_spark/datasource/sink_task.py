@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.routing import Router, Rows, split
-from kmq_spark.client.topic_arrow import plain_rows
+from kmq_spark.client.topic_arrow import CheckedBatch, rows_of_topic_arrow
+from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.client.work import unstorable, why_unstorable
 from kmq_spark.datasource.sink import Sink, Written
 from kmq_spark.datasource.sink_columns import TYPED_TOPIC
 from kmq_spark.datasource.staged_output import StagedOutput
-from kmq_spark.datasource.typed_sink import rows_of_sink
+from kmq_spark.datasource.typed_sink import taken_columns
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.state import StoreState
@@ -48,14 +49,10 @@ def write_task(
 
 
 def _rows(topic: Topic, batch: pa.RecordBatch) -> Rows:
-    now = SYSTEM.now_us()
-    typed = rows_of_sink(topic, batch, now)
-    return plain_rows(_plain(batch), now) if typed is None else typed
-
-
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that an untyped topic takes."""
-    return batch.select([name for name in _RECORD_COLUMNS if name in batch.schema.names])
+    columns = typed_columns(topic)
+    known = _RECORD_COLUMNS if columns is None else taken_columns(columns)
+    taken = batch.select([name for name in batch.schema.names if name in known])
+    return rows_of_topic_arrow(CheckedBatch(taken, None), topic, SYSTEM.now_us(), None)
 
 
 def _by_topic(

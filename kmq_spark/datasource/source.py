@@ -1,6 +1,12 @@
-"""The data source `kmq`, as Spark sees it."""
+"""The data source `kmq`, as Spark sees it.
+
+Spark starts a process for a query that loads this module: readers of tables, readers of streams
+and writers are loaded where they are made, so that a query waits for none but its own.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,15 +26,15 @@ from kmq_spark.datasource.options import (
     parse_source_options,
     warn_of_stream_options,
 )
-from kmq_spark.datasource.sink import Sink, open_sink
-from kmq_spark.datasource.sink_options import parse_sink_options
+from kmq_spark.datasource.refused_stream import RefusedStream
 from kmq_spark.datasource.spark_versions import check_streaming_read
 from kmq_spark.datasource.table_columns import table_spark_schema
-from kmq_spark.datasource.table_reader import KmqTableReader
 from kmq_spark.datasource.view import columns_of_read, view_of
-from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
-from kmq_storage.errors import InvalidRequestError
+from kmq_storage.errors import InvalidRequestError, KmqError
 from kmq_storage.log.topic_state import Topic
+
+if TYPE_CHECKING:
+    from kmq_spark.datasource.sink import Sink
 
 
 class KmqDataSource(DataSource):
@@ -66,12 +72,23 @@ class KmqDataSource(DataSource):
         """The reader of a batch query."""
         options = parse_source_options(self.options)
         if options.table is not None:
+            from kmq_spark.datasource.table_reader import KmqTableReader
+
             return KmqTableReader(options.url, options.table, schema)
         warn_of_stream_options(self.options)
         return KmqBatchReader(options, view_of(schema, _topics(options), options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader of a streaming query; IllegalStateError before Spark 4.2."""
+        """The reader of a streaming query; what is refused, its first call raises.
+
+        Here Spark would put an error of its own behind ours.
+        """
+        try:
+            return self._stream_reader(schema)
+        except KmqError as refusal:
+            return RefusedStream(refusal)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         check_streaming_read()
         # What it is built on came with 4.2.
         from kmq_spark.datasource.stream_reader import KmqStreamReader
@@ -82,10 +99,14 @@ class KmqDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch query."""
+        from kmq_spark.datasource.writer import KmqBatchWriter
+
         return KmqBatchWriter(self._sink(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The writer of a streaming query."""
+        from kmq_spark.datasource.writer import KmqStreamWriter
+
         sink = self._sink(schema, overwrite)
         if sink.batch is not None:
             raise InvalidRequestError(
@@ -96,6 +117,9 @@ class KmqDataSource(DataSource):
         return KmqStreamWriter(sink)
 
     def _sink(self, schema: StructType, overwrite: bool) -> Sink:
+        from kmq_spark.datasource.sink import open_sink
+        from kmq_spark.datasource.sink_options import parse_sink_options
+
         options = parse_sink_options(self.options)
         if overwrite:
             raise InvalidRequestError(

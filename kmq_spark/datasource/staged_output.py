@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.environment import SYSTEM
@@ -15,17 +16,29 @@ from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.open import open_disk
 
 #: A task holds at most about this much in memory before it writes files.
-_HELD_BYTES_MAX = 64 << 20
+_WAITING_BYTES_MAX = 64 << 20
+
+#: And this much that is on its way to files.
+_COMING_BYTES_MAX = 32 << 20
 
 #: What a task has left below this travels to the driver instead of becoming files.
 _MESSAGE_BYTES_MAX = 128 << 10
 
-#: Bytes of a staged file, and rows. Each holds one record batch, so that it takes 96 bytes of the
-#: commit; sealing cuts it into smaller ones.
-_FILE_BYTES = 16 << 20
+#: A staged file is full with so many bytes or rows. Each holds one record batch, so that it takes
+#: 96 bytes of the commit; sealing makes larger ones. What is full is written at once, while Spark
+#: makes the rows that follow: for what is written at the end, everybody waits.
+_FILE_BYTES = 4 << 20
 _FILE_ROWS = 1 << 19
 
 _Place = tuple[bytes, int]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Records of one partition that wait to be written."""
+
+    records: list[PartitionRecords] = field(default_factory=list)
+    size: int = 0
 
 
 class StagedOutput:
@@ -36,32 +49,52 @@ class StagedOutput:
         self._stager = Stager(
             disk, lambda: new_file_id(SYSTEM.new_uuid(), lsn), sync=True, uploads=Uploads()
         )
-        self._waiting: dict[_Place, list[PartitionRecords]] = {}
-        self._held = 0
+        self._waiting: dict[_Place, _Run] = {}
+        self._waiting_bytes = 0
+        #: Files that may not be whole yet, oldest first, and their bytes.
+        self._coming: deque[RecordsEntry] = deque()
+        self._coming_bytes = 0
         self._staged: list[RecordsEntry] = []
 
     def add(self, records: Iterable[PartitionRecords]) -> None:
-        """Take records, and write files when much is waiting."""
+        """Take records, and write files when there is enough for one, or much is waiting."""
         for each in records:
-            self._waiting.setdefault((each.topic_id, each.partition), []).append(each)
-            self._held += sum(sized.size for sized in each.batches)
-        if self._held >= _HELD_BYTES_MAX:
+            place = each.topic_id, each.partition
+            run = self._waiting.setdefault(place, _Run())
+            size = sum(sized.size for sized in each.batches)
+            run.records.append(each)
+            run.size += size
+            self._waiting_bytes += size
+            if run.size >= _FILE_BYTES:
+                self._stage(place)
+        if self._waiting_bytes >= _WAITING_BYTES_MAX:
             self._stage_all()
 
     def finish(self) -> tuple[tuple[RecordsEntry, ...], tuple[PartitionRecords, ...]]:
         """What was staged, and what is small enough to travel with the commit message."""
-        if self._held > _MESSAGE_BYTES_MAX:
+        if self._waiting_bytes > _MESSAGE_BYTES_MAX:
             self._stage_all()
-        return tuple(self._staged), tuple(merged(run) for run in self._waiting.values())
+        self._stager.wait_for(self._staged)
+        small = tuple(merged(run.records) for run in self._waiting.values())
+        return tuple(self._staged), small
 
     def _stage_all(self) -> None:
-        for run in self._waiting.values():
-            whole = merged(run)
-            for sized in whole.batches:
-                self._staged += self._stager.stage(replace(whole, batches=(sized,)))
-        self._stager.wait_for(self._staged)
-        self._waiting.clear()
-        self._held = 0
+        for place in tuple(self._waiting):
+            self._stage(place)
+
+    def _stage(self, place: _Place) -> None:
+        run = self._waiting.pop(place)
+        self._waiting_bytes -= run.size
+        whole = merged(run.records)
+        for sized in whole.batches:
+            entries = self._stager.stage(replace(whole, batches=(sized,)))
+            self._staged += entries
+            self._coming += entries
+            self._coming_bytes += sized.size
+            while self._coming_bytes > _COMING_BYTES_MAX:
+                oldest = self._coming.popleft()
+                self._stager.wait_for([oldest])
+                self._coming_bytes -= oldest.size
 
 
 def merged(run: Sequence[PartitionRecords]) -> PartitionRecords:
@@ -71,12 +104,13 @@ def merged(run: Sequence[PartitionRecords]) -> PartitionRecords:
     waiting: list[SizedBatch] = []
     rows = size = 0
     for sized in (sized for records in run for sized in records.batches):
-        rows, size = rows + sized.batch.num_rows, size + sized.size
-        if waiting and (rows > _FILE_ROWS or size > _FILE_BYTES):
-            done.append(_joined(waiting, columns))
-            waiting, rows, size = [], sized.batch.num_rows, sized.size
         waiting.append(sized)
-    done.append(_joined(waiting, columns))
+        rows, size = rows + sized.batch.num_rows, size + sized.size
+        if rows >= _FILE_ROWS or size >= _FILE_BYTES:
+            done.append(_joined(waiting, columns))
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        done.append(_joined(waiting, columns))
     return replace(run[0], batches=tuple(done))
 
 

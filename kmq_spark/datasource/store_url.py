@@ -41,6 +41,21 @@ def with_storage_options(url: str, given: Mapping[str, str]) -> StoreUrl:
     return StoreUrl(url, {name.removeprefix(_PREFIX): given[name] for name in names})
 
 
+def as_options(storage_options: Mapping[str, Any]) -> dict[str, str]:
+    """What a client is told, as options of a read or write; truth values as Spark writes them."""
+    return {
+        f"{_PREFIX}{name}": str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in storage_options.items()
+    }
+
+
+def beside(url: str, store: str, storage_options: Mapping[str, Any]) -> str:
+    """The URL of what belongs to a store, with the options of the store's client where it is in
+    such a place, too."""
+    alike = url.partition("://")[0] == store.partition("://")[0]
+    return StoreUrl(url, storage_options) if alike else url
+
+
 def storage_options(url: str) -> Mapping[str, Any]:
     """The options that came with a URL."""
     return url.storage_options if isinstance(url, StoreUrl) else {}

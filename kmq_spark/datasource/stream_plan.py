@@ -12,12 +12,19 @@ from collections.abc import Mapping
 from kmq_spark.datasource.admission import Limits, take
 from kmq_spark.datasource.backlog import backlog_of, fits
 from kmq_spark.datasource.bounds import EARLIEST, GROUP
-from kmq_spark.datasource.coverage import Coverage, check_whole, cover, first_of_stream
+from kmq_spark.datasource.coverage import (
+    Coverage,
+    check_whole,
+    cover,
+    ends_of_deleted,
+    first_of_stream,
+)
 from kmq_spark.datasource.data_loss import Losses, deletion, unread
 from kmq_spark.datasource.history import History
 from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.options import SourceOptions
 from kmq_spark.datasource.topic_ranges import TopicRanges
+from kmq_spark.datasource.waiting import WaitingRecords
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state import StoreState
 
@@ -44,10 +51,10 @@ def next_end(
     """
     if final is not None:
         _check_promise(state, start, final)
-    _report_deleted(state, start, losses)
+    _report_deleted(state, options, start, losses)
     coverage = cover(state, options, history)
-    losses.see(coverage.topics.values())
-    begins = _begins(state, options, coverage, start)
+    left = _left(state, coverage, start, losses)
+    begins = _begins(state, options, coverage, start, losses)
     first, positions = admitted(
         coverage, (begins, _ends(coverage, begins, final)), limits=limits, losses=losses
     )
@@ -56,7 +63,10 @@ def next_end(
         if not start.is_start or _is_resolved_the_same_later(options):
             return start
     return StreamOffset(
-        positions=positions, ids=coverage.ids, first=first if start.is_start else None
+        positions=positions,
+        ids=coverage.ids,
+        first=first if start.is_start else None,
+        left=left,
     )
 
 
@@ -69,14 +79,13 @@ def admitted(
 ) -> tuple[Positions, Positions]:
     """The part of what lies between two positions that the log holds and the limits allow."""
     backlogs = [backlog_of(each, coverage.history, losses) for each in coverage.ranges(*bounds)]
-    first = {each.topic: each.starts() for each in backlogs}
+    first = {each.topic: each.positions(each.ranges.starts) for each in backlogs}
     if fits(backlogs, limits):
-        return first, {each.topic: each.ends() for each in backlogs}
-    waiting = {key: records for each in backlogs for key, records in each.waiting().items()}
-    positions = {name: dict(offsets) for name, offsets in first.items()}
-    turn = sum(sum(offsets.values()) for offsets in first.values())
-    for (name, partition), records in take(waiting, limits, turn=turn).items():
-        positions[name][partition] += records
+        return first, {each.topic: each.positions(each.ranges.ends) for each in backlogs}
+    turn = sum(int(each.ranges.starts.sum()) for each in backlogs)
+    waiting, positions = WaitingRecords(backlogs, limits.bytes), dict(first)
+    for each, counts in waiting.by_topic(take(waiting, limits, turn=turn)):
+        positions[each.topic] = first[each.topic] | each.positions(each.ranges.starts + counts)
     return first, positions
 
 
@@ -102,10 +111,13 @@ def _is_resolved_the_same_later(options: SourceOptions) -> bool:
     return options.starting is not None and options.starting.word in (EARLIEST, GROUP)
 
 
-def _report_deleted(state: StoreState, known: StreamOffset, losses: Losses) -> None:
+def _report_deleted(
+    state: StoreState, options: SourceOptions, known: StreamOffset, losses: Losses
+) -> None:
     for name, topic_id in (known.ids or {}).items():
         if state.topic_by_id(topic_id.bytes) is None:
-            losses.report_deleted(state, name, topic_id, known.positions.get(name, {}))
+            ends = ends_of_deleted(state, options, name, topic_id)
+            losses.report_deleted(state, name, topic_id, known.positions.get(name, {}), ends)
 
 
 def _check_promise(state: StoreState, start: StreamOffset, final: StreamOffset) -> None:
@@ -121,10 +133,14 @@ def _check_promise(state: StoreState, start: StreamOffset, final: StreamOffset) 
 
 
 def _begins(
-    state: StoreState, options: SourceOptions, coverage: Coverage, start: StreamOffset
+    state: StoreState,
+    options: SourceOptions,
+    coverage: Coverage,
+    start: StreamOffset,
+    losses: Losses,
 ) -> Positions:
     if start.is_start:
-        return first_of_stream(state, options, coverage)
+        return first_of_stream(state, options, coverage, losses)
     begins = {}
     for name, topic in coverage.topics.items():
         known = _known(start, name, topic.topic_id)
@@ -134,7 +150,37 @@ def _begins(
 
 def _known(offset: StreamOffset, name: str, topic_id: uuid.UUID) -> Mapping[int, int]:
     """Where a batch that begins at an offset begins in one topic: at 0 where that is new."""
-    return offset.positions.get(name, {}) if (offset.ids or {}).get(name) == topic_id else {}
+    left = offset.left.get(topic_id, {})
+    if (offset.ids or {}).get(name) != topic_id:
+        return left
+    known = offset.positions.get(name, {})
+    return {**left, **known} if left else known
+
+
+def _left(
+    state: StoreState, coverage: Coverage, start: StreamOffset, losses: Losses
+) -> dict[uuid.UUID, dict[int, int]]:
+    """Where partitions go on that the query has read and its options leave out now.
+
+    Those that the last batch still had are reported: they may be left out by mistake.
+    """
+    covered = {topic.topic_id: coverage.partitions[name] for name, topic in coverage.topics.items()}
+    left = {
+        topic_id: {p: offsets[p] for p in offsets.keys() - covered.get(topic_id, ())}
+        for topic_id, offsets in start.left.items()
+    }
+    for name, topic_id in (start.ids or {}).items():
+        known = start.positions.get(name, {})
+        missing = known.keys() - covered.get(topic_id, ())
+        if missing and state.topic_by_id(topic_id.bytes) is not None:
+            dropped = {p: known[p] for p in sorted(missing)}
+            losses.report_left_out(name, topic_id, dropped)
+            left[topic_id] = left.get(topic_id, {}) | dropped
+    return {
+        topic_id: offsets
+        for topic_id, offsets in left.items()
+        if offsets and state.topic_by_id(topic_id.bytes) is not None
+    }
 
 
 def _ends(coverage: Coverage, begins: Positions, final: StreamOffset | None) -> Positions:

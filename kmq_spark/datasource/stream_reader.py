@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from kmq_spark.datasource.admission import BYTES_DEFAULT, Limits
 from kmq_spark.datasource.announcement import announced, announcing
+from kmq_spark.datasource.coverage import known_to_group
 from kmq_spark.datasource.data_loss import Losses
 from kmq_spark.datasource.group_offsets import GroupMember
 from kmq_spark.datasource.history import History, history_of
@@ -69,6 +70,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: At this LSN, nothing was new behind this start.
         self._idle: tuple[int, Offset | None] | None = None
         self._end = StreamOffset()
+        #: The last two offsets of this run, as Spark keeps them and parsed.
+        self._known: list[tuple[Offset, StreamOffset]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KmqStreamReader, (self._options, self._view)
@@ -97,7 +100,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         state = log.refresh()
         if start is not None and self._idle == (state.lsn, start):
             return start
-        finished = StreamOffset() if start is None else parse_stream_offset(start)
+        finished = StreamOffset() if start is None else self._parsed(start)
         member = self._join(log, finished)
         if member is not None:
             member.advance(finished)
@@ -126,7 +129,20 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = replace(end, query=member.place.query)
             if end.first is not None:
                 member.advance(StreamOffset(positions=end.first, ids=end.ids))
-        return end.to_json()
+        return self._remember(end.to_json(), end)
+
+    def _parsed(self, offset: Offset) -> StreamOffset:
+        """An offset of Spark's, most often one that was just given to it."""
+        for known, parsed in self._known:
+            if known == offset:
+                return parsed
+        parsed = parse_stream_offset(offset)
+        self._remember(offset, parsed)
+        return parsed
+
+    def _remember(self, offset: Offset, parsed: StreamOffset) -> Offset:
+        self._known = [*self._known[-1:], (offset, parsed)]
+        return offset
 
     def _limits(self) -> Limits:
         options = self._options
@@ -147,8 +163,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _by_offset(
         self, log: CommitLog, state: StoreState, history: History | None
     ) -> SourceOptions:
-        group = self._options.group
-        begun = state.group_offsets(group) if group is not None else ()
+        begun = known_to_group(state, self._options.group)
         times = Times.of(log.disk, self._environment.now_us(), history, begun=begun)
         return bounds_by_offset(self._options, state, times)
 
@@ -168,7 +183,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The tasks of a batch, also of one that an earlier run had planned."""
-        log, begins, ends = self._log(), parse_stream_offset(start), parse_stream_offset(end)
+        log, begins, ends = self._log(), self._parsed(start), self._parsed(end)
         member = self._join(log, ends)
         state = log.refresh()
         ranges = ranges_between(state, begins, ends, self._losses)

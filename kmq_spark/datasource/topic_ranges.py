@@ -80,6 +80,10 @@ class TopicRanges:
             return self  # with all that is known of it
         return TopicRanges(self.topic, self.partitions[places], starts, ends)
 
+    def moved(self, starts: Numbers, ends: Numbers) -> TopicRanges:
+        """Other offsets of the same partitions."""
+        return self.parts(np.arange(len(self)), starts, ends)
+
     def at(self, place: int) -> TopicRange:
         """The range at this place."""
         columns = (self.partitions, self.starts, self.ends)
@@ -99,7 +103,7 @@ class TopicRanges:
     def recent(self) -> list[bytes]:
         """The rows in memory of each range, packed."""
         tables = (index.recent for index in self.indexes)
-        return packed_between(tables, self.starts.tolist(), self.ends.tolist())
+        return packed_between(tables, self.starts, self.ends)
 
     def spread(self) -> Spread:
         """How the bytes are spread over the offsets."""

@@ -8,7 +8,7 @@ deleted files could destroy a batch whose commit did succeed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -86,5 +86,8 @@ def _task_context() -> TaskContext:
     return context
 
 
-def _written(messages: Iterable[WriterCommitMessage | None]) -> list[Written]:
-    return [message for message in messages if isinstance(message, Written)]
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    """What the tasks wrote; one that is missing would be lost without a word."""
+    written = [message for message in messages if isinstance(message, Written)]
+    assert len(written) == len(messages), "Spark commits what all tasks have written"
+    return written

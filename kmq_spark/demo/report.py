@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
@@ -13,6 +12,7 @@ from kmq_spark.cli.output import aligned
 from kmq_spark.demo import totals
 from kmq_spark.demo.archive import Archive
 from kmq_spark.demo.folder import Folder
+from kmq_spark.demo.next_steps import near, next_steps
 
 _TOP = 10
 
@@ -92,27 +92,12 @@ def print_text(report: Report, target: TextIO) -> None:
         verdict = "ok  " if check.ok else "FAIL"
         print(f"  {verdict}  {check.claim}: {check.numbers}", file=target)
     print(f"\nLag of group delays: {report.lag}", file=target)
-    print(f"Archive ({report.archive.format}): {_near(report.archive.path)}", file=target)
-    plot = _near(report.plot) if report.plot else "none, for want of matplotlib"
+    print(f"Archive ({report.archive.format}): {near(report.archive.path)}", file=target)
+    plot = near(report.plot) if report.plot else "none, for want of matplotlib"
     print(f"Plot: {plot}", file=target)
     print(f"Done in {report.seconds:.0f} s, with {report.engine}.", file=target)
     if report.ok:
-        print(_NEXT.format(store=_near(report.folder.store)), file=target)
-
-
-def _near(path: str) -> str:
-    """The path as short as it can be typed here."""
-    here = os.path.relpath(path)
-    return path if here.startswith("..") else here
-
-
-_NEXT = """
-Try next:
-  kmq topic list --store {store}
-  kmq group describe delays --store {store}
-  kmq consume delays --max 5 --store {store}
-  in Spark:  spark.read.format("kmq").option("subscribe", "flights").load("{store}")
-  in a notebook:  notebooks/quickstart.ipynb, the same path step by step"""
+        print(next_steps(report.folder.store), file=target)
 
 
 def print_json(report: Report, target: TextIO) -> None:

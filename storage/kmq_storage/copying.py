@@ -3,6 +3,9 @@
 A copied topic keeps its id, offsets, timestamps and content. It goes over segment by segment, each
 in one commit with the offset it ends at, so a copy that was interrupted goes on where it stopped.
 Every record batch is proven when it is read here, and once more when it was written there.
+
+What the source has lost, its copy tells as the source does: by a gap. So does it where the source
+was trimmed before a copy came to it. What was copied stays, whatever the source trims later.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ from itertools import groupby
 from kmq_storage import limits
 from kmq_storage.cutting import cut
 from kmq_storage.errors import AlreadyExistsError, InvalidRequestError
-from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, TopicEntry
+from kmq_storage.format.entries import BatchIdEntry, Entry, GroupOffsetsEntry, TopicEntry
 from kmq_storage.format.file_ids import new_file_id
-from kmq_storage.format.layout_entries import SegmentEntry
+from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import SEGMENT, Row, weight_of
+from kmq_storage.groups import has_live_member
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState, row_of_segment
 from kmq_storage.log.topic_state import Partition, Topic
@@ -35,6 +40,8 @@ class CopyReport:
     rows: int
     #: Bytes of the segments written.
     bytes: int
+    #: Ranges of offsets that the source has no records for: lost there, or trimmed too early.
+    gaps: int
 
 
 def copy_topics(
@@ -43,18 +50,21 @@ def copy_topics(
     """Copy topics, all of them or some, and the offsets of their groups.
 
     AlreadyExistsError when the target has another topic of that name, InvalidRequestError when
-    its copy was written to since. A reader of the target sees each partition grow in order.
+    its copy was written to since, CorruptionError behind what can be read of a damaged source. A
+    reader of the target sees each partition grow in order. Groups only move forward.
     """
     state = source.refresh()
     topics = [state.topic(name) for name in (state.topics if names is None else names)]
-    segments: list[SegmentEntry] = []
+    copied: list[SegmentEntry | GapEntry] = []
     for topic in topics:
         _make(target, topic)
         for number in range(topic.partitions):
-            segments += _copy_partition(source, target, topic, number)
-    _copy_groups(state, target, {topic.id for topic in topics})
+            copied += _PartitionCopy(source, target, topic, number).run()
+            state.check_end(topic.name, number)
+    _copy_groups(state, target, topics)
+    segments = [each for each in copied if isinstance(each, SegmentEntry)]
     rows, size = sum(each.rows for each in segments), sum(each.length for each in segments)
-    return CopyReport(len(topics), len(segments), rows, size)
+    return CopyReport(len(topics), len(segments), rows, size, len(copied) - len(segments))
 
 
 def _make(target: CommitLog, topic: Topic) -> None:
@@ -69,25 +79,74 @@ def _make(target: CommitLog, topic: Topic) -> None:
         target.commit([Unit((definition,))])
 
 
-def _copy_partition(
-    source: CommitLog, target: CommitLog, topic: Topic, number: int
-) -> Iterator[SegmentEntry]:
-    part, mark = topic.partition(number), f"copy/{topic.id.hex()}/{number}"
-    reader, proof = ChunkReader(source.disk), ChunkReader(target.disk)
-    copied = target.refresh().topic(topic.name).partition(number)
-    position = _position(target.state, copied, topic, number, mark)
-    for run in _runs(topic.index(number).rows(max(position, part.start), part.end)):
-        piece = Replacement(topic, number, tuple(run), target.refresh().lsn, first=position)
-        file_id = new_file_id(target.environment.new_uuid(), piece.lsn)
-        entry = write_segment(target.disk, file_id, piece, piece.slices(reader))
-        entry = replace(entry, old_rows=0, old_size=0)
-        _prove(proof, topic, number, entry)
+class _PartitionCopy:
+    """One partition on its way from store to store."""
+
+    def __init__(self, source: CommitLog, target: CommitLog, topic: Topic, number: int) -> None:
+        self._target = target
+        self._topic = topic
+        self._number = number
+        self._mark = f"copy/{topic.id.hex()}/{number}"
+        self._reader, self._proof = ChunkReader(source.disk), ChunkReader(target.disk)
+        copied = target.refresh().topic(topic.name).partition(number)
+        self._position = _position(target.state, copied, topic, number, self._mark)
+
+    def run(self) -> Iterator[SegmentEntry | GapEntry]:
+        """Copy what is missing, in order; what was put into the target."""
+        part, index = self._topic.partition(self._number), self._topic.index(self._number)
+        yield from self._skip_to(part.start)
+        for gap in index.gaps_between(self._position, part.end):
+            yield from self._records_until(gap.start)
+            yield from self._gap(replace(gap, start=self._position))
+        yield from self._records_until(part.end)
+
+    def _skip_to(self, start: int) -> Iterator[GapEntry]:
+        """Have a new partition begin where the source does; an older copy has a gap up to there."""
+        if self._position >= start:
+            return
+        gap = Gap(self._position, start, "trimmed in the source before they were copied")
+        if self._position:
+            yield from self._gap(gap)
+        else:
+            lsn = self._target.refresh().lsn
+            trim = TrimEntry(self._topic.id, self._number, start, 0, 0, lsn)
+            self._commit((self._gap_entry(gap), trim), start)
+
+    def _gap(self, gap: Gap) -> Iterator[GapEntry]:
+        entry = self._gap_entry(gap)
+        if self._commit((entry,), gap.end):
+            yield entry
+
+    def _gap_entry(self, gap: Gap) -> GapEntry:
+        place = (self._topic.id, self._number)
+        return GapEntry(*place, gap.start, gap.end, 0, 0, self._target.refresh().lsn, gap.reason)
+
+    def _records_until(self, end: int) -> Iterator[SegmentEntry]:
+        for run in _runs(self._topic.index(self._number).rows(self._position, end)):
+            behind = min(run[-1].end_offset, end)
+            self._topic.index(self._number).check(self._topic.name, self._position, behind)
+            entry = self._written(run, behind)
+            if self._commit((entry,), behind):
+                yield entry
+
+    def _written(self, run: list[Row], behind: int) -> SegmentEntry:
+        lsn = self._target.refresh().lsn
+        piece = Replacement(
+            self._topic, self._number, tuple(run), lsn, first=self._position, behind=behind
+        )
+        file_id = new_file_id(self._target.environment.new_uuid(), lsn)
+        entry = write_segment(self._target.disk, file_id, piece, piece.slices(self._reader))
+        _prove(self._proof, self._topic, self._number, entry)
+        return replace(entry, old_rows=0, old_size=0)
+
+    def _commit(self, entries: tuple[Entry, ...], behind: int) -> bool:
+        """Whether it was this copy that put these there; another one may be faster."""
+        self._position = behind
         try:
-            target.commit([Unit((entry, BatchIdEntry(mark, entry.end_offset)))])
+            self._target.commit([Unit((BatchIdEntry(self._mark, behind), *entries))])
         except DuplicateCommitError:
-            continue  # another copy is faster
-        position = entry.end_offset
-        yield entry
+            return False
+        return True
 
 
 def _position(state: StoreState, copied: Partition, topic: Topic, number: int, mark: str) -> int:
@@ -117,12 +176,24 @@ def _prove(reader: ChunkReader, topic: Topic, number: int, entry: SegmentEntry) 
         reader.read(chunk, *span, topic=name, partition=number, layout=layout)
 
 
-def _copy_groups(state: StoreState, target: CommitLog, topic_ids: set[bytes]) -> None:
+def _copy_groups(state: StoreState, target: CommitLog, topics: Iterable[Topic]) -> None:
+    """Move groups forward to where they are in the source; one with a live member moves itself."""
     entries = [
-        GroupOffsetsEntry(name, -1, topic_id, tuple(by_partition.items()))
-        for name, group in state.groups.items()
-        for topic_id, by_partition in group.offsets.items()
-        if topic_id in topic_ids
+        GroupOffsetsEntry(name, -1, topic.id, ahead)
+        for name in list(state.groups)
+        for topic in topics
+        if (ahead := _ahead(state, target.refresh(), name, topic))
+        if not has_live_member(target, name)
     ]
     if entries:
         target.commit([Unit(tuple(entries))])
+
+
+def _ahead(
+    state: StoreState, target: StoreState, group: str, topic: Topic
+) -> tuple[tuple[int, int], ...]:
+    """The offsets of a group that are further in the source, as far as the target has them."""
+    copied, known = target.topic(topic.name), target.group_offsets(group).get(topic.id, {})
+    wanted = state.group_offsets(group).get(topic.id, {})
+    found = {n: copied.partition(n).readable_from(offset) for n, offset in wanted.items()}
+    return tuple((n, offset) for n, offset in found.items() if offset > known.get(n, -1))

@@ -82,14 +82,19 @@ def _taken(group: str, holder: str) -> IllegalStateError:
     )
 
 
+def has_live_member(log: CommitLog, group: str) -> bool:
+    """Whether some process is a member of the group now."""
+    known = log.refresh().groups.get(group) or Group()
+    return _has_exclusive_member(log, group) or bool(live_members(log, known))
+
+
 def _has_exclusive_member(log: CommitLog, group: str) -> bool:
     return log.disk.open_lock(paths.member_lock(group)).is_held()
 
 
 def check_idle(log: CommitLog, group: str) -> None:
     """IllegalStateError while some process is a member of the group."""
-    known = log.refresh().groups.get(group) or Group()
-    if _has_exclusive_member(log, group) or live_members(log, known):
+    if has_live_member(log, group):
         raise IllegalStateError(
             f"group {group} has a live member; close it before changing the group", group=group
         )

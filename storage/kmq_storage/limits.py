@@ -50,6 +50,9 @@ PRODUCERS_REMEMBERED = 10_000
 #: a new query every five minutes makes as many in a year. Each has 60 bytes in every checkpoint.
 APPLICATIONS_REMEMBERED = 100_000
 
+#: Of deleted topics, the newest with so many offsets (ends, and of groups) are remembered.
+GONE_OFFSETS_REMEMBERED = 10_000
+
 #: The name that a write gives itself to be stored once (`txnAppId`), in bytes of UTF-8.
 APPLICATION_BYTES_MAX = 1_000
 

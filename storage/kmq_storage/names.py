@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
@@ -32,5 +31,7 @@ def check_name(kind: str, name: object) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint ' (did you mean ...?)', or nothing when no known word is near."""
+    import difflib  # only for what is wrong
+
     found = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""

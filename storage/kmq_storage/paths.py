@@ -30,7 +30,6 @@ clock/, probe/                  written and deleted, to learn the store's time a
 
 from __future__ import annotations
 
-import hashlib
 import re
 
 STORE_FILE = "kmq.json"
@@ -62,6 +61,7 @@ _LOG_FILE = re.compile(r"(\d{20})\.log\Z")
 _FILE_ID = re.compile(r"[/-]([0-9a-f]{32})\.(?:ipc|arrow)\Z")
 _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
 _CLONE = re.compile(r"clones/([0-9a-f]{32})-([0-9a-f]{32})\.arrow\Z")
+_LEASE = re.compile(r"/([0-9]{20})\.json\Z")
 
 
 def log_file(first_lsn: int) -> str:
@@ -161,6 +161,8 @@ def try_file_id(file: str) -> bytes | None:
 
 def member_lock(group: str) -> str:
     """The lock of who has a group for itself; hashed, since two may differ by case only."""
+    import hashlib  # slow to import, and few need it
+
     digest = hashlib.blake2b(group.encode(), digest_size=16).hexdigest()
     return shared_member_lock(digest)
 
@@ -168,3 +170,14 @@ def member_lock(group: str) -> str:
 def shared_member_lock(member_id: str) -> str:
     """The lock of a member with this id, 32 hex digits."""
     return f"{LOCK_FOLDER}/{member_id}.member"
+
+
+def lease(folder: str, epoch: int) -> str:
+    """The object of a lock in a bucket, of this epoch."""
+    return f"{folder}/{epoch:020d}.json"
+
+
+def try_epoch(file: str) -> int | None:
+    """The epoch of such an object, or None for any other name."""
+    match = _LEASE.search(file)
+    return int(match.group(1)) if match else None

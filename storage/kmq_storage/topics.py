@@ -246,7 +246,7 @@ def _first_in_chunk(
         partition=number,
         layout=topic.layout(_TIMESTAMPS),
     )
-    at = np.flatnonzero(timestamps_of(batch).to_numpy() >= timestamp)
+    at = np.flatnonzero(np.from_dlpack(timestamps_of(batch)) >= timestamp)
     if not len(at):
         return None
     return offset_of_row(batch, max(start, chunk.base_offset), int(at[0]))

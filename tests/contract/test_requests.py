@@ -19,11 +19,10 @@ from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.bucket_log import BucketLog, pause_after
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import scan
-from kmq_storage.objects.bucket import Fetched
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.open import open_disk
+from tests.support.counting_bucket import CountingBucket
 from tests.support.fault_proxy import Fault, FaultProxy
-from tests.support.memory_bucket import MemoryBucket
 from tests.support.s3 import S3Server
 from tests.support.storage import make_topic, open_log, send, unit_of, values_of
 
@@ -59,6 +58,50 @@ def test_a_follower_fetches_a_commit_once_and_looks_once_more(proxy: FaultProxy)
     proxy.requests.clear()
     assert values_of(reader) == [b"0", b"1"]
     assert _methods(proxy) == {"GET": 2}
+
+
+def test_a_step_of_a_waiting_follower_is_one_request(proxy: FaultProxy):
+    url, options = proxy.server.new_url(), proxy.options()
+    log, reader = (open_log(open_disk(url, storage_options=options)) for _ in range(2))
+    make_topic(log)
+    for n in range(3):
+        lsn = reader.refresh().lsn
+        send(log, b"%d" % n)
+        proxy.requests.clear()
+        assert reader.wait(lsn, 60.0)
+        assert reader.state.lsn == lsn + 1
+        assert _methods(proxy) == {"GET": 1}
+
+
+def test_a_consumer_at_the_tail_makes_one_request_more_when_it_comes_again(proxy: FaultProxy):
+    url, options = proxy.server.new_url(), proxy.options()
+    with (
+        kmq.open(url, storage_options=options) as store,
+        kmq.open(url, storage_options=options, read_only=True) as other,
+    ):
+        store.create_topic("t")
+        consumer = other.consumer(topics="t")
+        assert consumer.poll(0.0) is None
+        producer = store.producer()
+        for _ in range(3):
+            producer.send("t", b"x").result(60)
+            proxy.requests.clear()
+            assert consumer.poll(60.0) is not None  # it begins with a look for all that is there
+            assert _methods(proxy) == {"GET": 2}
+
+
+def test_an_idle_follower_goes_on_with_long_pauses_however_short_its_calls_are(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+):
+    log = open_log(open_disk(proxy.server.new_url(), storage_options=proxy.options()))
+    make_topic(log)
+    lsn = log.refresh().lsn
+    monkeypatch.setattr(limits, "FOLLOW_PAUSE_FIRST", 0.001)
+    assert not log.wait(lsn, 1.0)
+    proxy.requests.clear()
+    for _ in range(5):
+        assert not log.wait(lsn, 0.3)  # no longer than the pauses are by now
+    assert len(proxy.requests) <= 5
 
 
 def test_an_idle_follower_makes_at_most_1800_requests_an_hour():
@@ -153,7 +196,7 @@ def test_a_large_batch_that_can_not_be_uploaded_fails_alone(proxy: FaultProxy):
 
 
 def test_what_was_read_is_kept_up_to_a_number_of_bytes():
-    bucket = _CountingBucket("memory-bucket://cache")
+    bucket = CountingBucket("memory-bucket://cache")
     identity = Identity(SYSTEM.new_uuid(), bucket=BucketFacts("", True, ()))
     log = BucketLog(BucketFiles(bucket), identity, SYSTEM)
     make_topic(log)
@@ -163,17 +206,7 @@ def test_what_was_read_is_kept_up_to_a_number_of_bytes():
     assert len(values_of(small)) == 10
     large = BucketLog(BucketFiles(bucket), identity, SYSTEM)
     large.refresh()
-    bucket.fetched.clear()
+    bucket.asked.clear()
     assert len(values_of(large)) == len(values_of(large)) == 10
-    assert not any(name.endswith("11.kmq") for name in bucket.fetched)
+    assert not any(each.name.endswith("11.kmq") for each in bucket.asked)
     assert small.disk.cache.held_bytes <= 250_000
-
-
-class _CountingBucket(MemoryBucket):
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.fetched: list[str] = []
-
-    def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
-        self.fetched.append(name)
-        return super().get(name, start, length)

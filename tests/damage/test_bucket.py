@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from itertools import count
+from typing import NoReturn
 
 import pytest
 
@@ -47,6 +48,38 @@ def _store(bucket: MemoryBucket) -> Store:
 def test_a_whole_bucket_is_whole(bucket: MemoryBucket):
     with _store(bucket) as store:
         assert store.verify(deep=True).damage == []
+
+
+def test_commits_that_a_listing_does_not_show_yet_are_not_called_missing(
+    bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch
+):
+    *_, newest = sorted(name for name in bucket.objects if name.startswith("log/"))
+    listed = bucket.list
+    with _store(bucket) as store:
+        monkeypatch.setattr(
+            bucket,
+            "list",
+            lambda *folder: (each for each in listed(*folder) if each.path != newest),
+        )
+        assert store.verify(deep=True).damage == []
+        body = bytearray(bucket.objects[newest])
+        body[-20] ^= 1
+        bucket.objects[newest] = bytes(body)
+    with _store(bucket) as store:
+        assert newest in {each.file for each in store.verify(deep=True).damage}
+
+
+def test_a_bucket_that_does_not_answer_is_unavailable_not_damaged(
+    bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch
+):
+    def silent(*_: object) -> NoReturn:
+        raise OSError("no answer")
+
+    with _store(bucket) as store:
+        monkeypatch.setattr(bucket, "list", silent)
+        for look in (store.verify, store.repair):
+            with pytest.raises(kmq.UnavailableError, match="no answer"):
+                look()
 
 
 @pytest.mark.parametrize("kind", ["log", "segments", "checkpoints", "pages"])

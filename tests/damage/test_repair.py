@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,9 +14,11 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
+from kmq_storage import paths
 from kmq_storage.log.behind import go_on_behind
 from tests.damage.store import Contents, make_store, read_partition
 from tests.damage.sweep import Harm, harms
+from tests.support.counting_bucket import CountingBucket
 
 KINDS = ("log/0", "staged", "segments", "checkpoints", "pages", "pins", "log/hint")
 SAMPLES = 4
@@ -296,3 +299,68 @@ def test_log_files_that_are_lost_behind_a_checkpoint_become_gaps(folder: Path, e
     with kmq.open(folder) as store:
         assert check_contents(store, expected) != []
         goes_on(store)
+
+
+@pytest.mark.parametrize("bytes_more", [-100, 1])
+@pytest.mark.parametrize("which", [min, max])
+def test_a_log_file_of_another_size_gets_its_own_back_and_loses_nothing(
+    folder: Path, expected: Contents, bytes_more: int, which: Callable[[Iterable[Path]], Path]
+):
+    log = which((folder / "log").glob("*.log"))
+    size = log.stat().st_size
+    os.truncate(log, size + bytes_more)
+    with kmq.open(folder) as store:
+        report = store.repair()
+        assert (report.ok, report.damage) == (True, [])
+        assert any(f"log/{log.name}" in note for note in report.notes)
+        assert log.stat().st_size == size
+        assert check_contents(store, expected) == []
+        goes_on(store)
+
+
+@pytest.mark.parametrize("bucket", [False, True])
+def test_a_kmq_json_that_says_what_it_should_in_other_bytes_is_written_again(
+    folder: Path, bucket: bool
+):
+    files = CountingBucket("memory-bucket://identity")
+    with files.store() if bucket else kmq.open(folder) as store:
+        before = store.log.disk.read(paths.STORE_FILE)
+        if bucket:
+            files.objects[paths.STORE_FILE] = before[:-1]
+        else:
+            (folder / paths.STORE_FILE).write_bytes(before[:-1])
+        assert [each.file for each in store.verify().damage] == [paths.STORE_FILE]
+        assert store.repair().ok
+        assert store.log.disk.read(paths.STORE_FILE) == before
+
+
+def test_bytes_behind_a_staged_file_go_with_it_when_its_records_are_moved(
+    folder: Path, expected: Contents
+):
+    with kmq.open(folder) as store:
+        staged = (folder / "staged").glob("*.ipc")
+        file = max(staged, key=lambda path: path.stat().st_mtime_ns)  # no older checkpoint's
+        file.write_bytes(file.read_bytes() + b"x")
+        assert store.repair().ok
+        assert check_contents(store, expected) == []
+
+
+def test_a_trim_that_is_lost_with_its_commit_is_told_and_what_it_gave_up_is_back(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        producer = store.producer()
+        producer.send_batch("t", [b"%d" % number for number in range(100)]).result()
+        store.trim("t", {0: 60})
+        lost = store.log.refresh().lsn
+        producer.send("t", b"later").result()
+    log = next((tmp_path / "log").glob("*.log"))
+    contents = bytearray(log.read_bytes())
+    contents[contents.index(b"KMQ1\0\0\x80\0" + lost.to_bytes(8, "little")) + 40] ^= 1
+    log.write_bytes(contents)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        report = store.repair(drop_damaged=True)
+        assert report.ok
+        assert f"commits {lost} to {lost}" in report.notes[0]
+        assert "also trims" in report.notes[0]
+        assert store.offsets("t") == {0: (0, 101)}
+        assert store.read("t").read_all().num_rows == 101

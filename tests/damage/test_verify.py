@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -166,3 +168,30 @@ def test_the_command_reports_a_store_that_cannot_be_opened(
     assert main(["--store", str(folder), "--json", "verify"]) == 1
     (damage,) = json.loads(capsys.readouterr().out)["damage"]
     assert damage["file"] == "kmq.json"
+
+
+# --- behind what counts, and around it --------------------------------------------------
+
+
+@pytest.mark.parametrize("bytes_more", [-100, 1])
+@pytest.mark.parametrize("which", [min, max])
+def test_a_log_file_of_another_size_is_named_though_no_commit_is_lost(
+    folder: Path, bytes_more: int, which: Callable[[Iterable[Path]], Path]
+):
+    log = which((folder / "log").glob("*.log"))
+    os.truncate(log, log.stat().st_size + bytes_more)
+    (damage,) = _verified(folder, deep=False).damage
+    assert damage.file == f"log/{log.name}"
+    assert "bytes and should have" in damage.reason
+
+
+@pytest.mark.parametrize("more", [b"x", b"x" * 50 + b"ARROW1"])
+def test_bytes_behind_the_end_of_a_staged_file_are_found(folder: Path, more: bytes):
+    unused = set(_verified(folder).unreferenced)
+    for file in sorted((folder / "staged").glob("*.ipc")):
+        if f"staged/{file.name}" not in unused:
+            before = file.read_bytes()
+            file.write_bytes(before + more)
+            found = {damage.file for damage in _verified(folder).damage}
+            file.write_bytes(before)
+            assert found == {f"staged/{file.name}"}

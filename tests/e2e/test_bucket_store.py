@@ -18,6 +18,8 @@ import traceback
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.objects.open import open_disk
+from tests.support.refusing_server import refusing_server
 from tests.support.s3 import S3Server
 
 
@@ -105,18 +107,38 @@ def test_a_silent_member_in_a_bucket_is_replaced_after_its_session_timeout(moto:
             dead.commit({"t": {0: 0}})
 
 
-def test_secrets_never_show(moto: S3Server, caplog: pytest.LogCaptureFixture):
-    options = {**moto.options(), "endpoint": "http://127.0.0.1:9", "session_token": "to-ken-99"}
-    secrets = [options[name] for name in ("access_key_id", "secret_access_key", "session_token")]
+@pytest.mark.parametrize(
+    ("status", "code"), [(403, "AccessDenied"), (401, "InvalidToken"), (500, "InternalError")]
+)
+def test_secrets_never_show(
+    moto: S3Server, caplog: pytest.LogCaptureFixture, status: int, code: str
+):
+    """Neither where a server works, nor where it refuses all and tells it all in its answers."""
+    token = {"session_token": "to-ken-99"}
     caplog.set_level(logging.DEBUG)
-    with pytest.raises(kmq.KmqError) as caught:
-        kmq.open(moto.new_url(), storage_options={**options, "retry_config": {"max_retries": 0}})
-    with kmq.open(moto.new_url(), storage_options=moto.options()) as store:
+    with kmq.open(moto.new_url(), storage_options={**moto.options(), **token}) as store:
         shown = [repr(store), repr(store.log.disk), repr(vars(store.log.disk)), store.url]
-        body = store.log.disk.read("kmq.json").decode()
-    shown += ["".join(traceback.format_exception(caught.value)), repr(pickle.dumps(caught.value))]
-    for secret in secrets:
-        assert not any(secret in text for text in [*shown, body, caplog.text])
+        shown.append(store.log.disk.read("kmq.json").decode())
+    with refusing_server(status, code) as server:
+        options = {**moto.options(server.endpoint), **token}
+        with pytest.raises(kmq.UnavailableError) as caught:
+            kmq.open(moto.new_url(), storage_options=options)
+        shown.append(repr(pickle.dumps(caught.value)))
+        with pytest.raises(OSError) as met:
+            open_disk(moto.new_url(), storage_options=options).read("kmq.json")
+        for error in (caught.value, met.value):
+            shown += traceback.format_exception(error)
+    assert any("kmq.json" in request for request in server.requests)
+    for name in ("access_key_id", "secret_access_key", "session_token"):
+        assert not any(options[name] in text for text in [*shown, caplog.text])
+
+
+def test_a_bucket_that_may_not_be_read_is_named_with_the_object(moto: S3Server):
+    url = moto.new_url()
+    with refusing_server(403, "AccessDenied") as server:
+        options = moto.options(server.endpoint)
+        with pytest.raises(kmq.UnavailableError, match=f"no permission for {url}/kmq.json"):
+            kmq.open(url, storage_options=options)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -5,6 +5,7 @@ Finds descriptors and maps that live as long as somebody has the `Store`, or wha
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import threading
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
+from tests.support.failing_disk import FailingDisk
+from tests.support.storage import FILE_BYTES, open_log
 
 
 def _open_files(folder: Path) -> list[str]:
@@ -68,6 +71,27 @@ def test_batches_outlive_their_store_and_hold_no_file_open(tmp_path: Path):
     assert table["value"].to_pylist() == [*[b"x" * 1000] * 3000, b"small", b"in the log"]
     del table
     gc.collect()
+    assert _maps(tmp_path) == []
+
+
+@pytest.mark.parametrize("failing", ["write", "create"])
+def test_a_kept_error_of_a_full_disk_keeps_nothing_open(tmp_path: Path, failing: str):
+    """What came through the frames of a traceback lives as long as the error does."""
+    disk = FailingDisk(tmp_path)
+    store = kmq.Store(open_log(disk), maintenance=False)
+    store.create_topic("t")
+    producer = store.producer()
+    disk.failing[failing] = errno.ENOSPC
+    value = b"x" * (FILE_BYTES // 2 if failing == "create" else 1000)
+    with pytest.raises(kmq.UnavailableError, match="is full") as raised:
+        for _ in range(4):
+            producer.send_batch("t", [value]).result(10)
+    disk.failing.clear()
+    producer.close()
+    store.close()
+    gc.collect()
+    assert raised.value.__traceback__
+    assert _open_files(tmp_path) == []
     assert _maps(tmp_path) == []
 
 

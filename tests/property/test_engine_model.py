@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kmq_spark.errors import OffsetOutOfRangeError
 from kmq_storage.log import paging
-from kmq_storage.maintenance import survivors
+from kmq_storage.maintenance import newest
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -44,7 +44,7 @@ class EngineModel(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(paging, "PAGE_ROWS", 4)
         self.patch.setattr(paging, "_PAGE_ROWS_MIN", 2)
-        self.patch.setattr(survivors, "_BUCKET_BYTES", 64)
+        self.patch.setattr(newest, "_GATHERED_BYTES", 64)
         places = [(topic, number) for topic in ("plain", "keyed") for number in range(PARTITIONS)]
         self.sent: dict[tuple[str, int], dict[int, Sent]] = {place: {} for place in places}
         self.starts = dict.fromkeys(places, 0)

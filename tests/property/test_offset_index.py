@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from kmq_spark.datasource.weighing import Weighed
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import DataLossError
 from kmq_storage.format.entries import RecordsEntry, TopicEntry
@@ -184,14 +185,13 @@ class IndexModel(RuleBasedStateMachine):
         found = list(index.rows(start, end)) if start < end else []
         assert [_stored(row) for row in found] == (expected if start < end else [])
         assert len(index.between(start, end, limit)) == min(limit, len(found))
-        packed = packed_between([index.recent], [start], [end])
+        packed = packed_between([index.recent], np.array([start]), np.array([end]))
         excerpt = excerpt_of([index], packed, start, end)
         found_there = excerpt.places(excerpt.pages(self.disk), key[1], start, end)
         assert found_there == index.between(start, end)
         if start == end:
             return
         self._look_at_runs(index, start, end, found)
-        self._look_at_bytes(index, start, end, found)
         self._look_at_spread(key, start, end, found)
 
     def _look_at_spread(
@@ -206,13 +206,30 @@ class IndexModel(RuleBasedStateMachine):
             ([topic.index(key[1])], np.array([[start], [end]])),
             (every, np.array(spans).T),
         ):
-            packed = packed_between((i.recent for i in indexes), starts.tolist(), ends.tolist())
+            packed = packed_between((i.recent for i in indexes), starts, ends)
             spread = spread_of(indexes, packed, starts, ends)
             mine = spread.owners == (0 if len(indexes) == 1 else key[1])
             assert spread.bases[mine].tolist() == [row.base_offset for row in found]
             assert spread.ends[mine].tolist() == [row.end_offset for row in found]
             assert spread.weights[mine].tolist() == [row.weight for row in found]
             assert spread.bytes[mine].tolist() == [row.bytes for row in found]
+        place = np.array([key[1]])
+        self._look_at_bytes(Weighed.of(spread, starts, ends), place, found, (start, end))
+
+    def _look_at_bytes(
+        self, weighed: Weighed, place: Any, found: list[Row], bounds: tuple[int, int]
+    ) -> None:
+        """How far bytes reach, in a range that is not the only one."""
+        start, end = bounds
+        total = sum(_weight_in(row, start, end) for row in found)
+        for budget in range(0, total + 1, total // 7 + 1):
+            reached, weight, whole = weighed.within(place, np.array([budget]))
+            assert int(weight[0]) <= budget
+            assert bool(whole[0]) == (budget == total)
+            # Whoever cuts a row in proportion is off by less than two records of it.
+            behind = min(int(reached[0]) + 2, end)
+            more = sum(_weight_in(row, start, behind) for row in found)
+            assert more > budget or behind == end or bool(whole[0])
 
     def _look_at_runs(self, index: OffsetIndex, start: int, end: int, found: list[Row]) -> None:
         expected = [list(run) for wanted, run in groupby(found, key=_is_sealed) if wanted]
@@ -220,17 +237,6 @@ class IndexModel(RuleBasedStateMachine):
         assert index.weight(start, end, _is_sealed) == sum(
             row.weight for row in found if _is_sealed(row)
         )
-
-    def _look_at_bytes(self, index: OffsetIndex, start: int, end: int, found: list[Row]) -> None:
-        total = sum(_weight_in(row, start, end) for row in found)
-        assert index.within(start, end, total) == (end, total)
-        for budget in range(0, total, total // 7 + 1):
-            reached, weight = index.within(start, end, budget)
-            assert start <= reached < end
-            assert weight <= budget
-            # Whoever cuts a row in proportion is off by less than two records of it.
-            more = sum(_weight_in(row, start, min(reached + 2, end)) for row in found)
-            assert more > budget or reached + 2 >= end
 
     @precondition(lambda self: hasattr(self, "state"))
     @rule(key=places, share=st.tuples(st.floats(0, 1), st.floats(0, 1)), time=st.integers(0, 1_000))

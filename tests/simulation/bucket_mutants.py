@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kmq_storage.log import bucket_log, follower
-from kmq_storage.log.bucket_log import BucketLog
 from kmq_storage.log.commit_objects import CommitObjects, NewCommit
+from kmq_storage.log.next_object import NextObject
 from kmq_storage.objects.bucket import Put
 from tests.simulation.mutants import Mutant, _nothing
 
@@ -16,44 +16,44 @@ from tests.simulation.mutants import Mutant, _nothing
 def believes_that_what_is_there_is_its_own(patch: pytest.MonkeyPatch) -> None:
     """After a doubtful answer the name is read back, but no nonce compared."""
 
-    def create(log: BucketLog, commit: NewCommit) -> bool:
+    def create(log: NextObject, commit: NewCommit) -> bool:
         while log._objects.create(commit) is not Put.CREATED:
-            if log._read_back(commit.end.lsn) is not None:
+            if log.read_back(commit.end.lsn) is not None:
                 return True
         return True
 
-    patch.setattr(BucketLog, "_create", create)
+    patch.setattr(NextObject, "create", create)
 
 
 def believes_exists(patch: pytest.MonkeyPatch) -> None:
     """A name that is taken was taken by another writer, though a repeated request says so too."""
 
-    def create(log: BucketLog, commit: NewCommit) -> bool:
+    def create(log: NextObject, commit: NewCommit) -> bool:
         while (put := log._objects.create(commit)) is Put.UNKNOWN:
-            found = log._read_back(commit.end.lsn)
+            found = log.read_back(commit.end.lsn)
             if found is not None:
                 return found.header.nonce == commit.stamp.nonce
         return put is Put.CREATED
 
-    patch.setattr(BucketLog, "_create", create)
+    patch.setattr(NextObject, "create", create)
 
 
 def takes_no_answer_for_a_no(patch: pytest.MonkeyPatch) -> None:
     """After a timeout nothing is read back: the commit is bound again to the next name."""
 
-    def create(log: BucketLog, commit: NewCommit) -> bool:
+    def create(log: NextObject, commit: NewCommit) -> bool:
         return log._objects.create(commit) is Put.CREATED
 
-    patch.setattr(BucketLog, "_create", create)
+    patch.setattr(NextObject, "create", create)
 
 
 def takes_no_answer_for_a_yes(patch: pytest.MonkeyPatch) -> None:
     """After a timeout the commit counts as stored."""
 
-    def create(log: BucketLog, commit: NewCommit) -> bool:
+    def create(log: NextObject, commit: NewCommit) -> bool:
         return log._objects.create(commit) is not Put.TAKEN
 
-    patch.setattr(BucketLog, "_create", create)
+    patch.setattr(NextObject, "create", create)
 
 
 def puts_over_what_is_there(patch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def forgets_that_names_are_free_again(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledges_a_void_commit(patch: pytest.MonkeyPatch) -> None:
     """A name that was free because its commit was collected counts as won."""
-    patch.setattr(BucketLog, "_is_void", lambda *_: False)
+    patch.setattr(NextObject, "_is_void", lambda *_: False)
 
 
 def deletes_without_a_mark(patch: pytest.MonkeyPatch) -> None:
@@ -84,14 +84,14 @@ def deletes_without_a_mark(patch: pytest.MonkeyPatch) -> None:
 
 def goes_on_where_it_knows_no_better(patch: pytest.MonkeyPatch) -> None:
     """A commit is bound to the state that was known, not to the one that it will follow."""
-    original = BucketLog._bound
+    original = NextObject._bound
 
-    def bound(log: BucketLog, units: Any) -> NewCommit:
+    def bound(log: NextObject, units: Any) -> NewCommit:
         commit = original(log, units)
         first = log.__dict__.setdefault("first_bound", {}).setdefault(id(units), commit)
         return NewCommit(commit.after, commit.stamp, first.framed)
 
-    patch.setattr(BucketLog, "_bound", bound)
+    patch.setattr(NextObject, "_bound", bound)
 
 
 BUCKET_MUTANTS: tuple[Mutant, ...] = (

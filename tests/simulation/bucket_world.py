@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 from kmq_storage.errors import UnavailableError
 from kmq_storage.log.bucket_log import BucketLog
@@ -27,11 +28,17 @@ class WatchedBucketLog(BucketLog):
     watch: Watch
     scheduler: Scheduler
 
-    def _create(self, commit: NewCommit) -> bool:
-        self.watch.tell(self.known_state, commit.framed.entries)
-        if self.scheduler.running and self.scheduler.rng.random() < _SLEEPS_BEFORE_A_COMMIT:
-            self.scheduler.stall()  # meanwhile the name that it is about to create may be collected
-        return super()._create(commit)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        create = self._next.create
+
+        def tell_and_create(commit: NewCommit) -> bool:
+            self.watch.tell(self.known_state, commit.framed.entries)
+            if self.scheduler.running and self.scheduler.rng.random() < _SLEEPS_BEFORE_A_COMMIT:
+                self.scheduler.stall()  # meanwhile the name it is about to create may be collected
+            return create(commit)
+
+        self._next.create = tell_and_create  # type: ignore[method-assign]
 
 
 class BucketWorld(World):
@@ -43,6 +50,10 @@ class BucketWorld(World):
     graces, look_age = (30.0, 60.0), 2 * (World.look_age + STALE)
     sleepiness = (0.0, 0.01, 0.03)
     knows_os_durability = False
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.repairs = seed % 4 == 3
 
     def _make_place(self) -> None:
         self.machine = SimulatedBucket(self.scheduler, BucketFaults())

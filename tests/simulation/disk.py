@@ -159,12 +159,15 @@ class SimulatedDisk:
     def read(self, path: str) -> bytes:
         return bytes(self.map(path))
 
-    def map(self, path: str) -> pa.Buffer:
+    def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
         self.scheduler.pause(stay=_STAY)
         return pa.py_buffer(self._inode(path).data)
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         return False
+
+    def foreign_file(self) -> None:
+        """The folder has no other use."""
 
     def bucket_facts(self) -> None:
         pass

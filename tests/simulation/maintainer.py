@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from kmq_storage.errors import CorruptionError, UnavailableError
+from kmq_storage.integrity.repair import repair
 from kmq_storage.log.moving import planning
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.checkpointing import checkpoint
@@ -41,6 +42,7 @@ class Maintainer:
             self._trim,
             self._retain,
             self._maintain,
+            *(self._repair,) * (3 if self._world.repairs else 0),
         )
         for _ in range(self._rng.randrange(*self._world.size.actions)):
             action = self._rng.choice(actions)
@@ -106,6 +108,12 @@ class Maintainer:
 
     def _retain(self, log: WatchedLog) -> None:
         self._done["retired"] += planning(log, lambda state: retain(log, state)).rows
+
+    def _repair(self, log: WatchedLog) -> None:
+        """Nothing is damaged here: who looks beside all the others must not think so."""
+        report = repair(log)
+        assert report.damage == [], report
+        self._done["repaired"] += 1
 
     def _maintain(self, log: WatchedLog) -> None:
         report = maintain(log, grace=self._world.grace)

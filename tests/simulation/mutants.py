@@ -26,6 +26,7 @@ from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import SYNCED, WRITTEN, Hint
 from kmq_storage.log.journal import Journal
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.mending import Mending
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
@@ -140,7 +141,7 @@ def replaces_files_without_a_word(patch: pytest.MonkeyPatch) -> None:
 
 def takes_damage_for_a_tail(patch: pytest.MonkeyPatch) -> None:
     """A failed sync drops pages of another process, and the writer cuts instead of asking."""
-    patch.setattr(GroupSync, "explains", lambda *_: False)
+    patch.setattr(Mending, "explains", lambda *_: False)
     patch.setattr(Hint, "sync_failed", property(lambda _: False))
 
 

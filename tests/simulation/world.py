@@ -80,9 +80,9 @@ class WatchedLog(LocalLog):
         super()._open()
         write = self._end.write
 
-        def tell_and_write(commit: Framed) -> Cursor:
+        def tell_and_write(commit: Framed, *, synced: bool) -> Cursor:
             self.watch.tell(self.known_state, commit.entries)
-            return write(commit)
+            return write(commit, synced=synced)
 
         self._end.write = tell_and_write  # type: ignore[method-assign]
 
@@ -101,6 +101,8 @@ class World:
     sleepiness: tuple[float, ...] = (0.0, 0.003, 0.01)
     #: Whether processes write without waiting for the disk, and read what is not on it.
     knows_os_durability = True
+    #: Whether processes look for damage, and repair it.
+    repairs = False
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from kmq_spark import archive
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.objects.open import open_disk
 from tests.spark.shop import Place, Shop
+from tests.support.s3 import S3Server
 from tests.support.spark import require_delta
 
 FORMATS = ("delta", "parquet")
@@ -132,6 +135,49 @@ def test_a_stream_reads_history_first(spark: SparkSession, shop: Shop, tmp_path:
     )
     assert query.awaitTermination(120)
     assert Counter(seen) == Counter(places)
+
+
+def _make_again(shop: Shop) -> None:
+    shop.delete("orders")
+    shop.create("orders", 3)
+
+
+def _trim(shop: Shop) -> None:
+    shop.store.trim("orders", {0: 9, 1: 8})
+
+
+@pytest.mark.parametrize(
+    ("lose", "lost"), [(_make_again, 15), (_trim, 7)], ids=["made again", "trimmed"]
+)
+def test_an_archive_stops_at_lost_records_or_counts_them_and_goes_on(
+    spark: SparkSession, shop: Shop, tmp_path: Path, lose: Callable[[Shop], None], lost: int
+):
+    path = tmp_path / "lake"
+    _send(shop)
+    archive.run(spark, shop.url, path, topics=["orders"])
+    _send(shop)
+    lose(shop)
+    _send(shop)
+    with pytest.raises(StreamingQueryException, match="DataLossError"):
+        archive.run(spark, shop.url, path)
+    report = archive.run(spark, shop.url, path, fail_on_data_loss=False)
+    ends = {p: end for p, (_, end) in shop.store.offsets("orders").items()}
+    assert (report.archived, report.lost) == ({"orders": ends}, lost)
+    assert archive.run(spark, shop.url, path).lost == 0
+    assert spark.read.format("delta").load(str(path)).count() == 45 - lost
+
+
+def test_a_store_in_a_bucket_is_archived_by_what_its_client_is_given(
+    spark: SparkSession, moto: S3Server, tmp_path: Path
+):
+    bucket = Shop(moto.new_url(), storage_options=moto.options())
+    bucket.create("orders")
+    bucket.send("orders", 0, 4)
+    report = archive.run(
+        spark, bucket.url, tmp_path / "lake", topics=["orders"], storage_options=moto.options()
+    )
+    assert report.archived == {"orders": {0: 4}}
+    bucket.close()
 
 
 def test_a_place_that_spark_has_no_file_system_for_is_refused_before_anything_is_written(

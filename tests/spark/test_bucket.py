@@ -57,6 +57,22 @@ def test_a_stream_writes_every_record_once_whatever_is_replayed_or_aborted(
     assert bucket.committed("copier", "orders")[0] == 9
 
 
+def test_two_queries_append_to_one_topic_at_the_same_time(
+    spark: SparkSession, bucket: Shop, given: dict[str, str], tmp_path: Path
+) -> None:
+    bucket.send("orders", 0, 10)
+    frame = load(spark, bucket, maxOffsetsPerTrigger=5, **given).select("key", "value")
+    writer = frame.writeStream.format("kmq").options(**given).option("topic", "totals")
+    queries = [
+        writer.option("checkpointLocation", str(tmp_path / name))
+        .trigger(availableNow=True)
+        .start(bucket.url)
+        for name in ("one", "two")
+    ]
+    assert all(query.awaitTermination(120) for query in queries)
+    assert sorted(bucket.values("totals")) == sorted(bucket.values("orders") * 2)
+
+
 def test_a_write_whose_tasks_fail_leaves_nothing_to_see(
     spark: SparkSession, bucket: Shop, given: dict[str, str]
 ) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from pyspark.sql import Row, SparkSession
 
+import kmq_spark as kmq
 from kmq_spark import maintenance
+from kmq_spark.datasource.store_url import StoreUrl
 from tests.spark.shop import Shop
+from tests.support.s3 import S3Server
 
 pytestmark = pytest.mark.spark
 
@@ -36,3 +41,23 @@ def test_a_second_job_finds_nothing_to_do(spark: SparkSession, shop: Shop):
     maintenance.maintain(spark, shop.url, seal_after=0.0)
     again = maintenance.maintain(spark, shop.url, seal_after=0.0)
     assert (again.sealed.segments, again.compacted.after, again.trimmed.rows) == (0, 0, 0)
+
+
+def test_credentials_that_only_the_call_has_reach_executors_and_show_nowhere(
+    spark: SparkSession, moto: S3Server, caplog: pytest.LogCaptureFixture
+):
+    url, options = moto.new_url(), moto.options()
+    caplog.set_level(logging.DEBUG)
+    with kmq.open(url, storage_options=options, maintenance=False) as store:
+        store.create_topic("parts", partitions=2)
+        with store.producer() as producer:
+            for number in range(20):
+                producer.send("parts", b"v", partition=number % 2)
+        report = maintenance.maintain(spark, url, seal_after=0.0, storage_options=options)
+        assert (report.sealed.segments, report.sealed.rows) == (2, 20)
+        assert store.stats().files["segments"] == 2
+    with pytest.raises(kmq.KmqError) as refused:
+        wrong = {**options, "endpoint": "http://127.0.0.1:9"}
+        maintenance.maintain(spark, url, seal_after=0.0, storage_options=wrong)
+    shown = [repr(StoreUrl(url, options)), repr(refused.value), caplog.text]
+    assert not any(options["secret_access_key"] in text for text in shown)

@@ -24,6 +24,13 @@ def _trim_a_planned_batch(shop: Shop, checkpoint: Path) -> None:
     shop.store.trim("orders", {0: 2})
 
 
+def _begin_as_kafka(_shop: Shop, checkpoint: Path) -> None:
+    last = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    *head, _ = last.read_text().splitlines()
+    last.write_text("\n".join([*head, '{"orders":{"0":3}}']))
+    (last.parent / f".{last.name}.crc").unlink()
+
+
 def _damage_a_segment(shop: Shop, _checkpoint: Path) -> None:
     shop.send("orders", 0, 3)
     shop.store.seal()
@@ -33,6 +40,9 @@ def _damage_a_segment(shop: Shop, _checkpoint: Path) -> None:
 
 BROKEN: dict[str, tuple[Callable[[Shop, Path], None], dict[str, str], str]] = {
     "initialOffset": (_nothing, {"startingOffsets": '{"orders":{"*":11}}'}, "offset 11 is outside"),
+    # Ours is the last word: Spark's own, behind it, would tell nothing.
+    "getDefaultReadLimit": (_nothing, {"endingOffsets": "latest"}, r"has no end\n SQLSTATE"),
+    "latestOffset": (_begin_as_kafka, {}, "not written by kmq: .* such as Kafka"),
     "partitions": (_trim_a_planned_batch, {}, "orders-0: offsets 0 to 3 .* 2 records are lost"),
     "read": (_damage_a_segment, {}, "checksum does not match"),
 }

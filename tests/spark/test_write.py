@@ -26,7 +26,8 @@ def _totals(shop: Shop) -> None:
 
 
 def _save(frame: DataFrame, shop: Shop, mode: str = "append", **options: str) -> None:
-    frame.write.format("kmq").mode(mode).options(topic="totals", **options).save(shop.url)
+    given = {"topic": "totals", **options}
+    frame.write.format("kmq").mode(mode).options(**given).save(shop.url)
 
 
 def _start(frame: DataFrame, shop: Shop, checkpoint: Path, source: str = "kmq") -> StreamingQuery:
@@ -173,14 +174,18 @@ def test_a_batch_function_that_names_its_writes_is_replayed_without_a_double(
     spark: SparkSession, shop: Shop, tmp_path: Path
 ) -> None:
     def copy(frame: DataFrame, number: int) -> None:
-        _save(frame.select("key", "value"), shop, txnAppId="copy", txnVersion=str(number))
+        for topic in ("totals", "copies"):
+            named = {"topic": topic, "txnAppId": "copy", "txnVersion": str(number)}
+            _save(frame.select("key", "value"), shop, **named)
 
+    shop.create("copies")
     for _ in range(2):
         shop.send("orders", 0, 6)
         run(load(spark, shop, maxOffsetsPerTrigger=4), copy, tmp_path / "checkpoint")
         forget_last_commit(tmp_path / "checkpoint")
     run(load(spark, shop, maxOffsetsPerTrigger=4), copy, tmp_path / "checkpoint")
-    assert sorted(shop.values("totals")) == sorted(shop.values("orders"))
+    for topic in ("totals", "copies"):
+        assert sorted(shop.values(topic)) == sorted(shop.values("orders"))
 
 
 def test_the_order_of_sorted_tasks_is_the_order_of_the_log(spark: SparkSession, shop: Shop) -> None:

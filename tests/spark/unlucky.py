@@ -17,11 +17,16 @@ from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.writer import KmqStreamWriter
 
 
+def marks_of(url: str) -> Path:
+    """The folder for what this has to say about a store: one of those in KMQ_TEST_MARKS."""
+    return Path(os.environ["KMQ_TEST_MARKS"], "s3" if url.startswith("s3:") else "local")
+
+
 class Unlucky(KmqDataSource):
     """kmq on machines that are slow and die: task 0 ends only after its speculative twin has
     written the same again, task 1 takes its executor along.
 
-    A file `staged-TASK-ATTEMPT` beside the store says that an attempt has written everything.
+    A file `staged-TASK-ATTEMPT` says that an attempt has written everything, in `marks_of` a store.
     """
 
     @classmethod
@@ -40,7 +45,7 @@ class _Writer(KmqStreamWriter):
         context = TaskContext.get()
         assert context is not None, "tasks run on executors"
         attempt = context.partitionId(), context.attemptNumber()
-        folder = Path(self._sink.url).parent
+        folder = marks_of(self._sink.url)
         (folder / "staged-{}-{}".format(*attempt)).touch()
         if attempt == (0, 0):
             _wait_for(folder / "staged-0-1")

@@ -17,7 +17,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition
-from kmq_storage.maintenance import survivors
+from kmq_storage.maintenance import newest
 from kmq_storage.model import Commit
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.memory import MemoryDisk
@@ -101,5 +101,5 @@ def files_below(disk: Disk, folder: str) -> list[str]:
 def small_buckets() -> Iterator[None]:
     """Have compaction put the keys of a few records already into several files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(survivors, "_BUCKET_BYTES", 64)
+        patch.setattr(newest, "_GATHERED_BYTES", 64)
         yield

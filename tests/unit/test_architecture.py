@@ -12,20 +12,37 @@ from tests.support.sources import Source, package_sources
 
 SOURCES = package_sources()
 
-#: Packages, and what none of their modules may import (a prefix of dotted names).
+#: The layers from the bottom up, by the longest prefix of a module's name: who stands in one may
+#: import it and what is below it.
+LAYERS = (
+    tuple(
+        f"kmq_storage.{name}"
+        for name in ("cutting", "errors", "limits", "names", "paths", "model", "environment")
+    ),
+    ("kmq_storage.format",),
+    ("kmq_storage.objects",),
+    ("kmq_storage.log",),
+    ("kmq_storage.maintenance",),
+    tuple(f"kmq_storage.{name}" for name in ("assignors", "group_planning", "liveness")),
+    ("kmq_storage.membership",),
+    ("kmq_storage.sharing",),
+    tuple(
+        f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
+    ),
+    ("kmq_spark.errors", "kmq_spark.client"),
+    ("kmq_spark.aio", "kmq_spark.lake"),
+    ("kmq_spark.datasource",),
+    ("kmq_spark.archive", "kmq_spark.listener", "kmq_spark.maintenance"),
+    ("kmq_spark.cli", "kmq_spark.delta_session", "kmq_spark.demo", "kmq_spark"),
+)
+#: What else none of a package's modules may import.
 FORBIDDEN = {
-    "kmq_storage": ("pyspark", "kmq_spark", "delta"),
+    "kmq_storage": ("pyspark", "delta"),
     # Bytes to values and back: no disk, no clock, no other process.
     "kmq_storage.format": (
-        *("kmq_storage.objects", "kmq_storage.log", "kmq_storage.environment"),
-        *("os", "time", "datetime.datetime.now", "random", "uuid.uuid4", "pathlib", "fsspec"),
-        *("threading", "subprocess", "socket"),
+        *("kmq_storage.environment", "os", "time", "datetime.datetime.now", "random"),
+        *("uuid.uuid4", "pathlib", "fsspec", "threading", "subprocess", "socket"),
     ),
-    "kmq_storage.objects": ("kmq_storage.log", "kmq_storage.topics", "kmq_storage.groups"),
-    "kmq_storage.maintenance": ("kmq_storage.integrity",),
-    "kmq_storage.log": ("kmq_storage.topics", "kmq_storage.groups"),
-    "kmq_spark.client": ("kmq_spark.cli", "kmq_spark.datasource", "kmq_spark.demo"),
-    "kmq_spark.datasource": ("kmq_spark.cli", "kmq_spark.demo"),
 }
 MAY_IMPORT_PYSPARK = (
     "kmq_spark.archive",
@@ -39,18 +56,15 @@ MAY_IMPORT_PYSPARK = (
 MAY_DELETE = {
     "kmq_storage.cloning",  # a clone that was never finished
     "kmq_storage.integrity.manifest_repair",  # pages that can't be read
-    "kmq_storage.integrity.repair",  # hints and checkpoints that can't be read
+    "kmq_storage.integrity.repair",  # pins that can't be read, checkpoints behind the one kept
     "kmq_storage.log.collected",  # its own marks
     "kmq_storage.log.commit_objects",  # for `collect`: commits before every checkpoint
-    "kmq_storage.log.journal",  # for `collect`; what was cut off, under both locks
+    "kmq_storage.log.journal",  # for `collect`; files that were cut off, or written again
     "kmq_storage.log.store_files",  # the identity of a store that gives way to a clone
     "kmq_storage.maintenance.collect",
     "kmq_storage.maintenance.pins",  # its own pin
     "kmq_storage.maintenance.segments",  # a segment whose commit was refused
 }
-#: The bottom layer: names, limits and errors know none of the layers above.
-BOTTOM = ("cutting", "errors", "limits", "names", "paths", "model", "environment")
-ABOVE_BOTTOM = ("kmq_storage.format", "kmq_storage.objects", "kmq_storage.log", "kmq_spark")
 
 
 def _within(name: str, package: str) -> bool:
@@ -61,20 +75,41 @@ def _imports_of(source: Source, *forbidden: str) -> set[str]:
     return {name for name in source.imports() for layer in forbidden if _within(name, layer)}
 
 
+def _layer(name: str) -> int | None:
+    """The layer of a module; None for the roots, which only hold packages, and for others' code."""
+    found = [
+        (len(prefix), layer)
+        for layer, prefixes in enumerate(LAYERS)
+        for prefix in prefixes
+        if _within(name, prefix)
+    ]
+    return max(found)[1] if found else None
+
+
+def test_every_module_has_a_layer():
+    modules = {source.module for source in SOURCES} - {"kmq_storage"}
+    assert {module for module in modules if _layer(module) is None} == set()
+
+
+@pytest.mark.parametrize("layer", range(len(LAYERS)), ids=lambda layer: LAYERS[layer][0])
+def test_imports_point_down_only(layer: int):
+    wrong = {
+        source.module: found
+        for source in SOURCES
+        if _layer(source.module) == layer
+        and (found := {name for name in source.imports() if (_layer(name) or 0) > layer})
+    }
+    assert wrong == {}
+
+
 @pytest.mark.parametrize("package", FORBIDDEN)
-def test_imports_point_down_only(package: str):
+def test_a_package_imports_nothing_that_its_purpose_forbids(package: str):
     wrong = {
         source.module: found
         for source in SOURCES
         if _within(source.module, package) and (found := _imports_of(source, *FORBIDDEN[package]))
     }
     assert wrong == {}
-
-
-@pytest.mark.parametrize("module", BOTTOM)
-def test_the_bottom_layer_imports_no_layer_above_it(module: str):
-    sources = [source for source in SOURCES if source.module == f"kmq_storage.{module}"]
-    assert [_imports_of(source, *ABOVE_BOTTOM) for source in sources] in ([], [set()])
 
 
 def test_only_the_spark_layer_imports_pyspark():
@@ -126,23 +161,32 @@ def _python(code: str) -> str:
 
 
 def test_importing_kmq_imports_no_pyspark():
-    assert _python("import sys, kmq_spark; print('pyspark' in sys.modules)") == "False"
+    """Nor what only those need who open a store; that needs no pyspark either."""
+    code = (
+        "import sys, kmq_spark; print(sorted({'pyspark', 'pyarrow'} & set(sys.modules))); "
+        "kmq_spark.open('memory://x'); print('pyspark' in sys.modules)"
+    )
+    assert _python(code).split() == ["[]", "False"]
 
 
 def test_importing_kmq_starts_no_thread():
     code = (
         "import threading, pyarrow; before = threading.active_count(); import kmq_spark; "
+        "kmq_spark.Store; "
         "print(threading.active_count() - before)"
     )
     assert _python(code) == "0"
 
 
-def test_importing_the_data_source_imports_nothing_that_only_an_archive_needs():
+def test_a_streaming_read_imports_neither_client_nor_writer_nor_what_only_an_archive_needs():
     """Spark starts processes for each query, and the query waits until they have imported it."""
     code = (
         "import sys, pyspark.sql.datasource, pyspark.sql.types; before = set(sys.modules); "
         "import kmq_spark.datasource.source, kmq_spark.datasource.spark_versions; "
-        "heavy = {'pandas', 'fsspec', 'asyncio', 'ssl', 'pyarrow.dataset', 'pyarrow.parquet'}; "
+        "import kmq_spark.datasource.stream_reader; "
+        "heavy = {'pandas', 'fsspec', 'asyncio', 'ssl', 'pyarrow.compute', 'pyarrow.dataset', "
+        "'pyarrow.parquet', 'kmq_spark.client.producer', 'kmq_spark.client.consumer', "
+        "'kmq_spark.datasource.writer', 'kmq_spark.archive'}; "
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )
     assert _python(code) == "[]"

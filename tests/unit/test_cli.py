@@ -84,6 +84,7 @@ def _stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
         ["topic", "list", "--unknown"],
         ["topic", "create", "t", "--partitions", "many"],
         ["topic", "list"],
+        ["archive", "lake", "--store", "shop", "--storage-option", "region"],
     ],
 )
 def test_wrong_usage_ends_with_two(

@@ -83,7 +83,7 @@ def test_own_worker_python_is_fine(monkeypatch: pytest.MonkeyPatch):
 def test_folder_is_left_as_it_was(tmp_path: Path):
     store = tmp_path / "not" / "there"
     checks = check_folder(store)
-    assert [check.name for check in checks] == ["folder", "link", "flock", "fsync"]
+    assert [check.name for check in checks] == ["folder", "file system", "link", "flock", "fsync"]
     assert {check.status for check in checks} <= {"ok", "warn"}
     assert list(tmp_path.iterdir()) == []
 

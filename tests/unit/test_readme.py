@@ -18,6 +18,7 @@ from tests.support.spark import require_jvm
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 GUARANTEES = ROOT / "docs" / "guarantees.md"
+CODE = (ROOT, ROOT / "kmq_spark", ROOT / "storage" / "kmq_storage")
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
     *sorted(ROOT.glob("docs/**/*.md")),
@@ -97,6 +98,14 @@ def test_ci_runs_the_second_command_of_the_readme():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
+def test_every_page_with_examples_has_a_test_that_runs_them():
+    shown = [path for path in DOCUMENTS if "\n```python" in path.read_text()]
+    names = {str(path.relative_to(ROOT)) for path in shown}
+    guides = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guide/*.md")}
+    # Those of the guides run in tests/unit/test_guides.py.
+    assert names - guides == {"README.md", "docs/spark-streaming.md", "docs/spark-tables.md"}
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_of_a_document_leads_somewhere(path: Path):
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text())
@@ -106,10 +115,17 @@ def test_every_link_of_a_document_leads_somewhere(path: Path):
 
 def test_every_file_named_in_the_architecture_exists():
     named = set(re.findall(r"`([a-z_/]+\.py)`", ARCHITECTURE.read_text()))
-    roots = (ROOT, ROOT / "kmq_spark", ROOT / "storage" / "kmq_storage")
-    folders = [*roots, roots[1] / "client"]
+    folders = [*CODE, CODE[1] / "client"]
     assert len(named) > 10
     assert [n for n in sorted(named) if not any((f / n).exists() for f in folders)] == []
+
+
+def test_every_module_named_in_the_walks_exists():
+    walks = re.search(r"## Three walks.*?```\n(.*?)```", ARCHITECTURE.read_text(), re.DOTALL)
+    assert walks is not None
+    named = set(re.findall(r"\b(?:client|log|objects|datasource)/[a-z_]+", walks[1]))
+    assert len(named) > 10
+    assert [n for n in sorted(named) if not any((f / f"{n}.py").exists() for f in CODE)] == []
 
 
 def test_every_test_named_in_the_guarantees_exists():

@@ -9,6 +9,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+#: What a compaction says that found no tombstone which has to wait.
+NO_TOMBSTONES = 1
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
@@ -38,9 +41,12 @@ class SegmentEntry:
     old_rows: int
     old_size: int
     planned_lsn: int
+    #: A second (UTC) by which the tombstones were committed that wait in the partition to be
+    #: dropped; NO_TOMBSTONES, or 0 where nothing is said of it.
+    tombstones: int = 0
 
     kind = 7
-    _layout = struct.Struct("<16sIHxxQQQ16sQQIxxxxqqqQQQQ")
+    _layout = struct.Struct("<16sIHxxQQQ16sQQIIqqqQQQQ")
 
     def payload(self) -> bytes:
         """The binary form."""
@@ -55,6 +61,7 @@ class SegmentEntry:
             self.length,
             self.footer_position,
             self.footer_checksum,
+            self.tombstones,
             self.min_timestamp,
             self.max_timestamp,
             self.time,
@@ -68,7 +75,8 @@ class SegmentEntry:
     def parse(cls, payload: bytes) -> SegmentEntry:
         """The entry of a binary form."""
         topic_id, partition, columns, base, end, rows, file_id, *rest = cls._layout.unpack(payload)
-        length, footer, check, *facts = rest
+        length, footer, check, tombstones, *facts = rest
+        facts.append(tombstones)
         return cls(
             topic_id, partition, base, end, rows, file_id, length, footer, check, columns, *facts
         )

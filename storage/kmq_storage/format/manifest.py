@@ -151,8 +151,8 @@ class Page:
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """A column of numbers of the page."""
-        numbers: npt.NDArray[Any] = self.batch.column(name).to_numpy()
-        return numbers
+        # `to_numpy` would import pandas, which takes longer than planning all that is in the page.
+        return np.from_dlpack(self.batch.column(name))
 
     @property
     def kind(self) -> npt.NDArray[np.uint8]:
@@ -198,21 +198,26 @@ class Page:
 
     def is_of(self, key: Key) -> npt.NDArray[np.bool_]:
         """Which rows are of the topic of a key."""
-        mine: npt.NDArray[np.bool_] = (self._ids() == np.frombuffer(key[0], np.uint64)).all(axis=1)
+        high, low = self._ids().T
+        wanted = np.frombuffer(key[0], np.uint64)
+        mine: npt.NDArray[np.bool_] = (high == wanted[0]) & (low == wanted[1])
         return mine
 
     @cached_property
     def spans(self) -> dict[Key, tuple[int, int]]:
         """The rows of each partition: first, and behind the last."""
-        partitions = self.column("partition")
-        ids = self._ids()
-        changes = (partitions[1:] != partitions[:-1]) | (ids[1:] != ids[:-1]).any(axis=1)
+        partitions, ids = self.column("partition"), self._ids()
+
+        def key(row: int) -> Key:
+            return ids[row].tobytes(), int(partitions[row])
+
+        if key(0) == key(-1):  # as rows are sorted, all are of one
+            return {key(0): (0, len(partitions))}
+        high, low = ids.T
+        changes = partitions[1:] != partitions[:-1]
+        changes |= (high[1:] != high[:-1]) | (low[1:] != low[:-1])
         starts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(partitions)]
-        return {
-            (ids[start].tobytes(), int(partitions[start])): (start, end)
-            for start, end in pairwise(starts)
-            if start < end
-        }
+        return {key(start): (start, end) for start, end in pairwise(starts)}
 
     def row(self, index: int) -> Row:
         """The row at this place."""

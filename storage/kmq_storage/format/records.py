@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 KEY, HEADERS, PROPERTIES, OFFSET = 1, 2, 4, 8
 #: A batch of a typed topic (`format.typed`), and one of them that has tombstones.
@@ -106,6 +110,15 @@ def has_value(batch: pa.RecordBatch) -> pa.Array:
     if gone is not None:
         rows = ~gone.fill_null(False).to_numpy(zero_copy_only=False)
     return pa.array(rows)
+
+
+def tombstones_of(batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
+    """The rows of a stored batch that have a key and no value."""
+    keys = keys_of(batch)
+    if keys is None or (not is_typed(batch.schema) and not batch.column("value").null_count):
+        return np.zeros(0, np.intp)
+    deleted = ~has_value(batch).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(deleted & keys.is_valid().to_numpy(zero_copy_only=False))
 
 
 def with_offsets(batch: pa.RecordBatch, offsets: pa.Array) -> pa.RecordBatch:

@@ -72,6 +72,7 @@ class SegmentEncoder:
         #: Position, bytes before the body, bytes of the body.
         self._messages: list[tuple[int, int, int]] = []
         self._head_checksum: int | None = None
+        self._end_offset = 0
         # Known when all buffers are made.
         self.rows = self.size = self.length = 0
         self.footer_position = self.footer_checksum = 0
@@ -108,6 +109,8 @@ class SegmentEncoder:
             yield from buffers
 
     def _message(self, message: PackedMessage, each: SealedBatch) -> Iterator[Bytes]:
+        assert each.base_offset >= self._end_offset, "batches stand in the order of offsets"
+        self._end_offset = each.end_offset
         start, length = self.footer_position, message.length
         low, high = each.min_timestamp, each.max_timestamp
         self.min_timestamp = min(self.min_timestamp, low) if self._facts else low

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -25,36 +26,47 @@ from kmq_storage.objects.bucket_files import BucketFiles
 def check_objects(
     files: BucketFiles, seed: int, state: StoreState, *, deep: bool
 ) -> Iterator[Finding]:
-    """What is wrong with the commits up to the last one of a state."""
+    """What is wrong with the commits up to the last one of a state.
+
+    Each is asked for: a listing only says where to begin, since it may be a little old.
+    """
     last = state.lsn if state.broken is None else max(state.lsn, state.broken.last_lsn)
     before: FrameHeader | None = None
-    expected = 0
-    first = collected_lsn(files) + 1  # what stands below may go, and counts no more
-    for found in files.walk(paths.LOG_FOLDER):
-        lsn = paths.try_commit_lsn(found.path)
-        if lsn is None or not first <= lsn <= last:
-            continue
-        if expected and lsn > expected:
-            reason = f"commits {expected} to {lsn - 1}: objects are missing"
-            yield Damage(paths.commit_object(expected), reason=reason)
+    missing: list[int] = []
+    for lsn in range(_first_listed(files, last), last + 1):
+        file = paths.commit_object(lsn)
         try:
             contents = files.map(paths.log_file(lsn))
-            header, directory = _proven(contents, lsn, before if expected == lsn else None, seed)
+            header, directory = _proven(contents, lsn, before, seed)
             before = header
             if deep:
                 raw = contents.slice(0, header.length)
                 entries = list(decode_entries(directory))
-                yield from check_frame(raw, header, entries, found.path, state)
+                yield from check_frame(raw, header, entries, file, state)
         except FileNotFoundError:
-            continue  # collected meanwhile
+            before = None
+            missing.append(lsn)
         except InvalidFrameError as error:
             before = None
-            yield Damage(found.path, reason=f"commit {lsn}: {error}")
-        finally:
-            expected = lsn + 1
-    if 0 < expected <= last:
-        reason = f"commits {expected} to {last}: objects are missing"
-        yield Damage(paths.commit_object(expected), reason=reason)
+            yield Damage(file, reason=f"commit {lsn}: {error}")
+    collected = collected_lsn(files) if missing else 0  # meanwhile, perhaps
+    for begin, end in _runs(lsn for lsn in missing if lsn > collected):
+        reason = f"commits {begin} to {end}: objects are missing"
+        yield Damage(paths.commit_object(begin), reason=reason)
+
+
+def _first_listed(files: BucketFiles, last: int) -> int:
+    """The first commit that counts and is there; what was collected may go, and counts no more."""
+    first = collected_lsn(files) + 1
+    listed = (paths.try_commit_lsn(found.path) for found in files.walk(paths.LOG_FOLDER))
+    return next((lsn for lsn in listed if lsn is not None and first <= lsn), last + 1)
+
+
+def _runs(lsns: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Numbers that follow each other together: the first and the last of them."""
+    for _, run in groupby(enumerate(lsns), key=lambda each: each[1] - each[0]):
+        (_, first), *rest = run
+        yield first, rest[-1][1] if rest else first
 
 
 def _proven(

@@ -25,6 +25,13 @@ class LogFilesCheck:
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong, file by file."""
+        yield from self._frames()
+        for first, size in self._journal.resized().items():
+            expected = self._journal.file_bytes
+            reason = f"the file has {size} bytes and should have {expected}"
+            yield Damage(paths.log_file(first), reason=reason)
+
+    def _frames(self) -> Iterator[Finding]:
         journal = self._journal
         journal.look_again()
         cursor = journal.start_of(journal.first_lsn())

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from kmq_storage import paths
 from kmq_storage.environment import Environment
 from kmq_storage.format.entries import RecordsEntry, TopicEntry
 from kmq_storage.format.file_ids import begun_at
@@ -22,7 +21,7 @@ from kmq_storage.format.manifest import Key, Row
 from kmq_storage.integrity.found_segments import FoundSegment, find_segments, without_overlaps
 from kmq_storage.log.behind import rows_at_most
 from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
-from kmq_storage.log.hint import WORDS, Hint
+from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
@@ -64,7 +63,7 @@ class _Known:
 def rebuild(disk: Disk, identity: Identity, environment: Environment) -> list[str]:
     """Write a checkpoint of what segments say before the log's first commit; what was done."""
     began = disk.now()
-    hint = Hint(disk.open_words(paths.HINT, WORDS), identity.seed, disk.boot_id())
+    hint = open_hint(disk, identity.seed)
     journal = Journal(disk, identity, hint)
     segments = list(find_segments(disk))
     before = journal.first_lsn() - 1

@@ -15,13 +15,15 @@ from kmq_storage.integrity.manifest_repair import repair_manifest
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.records_repair import RecordsRepair
 from kmq_storage.integrity.report import Damage, Report
+from kmq_storage.integrity.restoring import restore
 from kmq_storage.integrity.small_files import unreadable_pins
 from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.integrity.verify import verify
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.seal import plan_seal, seal
 
@@ -30,10 +32,12 @@ def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
     """Repair a store; the report says what was done and what is damaged still.
 
     Alone it loses nothing. With `drop_damaged` what can't be read is cut out: readers get
-    DataLossError with the range, and all else goes on.
+    DataLossError with the range, and all else goes on. UnavailableError when the store can't be
+    read or written: the next repair goes on.
     """
     check_writable(log.disk)
-    done = list(_steps(log, drop_damaged=drop_damaged))
+    with translated(log.disk.url):
+        done = list(_steps(log, drop_damaged=drop_damaged))
     report = verify(log, deep=True)
     return Report(report.ok, report.damage, report.unreferenced, done + report.notes)
 
@@ -41,6 +45,7 @@ def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
 def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     yield from repair_manifest(log)
     yield from _unreadable_pins(log)
+    yield from restore(log)
     damage = verify(log, deep=True).damage
     if not damage:
         return
@@ -76,11 +81,23 @@ def _go_on_behind(log: CommitLog) -> Iterator[str]:
     if isinstance(log, LocalLog) and _is_nothing_left(log):
         yield from rebuild(log.disk, log.identity, log.environment)
         log.reload()
-    rows: dict[Key, int] = unnamed_rows(log.disk, log.refresh())
+    state = log.refresh()
+    yield from _lost_commits(state)
+    rows: dict[Key, int] = unnamed_rows(log.disk, state)
     for cut in log.go_on_behind(rows):
         gap = cut.gap
         yield f"{cut.topic}-{cut.partition}: offsets {gap.start} to {gap.end - 1} were cut out"
     yield f"the log goes on behind commit {log.reload().lsn}"
+
+
+def _lost_commits(state: StoreState) -> Iterator[str]:
+    for lost in (*state.damage, *filter(None, [state.broken])):
+        yield (
+            f"{lost.file}: commits {lost.first_lsn} to {lost.last_lsn} ({lost.reason}) were given "
+            "up with all that stood in them: beside records also trims (what they gave up is back "
+            "where its files are still there), offsets and generations of groups, changes of "
+            "topics, and numbers of producers and applications"
+        )
 
 
 def _leave_behind(log: CommitLog) -> Iterator[str]:

@@ -45,7 +45,7 @@ def _check_known(state: StoreState, topic: Topic, number: int) -> Iterator[Findi
         if gap.end > part.start:
             yield Note(
                 f"{topic.name}-{number}",
-                f"offsets {gap.start} to {gap.end - 1} were cut out by a repair ({gap.reason})",
+                f"offsets {gap.start} to {gap.end - 1} were cut out ({gap.reason})",
             )
 
 

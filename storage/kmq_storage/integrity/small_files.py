@@ -9,25 +9,25 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.identity import decode_identity, encode_identity
 from kmq_storage.integrity.report import Damage, Finding, Note
+from kmq_storage.integrity.restoring import differs
 from kmq_storage.log.hint import Hint
 from kmq_storage.maintenance.clones import decode_clone
 from kmq_storage.maintenance.pins import decode_pin
 from kmq_storage.objects.files import Files
+from kmq_storage.objects.lease import decode_lease
 
 
 def check_identity(disk: Files) -> Iterator[Finding]:
     """What is wrong with `kmq.json`."""
     try:
-        raw = disk.read(paths.STORE_FILE)
-        identity = decode_identity(raw, disk.url)
+        changed = differs(disk)
     except FileNotFoundError:
         yield Damage(paths.STORE_FILE, reason="file is missing; put it back from a copy")
     except CorruptionError as error:
         yield Damage(paths.STORE_FILE, reason=error.message)
     else:
-        if raw != encode_identity(identity):
+        if changed:
             yield Damage(paths.STORE_FILE, reason="it says what it should in other bytes")
 
 
@@ -62,7 +62,11 @@ def unreadable_pins(disk: Files) -> Iterator[str]:
 
 
 def check_locks(disk: Files) -> Iterator[Finding]:
-    """Which locks have contents; nobody looks at them."""
+    """Which locks are not as they were written; they only tell who works, so it does no harm."""
     for file in disk.walk(paths.LOCK_FOLDER):
-        if file.length:
+        if paths.try_epoch(file.path) is not None:
+            with suppress(FileNotFoundError):  # the next epoch began
+                if decode_lease(disk.read(file.path)) is None:
+                    yield Note(file.path, "damaged lease, harmless: replaced at its next use")
+        elif file.length:
             yield Note(file.path, "a lock has no contents; nobody reads them")

@@ -14,6 +14,7 @@ from kmq_storage.log.staging import staged_schema
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk
 
+_MAGIC = pa.py_buffer(b"ARROW1")
 _MAGIC_BYTES = 8
 
 
@@ -44,15 +45,19 @@ def _check_around(
     """Before, between and behind the batches stands what Arrow writes there."""
     file = chunks[0].location.file
     schema = staged_schema(schema_of(chunks[0], topic), topic.name, partition)
+    if not part_of(contents, contents.size - len(_MAGIC), len(_MAGIC)).equals(_MAGIC):
+        yield Damage(file, reason="it doesn't end as an Arrow file: it was cut, or added to")
+        return
     if not _begin_the_file(chunks, schema):
         return  # others are sealed already; nobody reads what stands around
     written = _Comparison(contents)
     with pa.ipc.new_file(pa.PythonFile(written, mode="w"), schema) as writer:
         for chunk in chunks:
             writer.write_batch(stored_batch(contents, chunk, topic))
-    if written.at < contents.size or (written.difference is None and written.at == contents.size):
-        return
     at = written.at if written.difference is None else written.difference
+    behind = chunks[-1].location.position + chunks[-1].location.length
+    if at == contents.size or (written.at < contents.size and behind <= at < written.at):
+        return  # nothing else is there, or other batches are
     yield Damage(
         file,
         reason=f"from byte {at} on it is not what this version of Arrow writes around the batches, "

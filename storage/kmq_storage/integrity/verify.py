@@ -21,6 +21,7 @@ from kmq_storage.integrity.rows import MISSING, check_partitions, still_missing
 from kmq_storage.integrity.small_files import check_clones, check_identity, check_locks, check_pins
 from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.objects.files import Files
@@ -29,7 +30,15 @@ _FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
 
 
 def verify(log: CommitLog, *, deep: bool = False) -> Report:
-    """What is wrong with a store, beside any number of readers, writers and maintainers."""
+    """What is wrong with a store, beside any number of readers, writers and maintainers.
+
+    UnavailableError when it can't be read.
+    """
+    with translated(log.disk.url):
+        return _verified(log, deep=deep)
+
+
+def _verified(log: CommitLog, *, deep: bool) -> Report:
     disk, state = log.disk, log.reload()
     found = list(
         chain(

@@ -15,7 +15,7 @@ from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.checkpoint import publish_root, write_pages
-from kmq_storage.log.hint import WORDS, Hint
+from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock, held
 from kmq_storage.log.offset_index import Gap
@@ -44,7 +44,7 @@ def go_on_behind(
     `staged_rows`: rows in files that no commit names; lost commits may have. Killed anywhere, the
     store is as before or as after.
     """
-    hint = Hint(disk.open_words(paths.HINT, WORDS), identity.seed, disk.boot_id())
+    hint = open_hint(disk, identity.seed)
     journal = Journal(disk, identity, hint)
     began = disk.now()
     append_lock = AppendLock(disk.open_lock(paths.APPEND_LOCK), hint, environment)

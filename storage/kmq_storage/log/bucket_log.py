@@ -1,8 +1,7 @@
 """The commit log in a bucket: whoever creates the object of the next LSN made the commit.
 
-Read `append` first. Nobody is asked and nothing is locked: a commit is bound to the state it
-will follow and created if absent. When the name is taken or the answer is lost, the object is
-read back, and its nonce says who wrote it.
+Nobody is asked and nothing is locked: `next_object` says how a commit is made, `follower` how
+those of others are read.
 """
 
 from __future__ import annotations
@@ -10,38 +9,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kmq_storage import limits, paths
+from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.errors import (
     ClosedError,
-    CommitOutcomeUnknownError,
-    InvalidRequestError,
     UnavailableError,
 )
-from kmq_storage.format.entries import Entry
-from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.behind import CutOut
 from kmq_storage.log.behind_objects import BehindObjects
-from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
+from kmq_storage.log.binding import RefusedError, Unit
 from kmq_storage.log.checkpoint import has_newer_checkpoint
-from kmq_storage.log.collected import Moment, collected_lsn, deletable_lsn, mark_collected
+from kmq_storage.log.collected import collected_lsn, deletable_lsn, mark_collected
 from kmq_storage.log.combining import Combining
 from kmq_storage.log.commit_log import WrittenCommit
-from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
-from kmq_storage.log.contention import Contention, Tail
-from kmq_storage.log.disk_errors import broken_end, check_writable, collected, translated
+from kmq_storage.log.commit_objects import CommitObjects
+from kmq_storage.log.disk_errors import check_writable, collected, translated
 from kmq_storage.log.follower import Follower
-from kmq_storage.log.framing import Stamp, framed
 from kmq_storage.log.journal import Cursor
+from kmq_storage.log.next_object import NextObject, stored_commit
 from kmq_storage.log.single_writer import SingleWriter
 from kmq_storage.log.state import StoreState
-from kmq_storage.model import Commit, LogDamage, to_datetime
-from kmq_storage.objects.bucket import Put
+from kmq_storage.model import Commit
 from kmq_storage.objects.bucket_files import BucketFiles
 
-_PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
 #: Commits that are fetched at once where they are read one after another.
 _AHEAD = 16
 
@@ -77,17 +69,17 @@ class BucketLog:
         self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
         with translated(disk.url):
             self._follower = Follower(disk, self._objects, environment)
-        #: The second half of the nonces of this handle's commits: others see whose turn it is.
-        self._tag = environment.new_uuid().bytes[8:]
-        self._contention = Contention(environment, self._tag)
-        self._combining = Combining(self._append, bytes_max=self.inline_bytes_max)
+        self._next = NextObject(
+            disk, self._objects, self._follower, environment, single=self._single
+        )
+        self._combining = Combining(self._next.append, bytes_max=self.inline_bytes_max)
         self._polling = threading.Lock()
         self._closed = False
 
     @property
     def lost_races(self) -> int:
         """How often another writer was faster, since this handle was opened."""
-        return self._contention.lost_count
+        return self._next.lost_races
 
     @property
     def prompt(self) -> bool:
@@ -106,94 +98,6 @@ class BucketLog:
         """
         self._check_writable()
         return self._combining.append(units)
-
-    def _append(self, units: Sequence[Unit]) -> WrittenCommit:
-        """Write one commit; one thread at a time."""
-        with translated(self._files.url):
-            became_writer = self._single is not None and self._single.check()
-            if became_writer or not self._follower.is_sure:
-                self._follower.advance()
-            while True:
-                self._contention.before(self._look, self._follower.cursor.lsn)
-                begun = Moment.now(self.environment)
-                commit = self._next_commit(units)
-                if self._create(commit) and not self._is_void(commit):
-                    seconds = begun.seconds_to(Moment.now(self.environment))
-                    self._contention.won(seconds, commit.end.lsn)
-                    self._follower.applied(commit.end, commit.framed.entries, commit.stamp.nonce)
-                    self._follower.note_end(begun)
-                    return _written(commit.end, commit.framed.entries)
-                self._contention.lost(commit.end.lsn)
-                self._follower.advance()
-
-    def _look(self, expected: int) -> Tail:
-        self._follower.advance(expected)
-        return self._follower.tail
-
-    def _next_commit(self, units: Sequence[Unit]) -> NewCommit:
-        """The units bound to the newest state that is known; to the newest there is, if refused."""
-        try:
-            return self._bound(units)
-        except (RefusedError, DuplicateCommitError):
-            self._follower.advance()
-            return self._bound(units)
-
-    def _bound(self, units: Sequence[Unit]) -> NewCommit:
-        bodies = [body for unit in units for body in unit.bodies]
-        with self._follower.changed:
-            self._follower.settle()
-            self._check_whole()
-            after = self._follower.cursor
-            entries = bind(self._follower.state, units)
-        time = max(self.environment.now_us(), after.time + 1)
-        nonce = self.environment.new_uuid().bytes[:8] + self._tag
-        stamp = Stamp(time, nonce, after.lsn)
-        commit = NewCommit(after, stamp, framed(entries, bodies))
-        if commit.length > limits.COMMIT_OBJECT_BYTES_MAX:
-            raise InvalidRequestError(
-                f"a commit of {commit.length} bytes is more than a bucket takes at once "
-                f"({limits.COMMIT_OBJECT_BYTES_MAX}); send less at once",
-                length=commit.length,
-            )
-        return commit
-
-    def _check_whole(self) -> None:
-        broken = self._follower.state.broken
-        if broken is not None:
-            raise broken_end(broken)
-
-    def _create(self, commit: NewCommit) -> bool:
-        """Whether the commit of this LSN is ours, once that is known for certain."""
-        deadline = self.environment.monotonic() + limits.COMMIT_TIMEOUT
-        pause, doubtful = _PAUSE_FIRST, False
-        while True:
-            try:
-                if self._objects.create(commit) is Put.CREATED:
-                    return True
-                found = self._read_back(commit.end.lsn)
-                if found is not None:
-                    return found.header.nonce == commit.stamp.nonce
-            except (PermissionError, FileNotFoundError):
-                if not doubtful:
-                    raise
-            except OSError:
-                pass  # reading failed: nothing is known yet
-            doubtful = True
-            if self.environment.monotonic() > deadline:
-                raise _unknown(self._files.url, commit.end.lsn)
-            self.environment.sleep(pause * (0.5 + self.environment.rng.random()))
-            pause = min(2 * pause, _PAUSE_MAX)
-
-    def _read_back(self, lsn: int) -> CommitObject | None:
-        try:
-            return self._objects.fetch(lsn)
-        except InvalidFrameError as error:
-            damage = LogDamage(paths.commit_object(lsn), str(error), lsn, lsn)
-            raise broken_end(damage) from error
-
-    def _is_void(self, commit: NewCommit) -> bool:
-        """Whether the name was free only since the log had moved on: nobody will read it."""
-        return not self._follower.is_sure and collected_lsn(self._files) >= commit.end.lsn
 
     def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
         """Append one commit; what a bucket stores is durable, whatever was asked for.
@@ -274,7 +178,7 @@ class BucketLog:
         with translated(self._files.url):
             if self._single is not None:
                 self._single.check()
-            behind = BehindObjects(self._files, self._objects, self.environment, self._create)
+            behind = BehindObjects(self._files, self._objects, self.environment, self._next.create)
             return behind.go_on(staged_rows)
 
     def drop_before(self, lsn: int) -> list[str]:
@@ -294,10 +198,10 @@ class BucketLog:
             return self._stored(lsn)
 
     def _stored(self, lsn: int) -> WrittenCommit:
-        found = self._read_back(lsn)
+        found = self._next.read_back(lsn)
         if found is None:
             raise UnavailableError(f"store {self._files.url} has no commit {lsn}", lsn=lsn)
-        return _written(found.end, found.entries())
+        return stored_commit(found.end, found.entries())
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still there.
@@ -327,7 +231,8 @@ class BucketLog:
         """Sleep until a commit after this LSN is there, at most `timeout` seconds.
 
         One thread of this handle looks for all; its pauses grow to `FOLLOW_PAUSE_MAX` while
-        nothing comes. Also returns when `wake_waiters` was called and `stopped` says so.
+        nothing comes, from one call to the next. A commit that came is in `state`; whether there
+        are more, a refresh asks. Also returns when `wake_waiters` was called and `stopped` says so.
         Nobody tells what comes, so nothing is rehearsed.
         """
         now = self.environment.monotonic
@@ -337,7 +242,7 @@ class BucketLog:
             left = begun + timeout - now()
             if left <= 0 or stopped():
                 return False
-            self._pause_and_look(lsn, min(left, pause_after(now() - begun)))
+            self._pause_and_look(lsn, min(left, pause_after(now() - self._follower.news_at)))
         return True
 
     def _pause_and_look(self, lsn: int, seconds: float) -> None:
@@ -346,7 +251,8 @@ class BucketLog:
             with self._follower.changed:
                 came = self._follower.cursor.lsn > lsn or self._follower.changed.wait(seconds)
             if looks and not came and not self._closed:
-                self.refresh()
+                with translated(self._files.url):
+                    self._follower.step()
         finally:
             if looks:
                 self._polling.release()
@@ -373,18 +279,3 @@ class BucketLog:
 def pause_after(idle: float) -> float:
     """How long to sleep before the next look, when nothing came for some seconds."""
     return min(max(idle / 2, limits.FOLLOW_PAUSE_FIRST), limits.FOLLOW_PAUSE_MAX)
-
-
-def _written(end: Cursor, entries: list[Entry]) -> WrittenCommit:
-    return WrittenCommit(
-        end.lsn, to_datetime(end.time), tuple(entries), chain=end.chain or 0, losses=0
-    )
-
-
-def _unknown(url: str, lsn: int) -> CommitOutcomeUnknownError:
-    return CommitOutcomeUnknownError(
-        f"store {url} gave no usable answer for {limits.COMMIT_TIMEOUT:g} s; commit {lsn} may be "
-        "stored or not",
-        url=url,
-        lsn=lsn,
-    )

@@ -7,7 +7,6 @@ writers do no harm. A damaged one is passed over for the one before.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import uuid
@@ -131,6 +130,7 @@ def write_pages(
     The root that names them, which is not written yet, and how many they are.
     """
     assert state.manifest is not None, "a reader's state has a manifest"
+    assert cursor.lsn == state.lsn, "the log goes on where the state ends"
     refs, written = [], 0
     for page in repaged(state.manifest, state):
         if isinstance(page, PageRef):
@@ -162,4 +162,6 @@ def publish_root(disk: Files, lsn: int, root: pa.Buffer, *, began: int) -> None:
 
 
 def _digest(contents: pa.Buffer) -> bytes:
+    import hashlib  # slow to import, and a young store has no checkpoint
+
     return hashlib.blake2b(contents, digest_size=16).digest()

@@ -60,6 +60,9 @@ class Combining:
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write these units, perhaps with those of other threads; the commit shows only these."""
+        if not (self._waiting or self._writing.locked()):  # nobody is there to share it with
+            with self._writing:
+                return self._write(units)
         parties = _parties(units)
         if not parties:
             with self._writing:

@@ -1,6 +1,10 @@
 """The commit log, as everything above it sees it, wherever the store is.
 
-`local_log` keeps it in files on a disk that several processes append to.
+`local_log` keeps it in files on a disk that several processes append to, `bucket_log` as one object
+per commit. There are two sides to it. Who prepares a commit asks for the state that it will
+follow: `known_state` costs nothing, `recent_state` no request, `written_state` is certain. Who
+reads asks for what is visible: `state` as of the last `refresh`, `reload` when files that it
+names are gone, and `snapshot` for a state of one's own that nobody moves on.
 """
 
 from __future__ import annotations
@@ -52,12 +56,13 @@ class CommitLog(Protocol):
         """The place of the store."""
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
-        """Write one commit of all units; it is visible to others, but not yet synced.
+        """Write one commit of all units; it is visible to others, but `sync` makes it durable.
 
         It shows the entries of these units, though those of other threads may stand beside them.
 
         RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
-        is stored already; nothing is written then. UnavailableError: disk full or lock held.
+        is stored already; nothing is written then. UnavailableError when the store can't be written
+        (a full disk, a lock that is held), CommitOutcomeUnknownError when nobody can tell.
         """
 
     def sync(self, commit: WrittenCommit | int) -> None:

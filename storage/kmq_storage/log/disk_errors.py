@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
+from traceback import clear_frames
 from types import TracebackType
 
 from kmq_storage.errors import (
@@ -29,7 +30,11 @@ def check_writable(files: Files) -> None:
 
 
 def unavailable(error: OSError, url: str) -> UnavailableError:
-    """What a failed read or write means for a commit: nothing of it is stored."""
+    """What a failed read or write means for a commit: nothing of it is stored.
+
+    Whoever keeps the error, as a future does, keeps no file open by the frames it came through.
+    """
+    clear_frames(error.__traceback__)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UnavailableError(
             f"the disk of store {url} is full; nothing of this commit is stored, free space and "
@@ -105,3 +110,8 @@ def collected(url: str, lsn: int, first: int) -> OffsetOutOfRangeError:
         lsn=lsn,
         first=first,
     )
+
+
+def damaged_commit(file: str, lsn: int, reason: str) -> CorruptionError:
+    """A commit that can't be read where the next one should stand."""
+    return CorruptionError(f"commit {lsn} in {file} is damaged ({reason})", file=file, lsn=lsn)

@@ -48,6 +48,8 @@ class Follower:
         self.changed = threading.Condition(threading.RLock())
         self._looking = threading.Lock()
         self._looks_begun = self._last_look = 0
+        #: When the last commit came, or this handle was opened; monotonic seconds.
+        self.news_at = environment.monotonic()
         #: Whether all that was begun to be applied is: an interruption may come in between.
         self._whole = True
         #: When it was last known that nothing after the cursor was deleted.
@@ -105,6 +107,11 @@ class Follower:
             self._look(self._fetch_expected(expected))
             self._last_look = self._looks_begun
 
+    def step(self) -> None:
+        """Apply the next commit if it is there, and look no further: one request."""
+        with self._looking:
+            self._look(0, most=1)
+
     def _fetch_expected(self, count: int) -> int:
         """How many of the next commits are on their way now: so many, or none."""
         count = min(count, _AHEAD_MAX)
@@ -113,7 +120,7 @@ class Follower:
         self._objects.fetch_ahead(self.cursor.lsn + 1, count - 1)
         return count
 
-    def _look(self, coming: int) -> None:
+    def _look(self, coming: int, most: int | None = None) -> None:
         self.settle()
         self.state.broken = None
         hits = -coming
@@ -128,6 +135,8 @@ class Follower:
             elif found is not None:
                 self.applied(found.end, found.entries(), found.header.nonce)
                 hits = self._fetch_ahead(hits + 1)
+                if hits == most:
+                    return
             elif self._is_end(cursor):
                 self._known_since = since
                 return
@@ -227,6 +236,7 @@ class Follower:
             self.state.apply(end.lsn, end.time, entries, file=end.lsn, position=0)
             self.cursor, self._whole = end, True
             self._writers.note(end.lsn, nonce[8:])
+            self.news_at = self._environment.monotonic()
             self.changed.notify_all()
 
     def note_end(self, since: Moment) -> None:

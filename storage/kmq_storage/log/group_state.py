@@ -58,10 +58,6 @@ class Group:
         self.generation += 1
         self.plan = GroupPlan(self.plan.members, owners, targets)
 
-    def forget_topic(self, topic_id: bytes) -> None:
-        """A topic was deleted."""
-        self.offsets.pop(topic_id, None)
-
 
 def check_offsets(group: Group, entry: GroupOffsetsEntry) -> None:
     """FencedError when a member commits what is another one's, or is none any more."""

@@ -1,32 +1,25 @@
 """Group sync: one fdatasync serves every thread and process that waits for its commit.
 
-Whoever gets the sync lock syncs everything written so far and publishes how far that was;
-the others see it and return. After a failed sync a file is never synced again: its frames
-are written once more into a fresh file (the kernel may have dropped the dirty pages and would
-report success the second time).
+- Whoever gets the sync lock syncs everything written so far and publishes how far that was; the
+  others see it and return.
+- How far it is written is read before the sync: what is written meanwhile may miss it.
+- Files that were staged without a sync come to disk before the frames that name them.
+- That a sync is under way stands in the hint page from before it until it succeeded or was told
+  to have failed: the kernel tells only once, and reports success the second time. So who dies in
+  between leaves frames to be written again; what is published as synced never goes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import (
-    CommitOutcomeUnknownError,
-    CorruptionError,
-    KmqError,
-    UnavailableError,
-)
+from kmq_storage.errors import CommitOutcomeUnknownError, KmqError
 from kmq_storage.format.frame import InvalidFrameError
-from kmq_storage.log.disk_errors import lost_commit
+from kmq_storage.log.disk_errors import damaged_commit
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
-from kmq_storage.log.locking import AppendLock, held
-from kmq_storage.log.recovery import recover, repair
-from kmq_storage.log.state import StoreState
-from kmq_storage.objects.disk import Disk, Lock
+from kmq_storage.log.mending import Mending
+from kmq_storage.objects.disk import Lock
 
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
 
@@ -36,18 +29,18 @@ class GroupSync:
 
     def __init__(
         self,
-        disk: Disk,
         journal: Journal,
         hint: Hint,
-        locks: tuple[AppendLock, Lock],
+        lock: Lock,
+        mending: Mending,
         environment: Environment,
     ) -> None:
-        self._disk = disk
         self._journal = journal
         #: How far frames were searched for staged files that need a sync.
         self._staged_cursor = Cursor()
         self._hint = hint
-        self._append_lock, self._sync_lock = locks
+        self._sync_lock = lock
+        self._mending = mending
         self._environment = environment
 
     def sync_read_only(self, written: int) -> None:
@@ -57,35 +50,6 @@ class GroupSync:
         if synced < written:
             self._journal.sync_staged(self._staged_between(synced, written))
             self._journal.sync(synced + 1, written)
-
-    def repairing(self) -> bool:
-        """Whether a sync failed, or may be failing now, and frames are about to be rewritten."""
-        if self._hint.sync_failed or not self._sync_lock.try_acquire():
-            return True
-        try:
-            if not self._disk.read_only:
-                self._hint.note_unfinished_sync()
-        finally:
-            self._sync_lock.release()
-        return self._hint.sync_failed
-
-    def explains(self, state: StoreState) -> bool:
-        """Whether what looks like damage is a failed sync that is about to be repaired."""
-        found = [*state.damage[-1:], *filter(None, [state.broken])]
-        synced = (self._hint.synced or 0) if found else 0
-        return any(damage.last_lsn > synced for damage in found) and self.repairing()
-
-    def mend(self) -> None:
-        """Recover the log, or write again what a failed sync left out, if the page asks for it.
-
-        Under both locks, like everything that gives up written frames: while somebody syncs, no
-        LSN is given out again.
-        """
-        with held(self._sync_lock, self._environment), self._append_lock:
-            if not self._hint.valid:
-                recover(self._disk, self._journal, self._hint)
-            elif self._hint.sync_failed:
-                repair(self._disk, self._journal, self._hint)
 
     def wait_durable(self, lsn: int) -> None:
         """Return when the commit with this LSN is on disk.
@@ -124,7 +88,7 @@ class GroupSync:
         if synced >= lsn:
             return
         if not self._hint.valid or (self._hint.written or 0) < lsn:
-            self._look_for(lsn)
+            self._mending.recover_up_to(lsn)
             return
         self._hint.note_unfinished_sync()
         if self._hint.sync_failed:
@@ -142,26 +106,6 @@ class GroupSync:
         else:
             self._hint.publish_synced(target)
 
-    def _look_for(self, lsn: int) -> None:
-        """The hint page knows no such commit: find the log's end, and bring all of it to disk."""
-        with self._appending():
-            if not self._hint.valid or (self._hint.written or 0) < lsn:
-                recover(self._disk, self._journal, self._hint)
-        if (self._hint.written or lsn) < lsn:
-            raise lost_commit(self._disk.url, lsn)
-
-    @contextmanager
-    def _appending(self) -> Iterator[None]:
-        """Hold the append lock; who can't have it does not know whether its commit is stored."""
-        try:
-            with self._append_lock:
-                yield
-        except CommitOutcomeUnknownError:
-            raise
-        except UnavailableError as error:
-            message = f"{error.message}; what was written may not be on disk"
-            raise CommitOutcomeUnknownError(message, **error.context) from error
-
     def _staged_between(self, synced: int, target: int) -> set[str]:
         """Files that `durability="os"` staged: they come to disk before the frames naming them."""
         files: set[str] = set()
@@ -176,28 +120,11 @@ class GroupSync:
                 if cursor.lsn > synced:
                     files |= frame.staged_files()
         except InvalidFrameError as error:
-            raise damaged_commit(cursor, str(error)) from error
+            file = paths.log_file(cursor.file)
+            raise damaged_commit(file, cursor.lsn + 1, str(error)) from error
         self._staged_cursor = cursor
         return files
 
     def _write_again(self, synced: int, cause: str) -> None:
         self._staged_cursor = Cursor()
-        with self._appending():
-            if self._hint.valid and not self._hint.sync_failed:
-                return  # a recovery did it meanwhile
-            try:
-                repair(self._disk, self._journal, self._hint)
-            except OSError as error:
-                raise CommitOutcomeUnknownError(
-                    f"sync of the log failed ({cause}) and so did writing it again ({error}); "
-                    f"commits after {synced} are not on disk",
-                    synced=synced,
-                ) from error
-
-
-def damaged_commit(before: Cursor, reason: str) -> CorruptionError:
-    """The error for a commit that can't be read where the next one should stand."""
-    file = paths.log_file(before.file)
-    return CorruptionError(
-        f"commit {before.lsn + 1} in {file} is damaged ({reason})", file=file, lsn=before.lsn + 1
-    )
+        self._mending.write_again(synced, cause)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kmq_storage import paths
 from kmq_storage.format.checksum import checksum
-from kmq_storage.objects.disk import SharedWords
+from kmq_storage.objects.disk import Disk, SharedWords
 
 BOOT, WRITTEN, SYNCED, ROLLS, LOSSES, STAGED, SYNC_FAILED, APPENDING, SYNCING = range(9)
 WORDS = 9
@@ -20,6 +21,11 @@ _VALUE_BITS = 48
 _VALUE_MASK = (1 << _VALUE_BITS) - 1
 _WORD_MASK = (1 << 64) - 1
 _MIX = 0x9E3779B97F4A7C15
+
+
+def open_hint(disk: Disk, seed: int) -> Hint:
+    """The hint page of a store, made when it is missing."""
+    return Hint(disk.open_words(paths.HINT, WORDS), seed, disk.boot_id())
 
 
 class Hint:

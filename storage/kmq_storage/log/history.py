@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
+from kmq_storage import paths
+from kmq_storage.errors import OffsetOutOfRangeError, UnavailableError
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.commit_log import WrittenCommit
-from kmq_storage.log.disk_errors import collected, lost_commit, repair_goes_on, unknown_commit
-from kmq_storage.log.group_sync import GroupSync, damaged_commit
+from kmq_storage.log.disk_errors import (
+    collected,
+    damaged_commit,
+    lost_commit,
+    repair_goes_on,
+    unknown_commit,
+)
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import CollectedError, Journal, StoredFrame
+from kmq_storage.log.mending import Mending
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
 
@@ -20,11 +27,11 @@ class History:
     """The frames of one store's log, from an LSN on."""
 
     def __init__(
-        self, url: str, new_journal: Callable[[], Journal], sync: GroupSync, hint: Hint
+        self, url: str, new_journal: Callable[[], Journal], mending: Mending, hint: Hint
     ) -> None:
         self._url = url
         self._new_journal = new_journal
-        self._sync = sync
+        self._mending = mending
         self._hint = hint
 
     def commits(self, start: int | None, state: StoreState) -> Iterator[Commit]:
@@ -38,9 +45,8 @@ class History:
         for frame in self.frames(max(start or 1, first), state.lsn):
             yield commit_of(frame)
         if state.broken is not None:
-            file, lsn = state.broken.file, state.broken.first_lsn
-            message = f"commit {lsn} in {file} is damaged ({state.broken.reason})"
-            raise CorruptionError(message, file=file, lsn=lsn)
+            broken = state.broken
+            raise damaged_commit(broken.file, broken.first_lsn, broken.reason)
 
     def written(self, lsn: int, losses: int) -> WrittenCommit:
         """A commit that was written when so many losses were known, whether it is on disk or not.
@@ -80,9 +86,9 @@ class History:
         except CollectedError as error:
             raise collected(self._url, first, journal.first_lsn()) from error
         except InvalidFrameError as error:
-            if self._sync.repairing():
+            if self._mending.goes_on():
                 raise repair_goes_on(self._url) from error
-            raise damaged_commit(cursor, str(error)) from error
+            raise damaged_commit(paths.log_file(cursor.file), cursor.lsn + 1, str(error)) from error
 
 
 def commit_of(frame: StoredFrame) -> Commit:

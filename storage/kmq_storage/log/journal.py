@@ -321,6 +321,10 @@ class Journal:
         logs = ((file, self._log(file)) for file in self._first_lsns)
         return {file: log.size for file, log in logs if log is not None}
 
+    def resized(self) -> dict[int, int]:
+        """The sizes of the log files that don't have the size they were made with."""
+        return {file: size for file, size in self.sizes().items() if size != self.file_bytes}
+
     def replace_from(self, cursor: Cursor, frames: list[bytes]) -> None:
         """Write whole frames into fresh files in place of all files after the cursor, synced.
 

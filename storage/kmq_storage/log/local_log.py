@@ -27,10 +27,11 @@ from kmq_storage.log.disk_errors import (
 )
 from kmq_storage.log.framing import framed
 from kmq_storage.log.group_sync import GroupSync
-from kmq_storage.log.hint import WORDS, Hint
+from kmq_storage.log.hint import open_hint
 from kmq_storage.log.history import History
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.mending import Mending
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.visible import VisibleReplica
@@ -67,16 +68,17 @@ class LocalLog:
     def _open(self) -> None:
         disk, identity = self.disk, self.identity
         with translated(disk.url):
-            words = disk.open_words(paths.HINT, WORDS)
-        self._hint = Hint(words, identity.seed, disk.boot_id())
+            self._hint = open_hint(disk, identity.seed)
         lock = disk.open_lock(paths.APPEND_LOCK)
         append_lock = AppendLock(lock, self._hint, self.environment)
-        locks = (append_lock, disk.open_lock(paths.SYNC_LOCK))
-        self._sync = GroupSync(disk, self._new_journal(), self._hint, locks, self.environment)
-        self._history = History(disk.url, self._new_journal, self._sync, self._hint)
-        shared = (disk, self._hint, self._sync, self._new_journal, self.environment)
+        sync_lock, journal = disk.open_lock(paths.SYNC_LOCK), self._new_journal()
+        locks = (append_lock, sync_lock)
+        self._mending = mending = Mending(disk, journal, self._hint, locks, self.environment)
+        self._sync = GroupSync(journal, self._hint, sync_lock, mending, self.environment)
+        self._history = History(disk.url, self._new_journal, mending, self._hint)
+        shared = (disk, self._hint, mending, self._new_journal, self.environment)
         self._end = WrittenEnd(*shared, append_lock=append_lock, seed=identity.seed)
-        self._reader = VisibleReplica(*shared, durable=self.durable)
+        self._reader = VisibleReplica(*shared, sync=self._sync, durable=self.durable)
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._closed = self._looked_beyond = False
@@ -104,9 +106,7 @@ class LocalLog:
         bodies = [body for unit in units for body in unit.bodies]
         with self._writing, self._end.held():
             commit = framed(bind(self._end.state, units), bodies)
-            if not all(unit.synced for unit in units):  # before, should this process die in between
-                self._hint.note_staged_unsynced(self._end.cursor.lsn + 1)
-            end = self._end.write(commit)
+            end = self._end.write(commit, synced=all(unit.synced for unit in units))
             losses = self._end.losses
         entries = tuple(commit.entries)
         return WrittenCommit(
@@ -183,7 +183,7 @@ class LocalLog:
             if not self._looked_beyond:
                 self._reader.look_beyond(self._show_written)
                 self._looked_beyond = True
-            if self._sync.explains(self._reader.state):
+            if self._mending.explains(self._reader.state):
                 self._reader.start()
                 raise repair_goes_on(self.disk.url)
             self._reader.make_sure()
@@ -275,5 +275,6 @@ class LocalLog:
         self._hint.wake()
         with idle(self._writing), idle(self._reading):
             gone: Any = Closed()
-            self._hint = self._sync = self._history = gone
+            self._end.close()
+            self._hint = self._sync = self._mending = self._history = gone
             self._end = self._reader = self._visible = gone

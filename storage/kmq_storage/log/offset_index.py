@@ -26,9 +26,8 @@ Wanted: TypeAlias = Callable[[Row | Page], Any]
 #: Rows of a page that are made at a time: a look at one offset wants few.
 _ROWS_AT_ONCE = 64
 
-#: Rows in memory that are made columns at a time, and so few that they need not be.
+#: Rows in memory that are made columns at a time.
 _ROWS_IN_BLOCK = 4_096
-_FEW_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets whose records were cut out by a repair."""
+    """Offsets whose records were cut out by a repair, or that a copy never had."""
 
     start: int
     end: int
@@ -73,7 +72,8 @@ class OffsetIndex:
         self.recent = self.recent.spliced(min(base, row.base_offset), row.end_offset, row)
 
     def drop_before(self, start: int) -> None:
-        """Forget the rows in memory that have no offset at or after the new start."""
+        """Forget rows in memory, and gaps, that have no offset at or after the new start."""
+        self.gaps = [gap for gap in self.gaps if gap.end > start]
         first = self.recent.first_behind(start)
         if first:
             self.recent = self.recent.spliced(0, self.recent.ends[first - 1], None)
@@ -183,7 +183,7 @@ class OffsetIndex:
             if gap.start < end and start < gap.end:
                 raise DataLossError(
                     f"{topic}-{self.key[1]}: offsets {gap.start} to {gap.end - 1} were lost "
-                    f"({gap.reason}) and cut out by a repair; go on at offset {gap.end}",
+                    f"({gap.reason}); go on at offset {gap.end}",
                     **where,
                     start=gap.start,
                     end=gap.end,
@@ -230,42 +230,6 @@ class OffsetIndex:
             if reached.any():
                 return page.row(low + int(reached.argmax()))
         return None
-
-    def within(self, start: int, end: int, budget: int) -> tuple[int, int]:
-        """How far records from `start` weigh at most `budget` bytes, and what they weigh.
-
-        A row is cut in proportion; no row far behind the answer is looked at.
-        """
-        few = self._within_few(start, end, budget)
-        if few is not None:
-            return few
-        used = 0
-        for bases, ends, weights, _ in self.blocks(start, end):
-            lows, highs = np.maximum(bases, start), np.minimum(ends, end)
-            sums = np.cumsum((weights * ((highs - lows) / (ends - bases))).astype(np.int64))
-            whole = int(np.searchsorted(sums, budget - used, side="right"))
-            behind = used + (int(sums[whole - 1]) if whole else 0)
-            if whole < len(sums):
-                low, span = int(lows[whole]), int(highs[whole] - lows[whole])
-                weight = used + int(sums[whole]) - behind
-                more = (budget - behind) * span // weight
-                return low + more, behind + weight * more // span
-            used = behind
-        return end, used
-
-    def _within_few(self, start: int, end: int, budget: int) -> tuple[int, int] | None:
-        """The same where few rows in memory have all of it: arrays cost ten times as much."""
-        recent = self.recent
-        first = recent.first_behind(start)
-        limit = min(first + _FEW_ROWS, len(recent))
-        if first == limit or start >= end:
-            return None
-        return recent.within(first, recent.end_of_run(first, limit, end), (start, end), budget)
-
-    def weight_at(self, offset: int) -> int:
-        """About what the record at an offset weighs in bytes; 0 where there is none."""
-        row = next(self.rows(offset, offset + 1), None)
-        return 0 if row is None else row.weight // max(row.rows, 1)
 
     def blocks(self, start: int, end: int) -> Iterator[Block]:
         """The rows that cover offsets in [start, end) as columns, many at a time, in order."""

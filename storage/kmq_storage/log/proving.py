@@ -46,6 +46,11 @@ class Prover:
         with suppress(RuntimeError):  # no more threads here, or the interpreter ends
             self._threads.submit(proof.find_out)
 
+    def message(self, place: Location) -> pa.Buffer | None:
+        """The message at a place that was begun with; None when none was."""
+        proof = self._coming.get(place)
+        return None if proof is None else proof.message
+
     def holds(self, place: Location, message: pa.Buffer, parts: Sequence[Part]) -> bool:
         """Whether the parts of the message at a place are what they were."""
         proof = self._coming.pop(place, None)
@@ -56,10 +61,13 @@ class Prover:
             if proof.holds is not None:
                 break
             other.find_out()
-        return proof.wait()
+        found, proof.message = proof.wait(), None  # a thread that comes late to it holds no map
+        return found
 
     def forget(self) -> None:
         """What was begun is not needed."""
+        for proof in self._coming.values():
+            proof.message = None
         self._coming.clear()
 
     def after_fork_in_child(self) -> None:
@@ -72,7 +80,7 @@ class _Proof:
     """Whether parts of a message are what they were."""
 
     def __init__(self, message: pa.Buffer, parts: Sequence[Part]) -> None:
-        self._message = message
+        self.message: pa.Buffer | None = message
         self.parts = parts
         self._begun = threading.Lock()
         self._unknown = threading.Lock()
@@ -84,7 +92,7 @@ class _Proof:
         """Find it out, unless somebody else is at it."""
         if self._begun.acquire(blocking=False):
             try:
-                self.holds = _holds(self._message, self.parts)
+                self.holds = _holds(self.message, self.parts)
             finally:
                 self._unknown.release()
 
@@ -96,8 +104,8 @@ class _Proof:
         return bool(self.holds)
 
 
-def _holds(message: pa.Buffer, parts: Sequence[Part]) -> bool:
-    return all(
+def _holds(message: pa.Buffer | None, parts: Sequence[Part]) -> bool:
+    return message is not None and all(
         checksum(message.slice(part.start, part.end - part.start), part.before) == part.behind
         for part in parts
     )

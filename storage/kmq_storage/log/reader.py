@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 #: the next one.
 _MAPPED_BYTES = 128 * 1024 * 1024
 _MAPPED_FILES = 2
+#: When so many bytes of maps were handed out, files are mapped anew: pages of a map that were
+#: touched count as memory of the process, as long as anybody has a batch of it.
+_TOUCHED_BYTES = 32 * 1024 * 1024
 _FOOTERS_KEPT = 256
 #: Bytes on their way ahead of a reader.
 _AHEAD = 32 * 1024 * 1024
@@ -49,6 +52,7 @@ class ChunkReader:
         self._mapped: OrderedDict[str, pa.Buffer | RemoteContents] = OrderedDict()
         self._prover = Prover()
         self._mapped_bytes = 0
+        self._touched_bytes = 0
         self._footers: OrderedDict[str, tuple[Chunk, ...]] = OrderedDict()
 
     def chunks(self, place: Place) -> tuple[Chunk, ...]:
@@ -76,15 +80,13 @@ class ChunkReader:
     def prove_ahead(self, chunk: Chunk, layout: Layout) -> None:
         """This is read soon: its checksum is worked out meanwhile, where that is worth it."""
         location, parts = chunk.location, _parts(chunk, layout)
-        if not self._prover.takes(parts):
-            return
+        if not self._prover.takes(parts) or self._disk.prefetch(()):
+            return  # it is not worth it, or on its way
         try:
-            contents = self._contents(location)
+            message = self._bytes(location)
         except (CorruptionError, OSError):
             return  # who reads it is told
-        if isinstance(contents, pa.Buffer):  # not while it is on its way
-            message = contents.slice(location.position, location.length)
-            self._prover.begin(location, message, parts)
+        self._prover.begin(location, message, parts)
 
     def forget_proofs(self) -> None:
         """Nothing of what was begun is read soon."""
@@ -139,20 +141,22 @@ class ChunkReader:
         return message if checksum(message) == row.checksum else None
 
     def _decode(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        known = chunk.location.file in self._mapped
+        location = chunk.location
+        known = location.file in self._mapped or self._prover.message(location) is not None
         try:
             return self._decode_now(chunk, layout)
         except CorruptionError:
             if not known:
                 raise
             # The file may have been replaced since, after a failed sync.
-            self._mapped_bytes -= self._mapped.pop(chunk.location.file).size
+            if location.file in self._mapped:
+                self._mapped_bytes -= self._mapped.pop(location.file).size
             return self._decode_now(chunk, layout)
 
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
         file, parts = chunk.location.file, _parts(chunk, layout)
         schema, columns = layout.stored(chunk.columns, file), _columns(chunk, layout)
-        message = self._bytes(chunk.location, parts)
+        message = self._prover.message(chunk.location) or self._bytes(chunk.location, parts)
         if not self._prover.holds(chunk.location, message, parts):
             raise mismatch(file)
         if columns is None:
@@ -161,21 +165,26 @@ class ChunkReader:
 
     def _bytes(self, location: Location, parts: Sequence[Part] = ()) -> pa.Buffer:
         """The bytes at a place; of a file elsewhere only these parts, if they are given."""
-        contents = self._contents(location)
-        if isinstance(contents, pa.Buffer) or not parts:
-            return contents.slice(location.position, location.length)
-        return contents.parts(location.position, location.length, _runs(parts))
-
-    def _contents(self, location: Location) -> pa.Buffer | RemoteContents:
-        contents = self._mapped.get(location.file)
-        if contents is None:
-            contents = self._map(location.file)
-        if location.position + location.length > contents.size:
+        start, length = location.position, location.length
+        runs = _runs(parts) or [(0, length)]
+        contents = self._contents(location.file, (start + runs[0][0], runs[0][1] - runs[0][0]))
+        if isinstance(contents, pa.Buffer):
+            self._touched_bytes += length
+        if start + length > contents.size:
             raise CorruptionError("file is shorter than its commit says")
-        return contents
+        if isinstance(contents, pa.Buffer) or not parts:
+            return contents.slice(start, length)
+        return contents.parts(start, length, runs)
 
-    def _map(self, file: str) -> pa.Buffer | RemoteContents:
-        contents = self._mapped[file] = self._disk.map(file)
+    def _contents(self, file: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
+        if self._touched_bytes > _TOUCHED_BYTES:
+            self._mapped.clear()
+            self._mapped_bytes = self._touched_bytes = 0
+        found = self._mapped.get(file)
+        return self._map(file, first) if found is None else found
+
+    def _map(self, file: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
+        contents = self._mapped[file] = self._disk.map(file, first)
         self._mapped_bytes += contents.size
         while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > _MAPPED_FILES:
             self._mapped_bytes -= self._mapped.popitem(last=False)[1].size
@@ -220,7 +229,7 @@ def _cut(batch: pa.RecordBatch, chunk: Chunk, start: int, end: int) -> pa.Record
     if not chunk.dense:
         offsets = offsets_of(batch)
         assert offsets is not None, "what has gaps has a column of offsets"
-        first, behind = np.searchsorted(offsets.to_numpy(), (start, end)).tolist()
+        first, behind = np.from_dlpack(offsets).searchsorted((start, end)).tolist()
         return batch.slice(first, behind - first)
     batch = without_offsets(batch)
     first = max(start - chunk.base_offset, 0)

@@ -104,6 +104,7 @@ class Replica:
 
     def applied(self, end: Cursor, entries: list[Entry], position: int) -> None:
         """Take over a commit that this process wrote itself, without reading it back."""
+        assert end.lsn == self.cursor.lsn + 1, "LSNs are contiguous"
         self.state.apply(end.lsn, end.time, entries, file=end.file, position=position)
         self.cursor = end
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     _Numbers: TypeAlias = npt.NDArray[np.int64]
-
-#: How far some bytes reach: an offset, and the bytes up to there.
-Reach: TypeAlias = tuple[int, int]
 
 #: Of some rows: base offsets, end offsets, weights, and bytes to read.
 Block: TypeAlias = "tuple[_Numbers, _Numbers, _Numbers, _Numbers]"
@@ -80,22 +77,6 @@ class RowTable:
         """Some rows as columns of numbers, copied: the table grows meanwhile."""
         return block_of_packed(self.packed[first * ROW_BYTES : behind * ROW_BYTES])
 
-    def within(self, first: int, behind: int, span: tuple[int, int], budget: int) -> Reach | None:
-        """`OffsetIndex.within` over a few rows that follow each other; None if they are too few."""
-        start, end = span
-        if self.bases[first] > start or self.ends[behind - 1] < end:
-            return None
-        used = 0
-        for index in range(first, behind):
-            row = self.row(index)
-            low, high = max(row.base_offset, start), min(row.end_offset, end)
-            weight = row.weight * (high - low) // (row.end_offset - row.base_offset)
-            if used + weight > budget:
-                more = (budget - used) * (high - low) // weight
-                return low + more, used + weight * more // (high - low)
-            used += weight
-        return end, used
-
     def spliced(self, start: int, end: int, row: Row | None) -> RowTable:
         """A table with this row, or none, in place of all with a base offset in [start, end)."""
         low, high = bisect_left(self.bases, start), bisect_left(self.bases, end)
@@ -109,17 +90,31 @@ class RowTable:
         return table
 
 
-def packed_between(
-    tables: Iterable[RowTable], starts: Iterable[int], ends: Iterable[int]
-) -> list[bytes]:
+def packed_between(tables: Iterable[RowTable], starts: _Numbers, ends: _Numbers) -> list[bytes]:
     """Of each table the rows that cover offsets from a start up to an end, packed."""
-    found = []
-    for table, start, end in zip(tables, starts, ends, strict=True):
-        bases = table.bases
-        # As `first_behind`, without a call: there may be ten thousand tables.
-        first, behind = bisect_right(table.ends, start, 0, len(bases)), bisect_left(bases, end)
-        found.append(bytes(table.packed[first * ROW_BYTES : behind * ROW_BYTES]))
+    tables = list(tables)
+    found, longer = _newest_between(tables, starts, ends)
+    for place in longer.tolist():
+        table, start, end = tables[place], int(starts[place]), int(ends[place])
+        first, behind = table.first_behind(start), bisect_left(table.bases, end)
+        found[place] = bytes(table.packed[first * ROW_BYTES : behind * ROW_BYTES])
     return found
+
+
+def _newest_between(
+    tables: Sequence[RowTable], starts: _Numbers, ends: _Numbers
+) -> tuple[list[bytes], _Numbers]:
+    """The same of the newest row alone, and which tables may have older ones that belong to it.
+
+    There may be ten thousand tables, none of them in a cache: one look at each is what it takes.
+    """
+    found = [bytes(table.packed[-ROW_BYTES:]) for table in tables]
+    filled = np.flatnonzero(np.fromiter(map(len, found), np.int64, len(found)))
+    newest: npt.NDArray[Any] = np.frombuffer(b"".join(found), _COLUMNS)
+    bases, behind, start = newest["base_offset"], newest["end_offset"], starts[filled]
+    for place in filled[(behind <= start) | (bases >= ends[filled])].tolist():
+        found[place] = b""
+    return found, filled[bases > start]
 
 
 def rows_of_packed(packed: bytes) -> Iterator[Row]:

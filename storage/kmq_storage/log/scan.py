@@ -69,8 +69,7 @@ class Slice:
         offsets = offsets_of(self.batch)
         if offsets is None:
             return np.arange(self.offset, self.offset + self.batch.num_rows)
-        found: npt.NDArray[np.int64] = offsets.to_numpy()
-        return found
+        return np.asarray(np.from_dlpack(offsets), np.int64)
 
     def as_slice(self) -> Slice:
         """This one: it is Arrow already."""

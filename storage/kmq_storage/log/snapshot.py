@@ -9,6 +9,7 @@ from typing import Any
 
 from kmq_storage import limits
 from kmq_storage.format.group_entries import NO_PLAN, GroupPlan
+from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
@@ -28,17 +29,21 @@ def snapshot(state: StoreState) -> dict[str, Any]:
         "groups": {name: _group(group) for name, group in state.groups.items()},
         "producers": [[name, p.epoch, p.sequence, p.lsn] for name, p in state.producers.items()],
         "batches": [[name, version, lsn] for name, (version, lsn) in state.batches.items()],
+        "gone": [topic.to_json() for topic in state.gone],
     }
 
 
 def _topic(topic: Topic) -> dict[str, Any]:
-    return {
+    members = {
         "id": topic.id.hex(),
         "name": topic.name,
         "settings": topic.settings.to_json(),
         "columns": topic.columns,
         "partitions": [_partition(part) for part in topic.parts],
     }
+    waiting = [[number, part.tombstones] for number, part in enumerate(topic.parts)]
+    waiting = [each for each in waiting if each[1]]
+    return members | ({"tombstones": waiting} if waiting else {})
 
 
 def _partition(part: Partition) -> list[Any]:
@@ -77,6 +82,7 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
     state.groups = {name: _restored_group(group) for name, group in members["groups"].items()}
     state.producers = {name: ProducerState(*facts) for name, *facts in members["producers"]}
     state.batches = {name: (version, lsn) for name, version, lsn in _batches(members["batches"])}
+    state.gone = GoneTopics(tuple(map(GoneTopic.from_json, members.get("gone", []))))
     return state
 
 
@@ -96,6 +102,8 @@ def _restored_topic(members: dict[str, Any], manifest: Manifest | None) -> Topic
         part.start, part.end, part.rows, part.size, part.layout_lsn, gaps = facts
         if part.index is not None:
             part.index.gaps = [Gap(*gap) for gap in gaps]
+    for number, second in members.get("tombstones", ()):
+        topic.parts[number].tombstones = second
     return topic
 
 

@@ -57,11 +57,22 @@ def spread_of(
     return _joined(found)
 
 
+def runs_of(numbers: Numbers) -> tuple[Numbers, Numbers]:
+    """The first and the last place of each number, where they are sorted.
+
+    `np.unique` would sort them again, and imports much with its first use.
+    """
+    last = np.flatnonzero(numbers[1:] != numbers[:-1])
+    if not len(numbers):
+        return last, last
+    return np.append(0, last + 1), np.append(last, len(numbers) - 1)
+
+
 def _borders(owners: Numbers, block: Block, starts: Numbers, ends: Numbers) -> tuple[Numbers, Mask]:
     """Up to where each range is in pages, and whether all that follows is in memory."""
     bases, behind, *_ = block
-    held, first = np.unique(owners, return_index=True)
-    last = np.append(first[1:], len(owners))[: len(first)] - 1
+    first, last = runs_of(owners)
+    held = owners[first]
     borders, simple = ends.copy(), np.ones(len(ends), np.bool_)
     borders[held] = bases[first]
     simple[held] = behind[last] >= ends[held]

@@ -27,6 +27,7 @@ from kmq_storage.format.entries import (
 )
 from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
 from kmq_storage.format.layout_entries import (
+    NO_TOMBSTONES,
     CondemnEntry,
     GapEntry,
     LayoutEntry,
@@ -35,6 +36,7 @@ from kmq_storage.format.layout_entries import (
 )
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
 from kmq_storage.format.records import COMPACTED
+from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, Hole
@@ -73,6 +75,7 @@ class StoreState:
         self.producers: dict[str, ProducerState] = {}
         #: The last batch of each application and its LSN; who wrote last comes last.
         self.batches: dict[str, tuple[int, int]] = {}
+        self.gone = GoneTopics()
         #: Commits that could not be read but were passed over, since later ones prove themselves.
         self.damage: list[LogDamage] = []
         #: Damage at the end of the log: acknowledged commits are missing and nothing follows.
@@ -195,6 +198,7 @@ class StoreState:
             topic.enlarge(entry.partition + 1)
         topic.columns |= entry.columns
         part = topic.parts[entry.partition]
+        assert entry.base_offset >= part.end, "an offset is given out once"
         if part.index is not None:
             if entry.base_offset > part.end and self.damage:
                 damage = part.doubt or self.damage[-1]
@@ -219,6 +223,7 @@ class StoreState:
         part = self._laid_out(entry, lsn)
         if part is None:
             return
+        part.tombstones = _tombstones(part, entry)
         part.rows += entry.rows - entry.old_rows
         part.size += entry.size - entry.old_size
         if entry.end_offset > part.end:  # copied from another store
@@ -282,15 +287,22 @@ class StoreState:
         topic.enlarge(entry.partitions)
 
     def _forget_topic(self, entry: TopicEntry) -> None:
-        if self._by_id.pop(entry.topic_id, None) is not None:  # its making may be damaged
+        topic = self._by_id.pop(entry.topic_id, None)
+        left = {
+            name: group.offsets.pop(entry.topic_id)
+            for name, group in self.groups.items()
+            if entry.topic_id in group.offsets
+        }
+        if topic is not None:  # its making may be damaged
             del self.topics[entry.name]
             self.deleted.add(entry.topic_id)
-        for group in self.groups.values():
-            group.forget_topic(entry.topic_id)
+            ends = tuple(part.end for part in topic.parts)
+            self.gone.add(GoneTopic(topic.id, topic.name, ends, left))
 
     def _apply_group(self, entry: GroupEntry, lsn: int, time: int) -> None:
         if entry.generation == 0:
             self.groups.pop(entry.group, None)
+            self.gone.forget_group(entry.group)
             return
         self.groups.setdefault(entry.group, Group()).apply_member(entry, time)
 
@@ -300,6 +312,13 @@ class StoreState:
     def _apply_release(self, entry: GroupReleaseEntry, lsn: int, time: int) -> None:
         if entry.group in self.groups:  # its making may be damaged
             self.groups[entry.group].apply_release(entry)
+
+
+def _tombstones(part: Partition, entry: SegmentEntry) -> int:
+    """What waits after a segment entry: compaction knows of all, sealing of what it sealed."""
+    if entry.columns & COMPACTED and entry.tombstones:
+        return 0 if entry.tombstones == NO_TOMBSTONES else entry.tombstones
+    return part.tombstones or entry.tombstones
 
 
 def _row_of_records(entry: RecordsEntry, time: int, file: int, position: int) -> Row:

@@ -18,14 +18,15 @@ def open_identity(
 ) -> Identity:
     """The identity of the store on this disk; a new one when `create` allows it.
 
-    NotFoundError when there is no store, InvalidRequestError when a file is in the way,
-    FormatVersionError when a newer kmq wrote it.
+    NotFoundError when there is no store, InvalidRequestError when a file is in the way or the
+    folder is somebody else's, FormatVersionError when a newer kmq wrote it.
     """
     try:
         if not disk.exists(paths.STORE_FILE):
             check_no_store(disk)
             if not create or disk.read_only:
                 raise NotFoundError(f"Store[{disk.url}] doesn't exist.", url=disk.url)
+            _check_no_other_use(disk)
             identity = Identity(environment.new_uuid(), log_file_bytes, disk.bucket_facts())
             if disk.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True):
                 _check_no_clone_began(disk)
@@ -36,12 +37,26 @@ def open_identity(
         ) from error
     except PermissionError as error:
         raise UnavailableError(
-            f"store {disk.url} can't be opened: no permission for {error.filename}", url=disk.url
+            f"store {disk.url} can't be opened: no permission for {error.filename} "
+            f"({error.strerror})",
+            url=disk.url,
         ) from error
     except OSError as error:
         raise UnavailableError(
             f"store {disk.url} can't be opened: {error}", url=disk.url
         ) from error
+
+
+def _check_no_other_use(disk: Files) -> None:
+    """Who mistypes a path, or forgets the store's name, should not find a log among their files."""
+    foreign = disk.foreign_file()
+    if foreign is not None:
+        raise InvalidRequestError(
+            f"there is no store in {disk.url}, but other files are ({foreign}); name a folder of "
+            f"its own for a new store, as {disk.url}/store",
+            url=disk.url,
+            file=foreign,
+        )
 
 
 def _check_no_clone_began(disk: Files) -> None:

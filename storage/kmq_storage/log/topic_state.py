@@ -17,7 +17,7 @@ from kmq_storage.model import LogDamage, Place, TopicInfo, TopicSettings
 class Partition:
     """One partition: its bounds, and in a reader's state where its records are."""
 
-    __slots__ = ("doubt", "end", "index", "layout_lsn", "rows", "size", "start")
+    __slots__ = ("doubt", "end", "index", "layout_lsn", "rows", "size", "start", "tombstones")
 
     def __init__(self, index: OffsetIndex | None) -> None:
         #: A damaged commit that may have had records after `end`.
@@ -29,6 +29,8 @@ class Partition:
         self.size = 0
         #: The last commit that sealed, rewrote, trimmed or cut out records.
         self.layout_lsn = 0
+        #: By which second (UTC) the tombstones were committed that wait to be dropped; or 0.
+        self.tombstones = 0
         self.index = index
 
     def readable_from(self, position: int) -> int:

@@ -11,6 +11,7 @@ from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import CollectedError, Journal
+from kmq_storage.log.mending import Mending
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.disk import Disk
@@ -23,14 +24,16 @@ class VisibleReplica:
         self,
         disk: Disk,
         hint: Hint,
-        sync: GroupSync,
+        mending: Mending,
         new_journal: Callable[[], Journal],
         environment: Environment,
         *,
+        sync: GroupSync,
         durable: bool,
     ) -> None:
         self._disk = disk
         self._hint = hint
+        self._mending = mending
         self._sync = sync
         self._new_journal = new_journal
         self._environment = environment
@@ -57,7 +60,7 @@ class VisibleReplica:
     def make_visible(self) -> None:
         """Read up to the last commit that is visible now."""
         while not self._hint.valid and not self._disk.read_only:
-            self._sync.mend()
+            self._mending.mend()
         if self._hint.losses != self._losses:
             self.start()
         written = self._hint.written

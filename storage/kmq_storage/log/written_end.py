@@ -1,6 +1,7 @@
 """The end of a log on a disk, where commits are written: reach it, make it clean, write there.
 
 - Nobody writes but under the append lock, with a replica that has read every frame before.
+- A frame is written, then shown, then applied here. What is shown is whole.
 - Behind the last frame that was shown stands what a writer left that died. Frames that prove
   themselves whole are taken over; the rest is a torn tail, and cut. What was shown or acknowledged
   and does not prove itself is damage: nothing is written behind it.
@@ -12,16 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from kmq_storage.environment import Environment
 from kmq_storage.errors import KmqError
 from kmq_storage.format.frame import chain_of
+from kmq_storage.log.closed import Closed
 from kmq_storage.log.disk_errors import broken_end, repair_goes_on, unavailable
 from kmq_storage.log.framing import Framed, Stamp
-from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.mending import Mending
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.disk import Disk
@@ -37,7 +40,7 @@ class WrittenEnd:
         self,
         disk: Disk,
         hint: Hint,
-        sync: GroupSync,
+        mending: Mending,
         new_journal: Callable[[], Journal],
         environment: Environment,
         *,
@@ -46,11 +49,12 @@ class WrittenEnd:
     ) -> None:
         self._disk = disk
         self._hint = hint
-        self._sync = sync
+        self._mending = mending
         self._new_journal = new_journal
         self._environment = environment
         self._append_lock = append_lock
         self._seed = seed
+        self._is_held = False
         self._start()
 
     def _start(self) -> None:
@@ -58,6 +62,11 @@ class WrittenEnd:
         #: The count of losses under which it began.
         self.losses = self._hint.losses
         self._replica = Replica(self._disk, self._new_journal(), indexed=False)
+
+    def close(self) -> None:
+        """Let go of files, maps and locks: frames of an error that is kept have this object."""
+        gone: Any = Closed()
+        self._hint = self._mending = self._append_lock = self._replica = self._new_journal = gone
 
     @property
     def state(self) -> StoreState:
@@ -96,11 +105,13 @@ class WrittenEnd:
                 self._append_lock.acquire(self.follow)
                 try:
                     if self._is_reached() or self._catch_up():
+                        self._is_held = True
                         yield
                         return
                 finally:
+                    self._is_held = False
                     self._append_lock.release()
-                self._sync.mend()
+                self._mending.mend()
         except OSError as error:
             if isinstance(error, KmqError):
                 raise
@@ -153,7 +164,7 @@ class WrittenEnd:
     def _advance(self) -> None:
         written = self._hint.written or 0
         self._replica.advance(written)
-        if self._sync.explains(self.state):
+        if self._mending.explains(self.state):
             self._start()
             raise repair_goes_on(self._disk.url)
         if self.cursor.lsn > written:
@@ -164,9 +175,15 @@ class WrittenEnd:
 
     # --- writing there ------------------------------------------------------------------
 
-    def write(self, commit: Framed) -> Cursor:
-        """Write one commit, and show it; where the next one goes. Only while `held`."""
+    def write(self, commit: Framed, *, synced: bool) -> Cursor:
+        """Write one commit, and show it; where the next one goes. Only while `held`.
+
+        Unless the files that it names are `synced`, a sync of the log must bring them to disk.
+        """
         after = self.cursor
+        assert self._is_held, "a commit is written under the append lock"
+        if not synced:  # before, should this process die in between
+            self._hint.note_staged_unsynced(after.lsn + 1)
         stamp = Stamp(
             max(self._environment.now_us(), after.time + 1),
             self._environment.new_uuid().bytes,

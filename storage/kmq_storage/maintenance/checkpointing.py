@@ -1,4 +1,12 @@
-"""Writing the checkpoint of what is on disk now."""
+"""Writing the checkpoint of what is on disk now.
+
+- It holds what is on disk, nothing that a crash could take back: `CommitLog.snapshot` syncs first.
+- Pages are on disk before the root that names them; the root's name has its digest, so one that
+  is damaged is passed over for the one before.
+- It is published within half of the grace time of collection since its state was read: pages that
+  it keeps, a collector that knows only older roots could delete.
+- A state with damage has none: the commits that show the damage could be dropped then.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.cutting import cut
+from kmq_storage.format.layout_entries import NO_TOMBSTONES
 from kmq_storage.format.manifest import SEGMENT, Page, Row, weight_of
-from kmq_storage.format.records import COMPACTED, keys_of, offsets_of, with_offsets
+from kmq_storage.format.records import offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
 from kmq_storage.log.reader import ChunkReader
@@ -27,7 +28,12 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.reports import CompactReport, all_compacted
 from kmq_storage.maintenance.seal import plan_seal, seal
-from kmq_storage.maintenance.segments import Replacement, Replacer
+from kmq_storage.maintenance.segments import (
+    Compacted,
+    Replacement,
+    Replacer,
+    tombstone_second,
+)
 from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
 
 if TYPE_CHECKING:
@@ -119,26 +125,44 @@ def worth_compacting(topic: Topic) -> bool:
     return whole - done > limits.DIRTY_SHARE * whole
 
 
+def with_old_tombstones(topic: Topic, now: int) -> list[int]:
+    """The partitions with tombstones that may go at this time (UTC us), all that were known of."""
+    if topic.settings.cleanup != "compact":
+        return []
+    old = now / 1e6 - limits.TOMBSTONE_DELAY
+    return [n for n, part in enumerate(topic.parts) if 0 < part.tombstones < old]
+
+
 def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -> CompactReport:
     reader, replacer = ChunkReader(log.disk), Replacer(log)
-    key_bytes = _key_bytes(whole, reader)
     old = log.environment.now_us() - round(limits.TOMBSTONE_DELAY * 1e6)
     slices = ((part, row.time < old) for row, part in _by_segment(whole, reader))
-    survivors = newest_of_each_key(slices, whole.span, key_bytes=key_bytes)
+    survivors = newest_of_each_key(slices, whole.span, rows=sum(row.rows for row in whole.rows))
+    part = whole.topic.partition(whole.partition)
+    waits = tombstone_second(whole.rows) if survivors.tombstones_wait else NO_TOMBSTONES
+    runs = [replace(whole, rows=run) for run in _runs(whole.rows, survivors, segment_bytes)]
+    steps = [run for run in runs if not (_is_kept(run, survivors) and run.rows[0].compacted)]
+    if not steps and part.tombstones not in (0, waits):
+        steps = runs[:1]  # to say that they are gone
     before = after = dropped = 0
-    for run in _runs(whole.rows, survivors, segment_bytes):
-        replaced = replace(whole, rows=tuple(run))
-        untouched = replaced.span[0] == run[0].base_offset  # no trim cut it
-        if len(run) == 1 and untouched and survivors.count(*replaced.span) == run[0].rows:
-            if not run[0].compacted:
-                replacer.mark(replaced, COMPACTED)  # that there is nothing to drop
+    for step in steps:
+        said = Compacted(waits if step is steps[-1] else 0)
+        if _is_kept(step, survivors):
+            replacer.mark(step, said)  # there is nothing to drop
             continue
-        entry = replacer.replace(replaced, _kept(replaced, reader, survivors), COMPACTED)
+        entry = replacer.replace(step, _kept(step, reader, survivors), said)
         if entry is None:  # what comes later relies on this
             return CompactReport(before, after, dropped, 1)
-        before, after = before + len(run), after + 1
+        before, after = before + len(step.rows), after + 1
         dropped += entry.old_rows - entry.rows
     return CompactReport(before, after, dropped)
+
+
+def _is_kept(run: Replacement, survivors: Survivors) -> bool:
+    """Whether it is one segment of which every record stays, and none was trimmed away."""
+    row = run.rows[0]
+    untouched = run.span[0] == row.base_offset
+    return len(run.rows) == 1 and untouched and survivors.count(*run.span) == row.rows
 
 
 def _sealed_rows(topic: Topic, number: int) -> list[Row]:
@@ -148,17 +172,9 @@ def _sealed_rows(topic: Topic, number: int) -> list[Row]:
     return list(takewhile(lambda row: row.kind == SEGMENT, rows))
 
 
-def _key_bytes(whole: Replacement, reader: ChunkReader) -> int:
-    """About how many bytes the keys and offsets have, judged by the first records."""
-    first = next((part.batch for part in whole.slices(reader) if part.batch.num_rows), None)
-    keys = None if first is None else keys_of(first)
-    if keys is None:
-        return 0
-    per_row: float = keys.nbytes / len(keys) + 8
-    return round(per_row * sum(row.rows for row in whole.rows))
-
-
-def _runs(rows: Iterable[Row], survivors: Survivors, segment_bytes: int) -> Iterator[list[Row]]:
+def _runs(
+    rows: Iterable[Row], survivors: Survivors, segment_bytes: int
+) -> Iterator[tuple[Row, ...]]:
     """Runs that make one segment each."""
     run: list[Row] = []
     size = 0
@@ -166,12 +182,12 @@ def _runs(rows: Iterable[Row], survivors: Survivors, segment_bytes: int) -> Iter
         kept = survivors.count(row.base_offset, row.end_offset)
         left = row.weight * kept // max(row.rows, 1)
         if run and size + left > segment_bytes:
-            yield run
+            yield tuple(run)
             run, size = [], 0
         run.append(row)
         size += left
     if run:
-        yield run
+        yield tuple(run)
 
 
 def _by_segment(replaced: Replacement, reader: ChunkReader) -> Iterator[tuple[Row, Slice]]:

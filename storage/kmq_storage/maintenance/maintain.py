@@ -13,7 +13,13 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.checkpointing import check_undamaged, checkpoint
 from kmq_storage.maintenance.collect import collect, has_dropped_roots
-from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges, worth_compacting
+from kmq_storage.maintenance.compact import (
+    compact_keys,
+    merge,
+    plan_merges,
+    with_old_tombstones,
+    worth_compacting,
+)
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
     CollectReport,
@@ -76,7 +82,9 @@ def _compact_one(
         return compact_keys(log, topic, lsn, partitions=partitions)
     if topic.settings.cleanup == "delete":
         return merge(log, plan_merges(topic, lsn, partitions=partitions, fewest=_MERGED))
-    return CompactReport()
+    due = with_old_tombstones(topic, log.environment.now_us())
+    wanted = due if partitions is None else [number for number in partitions if number in due]
+    return compact_keys(log, topic, lsn, partitions=wanted)
 
 
 def finish(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from kmq_storage import paths
-from kmq_storage.format.checksum import checksum
+from kmq_storage.format.proven_json import decode_members, encode_members
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.files import Files
 
@@ -24,22 +23,13 @@ class Pin:
 
 def encode_pin(pin: Pin) -> bytes:
     """The JSON of a pin, with a checksum over its other members."""
-    body = asdict(pin)
-    return json.dumps(body | {"crc32c": _checksum_of(body)}).encode()
+    return encode_members(asdict(pin))
 
 
 def decode_pin(raw: bytes) -> Pin | None:
     """The pin in a file; None when it is not as it was written."""
-    with suppress(ValueError, KeyError, TypeError):
-        members = json.loads(raw)
-        pin = Pin(members["lsn"], members["expires"])
-        if encode_pin(pin) == raw:
-            return pin
-    return None
-
-
-def _checksum_of(body: dict[str, int]) -> int:
-    return checksum(json.dumps(body, sort_keys=True).encode())
+    members = decode_members(raw, ("lsn", "expires"))
+    return None if members is None else Pin(**members)
 
 
 @contextmanager

@@ -13,9 +13,15 @@ from kmq_storage import limits, paths
 from kmq_storage.errors import ConflictError, CorruptionError, NotFoundError
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout import Layout
-from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
+from kmq_storage.format.layout_entries import NO_TOMBSTONES, GapEntry, SegmentEntry
 from kmq_storage.format.manifest import Row
-from kmq_storage.format.records import sealed_batch, timestamp_bounds, with_light_nulls
+from kmq_storage.format.records import (
+    COMPACTED,
+    sealed_batch,
+    timestamp_bounds,
+    tombstones_of,
+    with_light_nulls,
+)
 from kmq_storage.format.segment import SealedBatch, SegmentEncoder, segment_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -40,6 +46,8 @@ class Replacement:
     lsn: int
     #: No offset below this is taken over; what a copy has already, for example.
     first: int = 0
+    #: Nor this or any above, unless it is None.
+    behind: int | None = None
     #: How the topic's records are read; it knows the versions of all that stands there.
     layout: Layout = field(init=False)
 
@@ -54,7 +62,9 @@ class Replacement:
     @property
     def span(self) -> tuple[int, int]:
         """The offsets that are covered: first, and behind the last; none that were trimmed."""
-        return max(self.rows[0].base_offset, self._start), self.rows[-1].end_offset
+        end = self.rows[-1].end_offset
+        base = max(self.rows[0].base_offset, self._start)
+        return base, end if self.behind is None else min(end, self.behind)
 
     @property
     def held(self) -> tuple[int, int]:
@@ -89,6 +99,18 @@ class Replacement:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What compaction says of a segment."""
+
+    #: As in `SegmentEntry`.
+    tombstones: int
+
+    def noted(self, entry: SegmentEntry) -> SegmentEntry:
+        """The entry of a segment whose keys were compacted."""
+        return replace(entry, columns=entry.columns | COMPACTED, tombstones=self.tombstones)
+
+
 class Replacer:
     """Carries out replacements, in order; killed anywhere, it leaves a file nobody names."""
 
@@ -102,12 +124,12 @@ class Replacer:
         self,
         replaced: Replacement,
         slices: Iterable[Slice],
-        mark: int = 0,
+        compacted: Compacted | None = None,
         gaps: Sequence[GapEntry] = (),
     ) -> SegmentEntry | None:
         """Have a segment of these records instead; None when the partition changed meanwhile.
 
-        `mark` is COMPACTED, or 0; `gaps` are cut out in the same commit.
+        `gaps` are cut out in the same commit.
         """
         file_id = new_file_id(self._log.environment.new_uuid(), replaced.lsn)
         try:
@@ -116,7 +138,8 @@ class Replacer:
             if error.context.get("missing") and self._is_outdated(replaced):
                 return None  # who was faster collected the files, too
             raise
-        entry = replace(entry, columns=entry.columns | mark)
+        if compacted is not None:
+            entry = compacted.noted(entry)
         if self._commit(entry, gaps):
             return entry
         with suppress(OSError):  # nobody else knows of the file; what stays is collected later
@@ -124,9 +147,9 @@ class Replacer:
             self._log.disk.remove(file)
         return None
 
-    def mark(self, segment: Replacement, mark: int) -> bool:
-        """Note a mark at a segment that stays as it is."""
-        return self._commit(_marked(segment, mark), known=True)
+    def mark(self, segment: Replacement, compacted: Compacted) -> bool:
+        """Note that a segment was compacted which stays as it is."""
+        return self._commit(compacted.noted(_as_it_is(segment)), known=True)
 
     def cut_out(self, gaps: Sequence[GapEntry]) -> bool:
         """Give up ranges of one partition; False when it changed meanwhile."""
@@ -159,7 +182,7 @@ def _key(entry: SegmentEntry | GapEntry) -> tuple[bytes, int]:
     return entry.topic_id, entry.partition
 
 
-def _marked(segment: Replacement, mark: int) -> SegmentEntry:
+def _as_it_is(segment: Replacement) -> SegmentEntry:
     (row,) = segment.rows
     return SegmentEntry(
         segment.topic.id,
@@ -171,7 +194,7 @@ def _marked(segment: Replacement, mark: int) -> SegmentEntry:
         row.position + row.length,
         row.position,
         row.checksum,
-        row.columns | mark,
+        row.columns,
         row.min_timestamp,
         row.max_timestamp,
         row.time,
@@ -220,6 +243,25 @@ def _sealed(parts: Sequence[Slice], size: int, schema: pa.Schema) -> SealedBatch
     return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)
 
 
+def tombstone_second(rows: Iterable[Row]) -> int:
+    """The second (UTC) by which all tombstones in these rows were committed."""
+    newest = max(row.time for row in rows)
+    return min(max(-(-newest // 1_000_000), NO_TOMBSTONES + 1), 2**32 - 1)
+
+
+class _Watched:
+    """Slices on their way into a segment, and whether a tombstone was among them."""
+
+    def __init__(self, slices: Iterable[Slice]) -> None:
+        self._slices = slices
+        self.has_tombstones = False
+
+    def __iter__(self) -> Iterator[Slice]:
+        for part in self._slices:
+            self.has_tombstones = self.has_tombstones or bool(len(tombstones_of(part.batch)))
+            yield part
+
+
 def write_segment(
     disk: Files, file_id: bytes, replaced: Replacement, slices: Iterable[Slice]
 ) -> SegmentEntry:
@@ -233,8 +275,10 @@ def write_segment(
         schemas=topic.settings.schemas,
     )
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
+    watched = _Watched(slices)
     with translated(disk.url):
-        disk.stage(file, encoder.buffers(_batches(slices, replaced)), sync=True)
+        disk.stage(file, encoder.buffers(_batches(watched, replaced)), sync=True)
+    waits = topic.settings.cleanup == "compact" and watched.has_tombstones
     return SegmentEntry(
         topic.id,
         replaced.partition,
@@ -252,4 +296,5 @@ def write_segment(
         encoder.size,
         *replaced.held,
         replaced.lsn,
+        tombstone_second(replaced.rows) if waits else 0,
     )

@@ -110,13 +110,10 @@ class BucketFiles:
         whole: bytes = self.bucket.get(path).data.to_pybytes()
         return whole
 
-    def map(self, path: str) -> pa.Buffer | RemoteContents:
+    def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer | RemoteContents:
         """A file with records to slice from, fetched as it is looked at; any other one whole."""
         name = paths.in_bucket(path)
-        head = self.cache.head(name)
-        if head.size == head.data.size:
-            return head.data
-        contents = RemoteContents(self.cache, name)
+        contents = self.cache.contents(name, first)
         return contents if name.startswith(_SLICED) else contents.slice()
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
@@ -146,6 +143,9 @@ class BucketFiles:
         lease = Lease(self.bucket, path, self._environment, read_only=self.read_only)
         lease.seconds = seconds or lease.seconds
         return lease
+
+    def foreign_file(self) -> None:
+        """None: nobody takes a prefix for a folder."""
 
     def bucket_facts(self) -> BucketFacts:
         """What racing for names shows: whether several writers can share the bucket."""

@@ -8,6 +8,7 @@ written, or was deleted by anybody at any moment, is fetched again.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 import tempfile
@@ -19,14 +20,20 @@ from pathlib import Path
 import pyarrow as pa
 
 from kmq_storage import paths
+from kmq_storage.environment import SYSTEM
 from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.bucket import Fetched
 
 _KEPT = tuple(f"{each}/" for each in (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER))
 #: Checksum of what follows, bytes of the whole object; then the part of it.
 _HEADER = struct.Struct("<IxxxxQ")
-#: Room is made when this share of the limit was written since the last time, and down to there.
+#: When there is no room, this share of the limit is made free.
 _SHARE = 0.05
+#: How many bytes there are at most, by all who write here; its lock is held while they count.
+_COUNT = "used"
+_USED = struct.Struct("<Q")
+#: Who counts has the lock for microseconds, or for the milliseconds that it takes to make room.
+_TRIES, _PAUSE = 500, 0.001
 
 Part = tuple[str, int, int]
 
@@ -38,7 +45,6 @@ class CacheFolder:
         self._folder = folder
         self._url = url
         self._max_bytes = max_bytes
-        self._written_since = max_bytes  # unknown: other processes write here, too
 
     def get(self, part: Part) -> Fetched | None:
         """A part that is here and whole."""
@@ -61,19 +67,16 @@ class CacheFolder:
 
     def put(self, part: Part, fetched: Fetched) -> None:
         """Keep a part, if there is room on the disk."""
-        if not part[0].startswith(_KEPT) or fetched.data.size > self._max_bytes:
+        size = _HEADER.size + fetched.data.size
+        if not part[0].startswith(_KEPT) or size > self._max_bytes:
             return
         with suppress(OSError):
-            self._write(self._path(part), fetched)
-        self._written_since += fetched.data.size
-        if self._written_since > _SHARE * self._max_bytes:
-            self._written_since = 0
-            self._make_room()
+            self._write(self._path(part), fetched, size)
 
-    def _write(self, path: Path, fetched: Fetched) -> None:
+    def _write(self, path: Path, fetched: Fetched, size: int) -> None:
         """Whole or not at all: others read meanwhile."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
+        handle, name = self._begin(path.parent, size)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_HEADER.pack(_proof(fetched.data, fetched.size), fetched.size))
@@ -83,25 +86,57 @@ class CacheFolder:
             Path(name).unlink()
             raise
 
+    def _begin(self, folder: Path, size: int) -> tuple[int, str]:
+        """A file that has its size but not its contents, for which room was made if need be.
+
+        All who write here count in one file, one at a time: so no number of them is too much.
+        """
+        count = os.open(self._folder / _COUNT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(count)
+            known = os.pread(count, _USED.size, 0)
+            used = _USED.unpack(known)[0] if len(known) == _USED.size else self._max_bytes
+            if used + size > self._max_bytes:
+                used = self._make_room(size)
+            handle, name = tempfile.mkstemp(dir=folder)
+            os.truncate(handle, size)
+            os.pwrite(count, _USED.pack(used + size), 0)
+        finally:
+            os.close(count)
+        return handle, name
+
     def _path(self, part: Part) -> Path:
         name, start, length = part
         key = sha256(f"{self._url}\0{name}\0{start}\0{length}".encode()).hexdigest()
         return self._folder / key[:2] / key[2:]
 
-    def _make_room(self) -> None:
+    def _make_room(self, size: int) -> int:
+        """Delete what was used longest ago, until so much fits in again; how much is left."""
         found = sorted(self._files(), key=lambda each: each[1].st_mtime_ns)
-        too_many = sum(stat.st_size for _, stat in found) - (1 - _SHARE) * self._max_bytes
+        used = sum(stat.st_size for _, stat in found)
+        enough = min((1 - _SHARE) * self._max_bytes, self._max_bytes - size)
         for path, stat in found:
-            if too_many <= 0:
-                return
-            with suppress(OSError):
+            if used <= enough:
+                break
+            with suppress(FileNotFoundError):
                 path.unlink()
-            too_many -= stat.st_size
+            used -= stat.st_size
+        return used
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         for path in self._folder.glob("??/*"):
             with suppress(OSError):  # deleted by another process just now
                 yield path, path.stat()
+
+
+def _lock(fd: int) -> None:
+    """Take the lock of an open file; BlockingIOError when its holder seems to be stopped."""
+    for _ in range(_TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        SYSTEM.sleep(_PAUSE)
+    raise BlockingIOError
 
 
 def _proof(data: pa.Buffer, size: int) -> int:

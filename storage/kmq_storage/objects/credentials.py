@@ -37,7 +37,7 @@ def obstore_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options under obstore's names; s3fs's names are accepted too."""
     found: dict[str, Any] = {}
     for name, value in options.items():
-        if name == "client_kwargs" and isinstance(value, Mapping):
+        if name in ("client_kwargs", "config") and isinstance(value, Mapping):
             found |= obstore_options(value)
         elif value is not None:
             found[_S3FS_NAMES.get(name, name)] = value

@@ -2,7 +2,8 @@
 
 The log on a disk needs `flock` that keeps all writers apart, hard links that one of several
 wins, and maps that show what others write. Network file systems promise these per host at best,
-and FUSE whatever its program does. On overlayfs (containers) all three work.
+and FUSE, also for disks (`fuseblk`), whatever its program does. On overlayfs (containers) all three
+work. docs/design/file-systems.md has the table.
 """
 
 from __future__ import annotations
@@ -13,34 +14,59 @@ from pathlib import Path
 from kmq_storage.errors import InvalidRequestError
 
 _MOUNTS = Path("/proc/self/mountinfo")
-#: As the kernel names them; FUSE file systems are `fuse` or `fuse.` and the program's name.
+#: As the kernel names them.
 _NETWORK = frozenset(
     (
-        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ncpfs", "coda", "vboxsf"),
-        *("ceph", "lustre", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs", "prl_fs"),
+        *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "9p", "ncpfs", "coda", "vboxsf"),
+        *("ceph", "lustre", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs", "prl_fs", "vmhgfs"),
+        *("glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "acfs", "davfs"),
     )
 )
+_WITHOUT_LINKS = frozenset(("vfat", "msdos", "exfat"))
+#: What is there may be gone sooner than its user thinks.
+_SHORT_LIVED = {
+    "overlay": "what is in a container's own layers is gone with the container",
+    "tmpfs": "what is in memory is gone when the machine stops",
+    "ramfs": "what is in memory is gone when the machine stops",
+}
 
 
 def check_file_system(folder: Path) -> None:
     """InvalidRequestError when a store in this folder could lose commits."""
-    try:
-        mounts = _MOUNTS.read_text()
-    except OSError:
-        return  # no Linux, or nothing to see: there is no way to tell
-    kind = file_system_of(os.path.realpath(folder), mounts)
-    if is_unfit(kind):
+    kind = kind_at(folder)
+    reason = why_unfit(kind)
+    if reason:
         raise InvalidRequestError(
-            f"store {folder} is on {kind}, where locks and links don't keep writers on several "
-            "hosts apart; use a folder on a local disk, or a bucket (s3://...) for many hosts",
+            f"store {folder} is on {kind}, {reason}; use a folder on a local disk, or a bucket "
+            "(s3://...) for many hosts",
             url=str(folder),
             file_system=kind,
         )
 
 
-def is_unfit(kind: str) -> bool:
-    """Whether a file system of this kind can't hold a store."""
-    return kind in _NETWORK or kind == "fuse" or kind.startswith("fuse.")
+def kind_at(folder: Path) -> str:
+    """The kind of file system a folder is on; empty where there is no way to tell."""
+    try:
+        mounts = _MOUNTS.read_text()
+    except OSError:
+        return ""  # no Linux, or nothing to see
+    return file_system_of(os.path.realpath(folder), mounts)
+
+
+def why_unfit(kind: str) -> str:
+    """Why a file system of this kind can't hold a store; empty when it can."""
+    if kind in _NETWORK:
+        return "where locks and links don't keep writers on several hosts apart"
+    if kind in ("fuse", "fuseblk") or kind.startswith("fuse."):
+        return "where locks and links are what a program makes of them"
+    if kind in _WITHOUT_LINKS:
+        return "which has no hard links, by which a name is created once"
+    return ""
+
+
+def how_short_lived(kind: str) -> str:
+    """Why a store there may be gone soon; empty when it stays."""
+    return _SHORT_LIVED.get(kind, "")
 
 
 def file_system_of(path: str, mounts: str) -> str:

@@ -79,8 +79,11 @@ class Files(Protocol):
     def read(self, path: str) -> bytes:
         """A whole small file."""
 
-    def map(self, path: str) -> pa.Buffer:
-        """A whole file to slice from, without copying or fetching more than is looked at."""
+    def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
+        """A whole file to slice from, without copying or fetching more than is looked at.
+
+        Where it is fetched, with the bytes (position, length) that are looked at first.
+        """
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create a file whole or not at all; False when the name is taken."""
@@ -102,6 +105,9 @@ class Files(Protocol):
 
     def bucket_facts(self) -> BucketFacts | None:
         """What a new store should know of its bucket, found out by trying; None on a disk."""
+
+    def foreign_file(self) -> str | None:
+        """A file beside which no store should be made: a folder's that has another use; or None."""
 
     def remove(self, path: str) -> None:
         """Delete a file, so that no crash brings it back; nothing happens when it is missing."""

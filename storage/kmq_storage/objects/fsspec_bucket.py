@@ -7,6 +7,7 @@ at the creation of the store; most look first and write then, and so take one wr
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -180,7 +181,10 @@ class FsspecBucket:
         check_process(self.url, self._process)
         try:
             return request()
-        except (FileNotFoundError, FileExistsError, PermissionError) as error:
+        except PermissionError as error:
+            text = without_secrets(str(error), self._secrets)
+            raise PermissionError(errno.EACCES, text, self.url) from None
+        except (FileNotFoundError, FileExistsError) as error:
             raise type(error)(without_secrets(str(error), self._secrets)) from None
         except Exception as error:
             raise OSError(without_secrets(str(error), self._secrets)) from None

@@ -3,25 +3,28 @@
 Each time the lease is taken, an object of the next epoch is created if absent; its holder
 writes it again every few seconds, and who finds it old by the clock *of the store* may take the
 next epoch. So a lease only keeps others from trying: what its holder writes is fenced by
-generations and epochs in the log.
+generations and epochs in the log. One that can't be read counts until it is old, too.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+from kmq_storage import paths
 from kmq_storage.environment import Environment
+from kmq_storage.format.proven_json import decode_members, encode_members
 from kmq_storage.objects.bucket import Bucket, Put
 from kmq_storage.objects.fork import reopen_in_child
 
 #: A holder that wrote nothing for this long is taken for dead (seconds).
 LEASE_SECONDS = 30.0
 _BEATS_PER_LEASE = 3
+_MEMBERS = ("nonce", "holder", "seconds", "released")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ class Lease:
         self._stop = None
 
     def _name(self, epoch: int) -> str:
-        return f"{self._folder}/{epoch:020d}.json"
+        return paths.lease(self._folder, epoch)
 
     def _body(self, *, released: bool = False) -> bytes:
         facts = {
@@ -143,19 +146,23 @@ class Lease:
             "seconds": self.seconds,
             "released": released,
         }
-        return json.dumps(facts).encode()
+        return encode_members(facts)
 
     def _last(self) -> _Holder | None:
-        names = [found.path.rpartition("/")[2] for found in self._bucket.list(self._folder)]
-        epochs = [int(name[:20]) for name in names if name[:20].isdigit() and len(name) == 25]
-        for epoch in sorted(epochs, reverse=True):
+        epochs = [paths.try_epoch(found.path) for found in self._bucket.list(self._folder)]
+        for epoch in sorted((each for each in epochs if each is not None), reverse=True):
             with suppress(FileNotFoundError):
                 return self._read(epoch)
         return None
 
     def _read(self, epoch: int) -> _Holder:
         name = self._name(epoch)
-        facts = json.loads(self._bucket.get(name).data.to_pybytes())
+        facts = decode_lease(self._bucket.get(name).data.to_pybytes()) or {
+            "nonce": "",
+            "holder": "a process whose lease is damaged",
+            "seconds": self.seconds,
+            "released": False,
+        }
         return _Holder(
             epoch,
             facts["nonce"],
@@ -174,6 +181,11 @@ class Lease:
 
     def _store_time(self) -> int:
         return store_time(self._bucket, self._folder, self._environment)
+
+
+def decode_lease(raw: bytes) -> dict[str, Any] | None:
+    """What a lease says; None when it is not as it was written. Older ones have no checksum."""
+    return decode_members(raw, _MEMBERS, unproven=True)
 
 
 def store_time(bucket: Bucket, folder: str, environment: Environment) -> int:

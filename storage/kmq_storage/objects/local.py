@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
-from kmq_storage import limits
+from kmq_storage import limits, paths
 from kmq_storage.objects.disk import Bytes, Files, FoundFile, SharedWords
 from kmq_storage.objects.file_io import allocate, make_folder, sync_folder, write_all
 from kmq_storage.objects.flock import FileLock
@@ -71,7 +70,9 @@ class LocalDisk:
 
     def now(self) -> int:
         """The time by the clock that files are dated with, UTC microseconds."""
-        with tempfile.TemporaryFile(dir=self.url) as file:
+        from tempfile import TemporaryFile  # slow to import, and few need it
+
+        with TemporaryFile(dir=self.url) as file:
             return os.fstat(file.fileno()).st_mtime_ns // 1000
 
     def read(self, path: str) -> bytes:
@@ -79,7 +80,7 @@ class LocalDisk:
         with open(self._path(path), "rb") as file:
             return file.read()
 
-    def map(self, path: str) -> pa.Buffer:
+    def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
         """A whole file without copying; only a log file may still change, in place."""
         fd = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -94,12 +95,20 @@ class LocalDisk:
     def bucket_facts(self) -> None:
         """This is no bucket."""
 
+    def foreign_file(self) -> str | None:
+        """A file that no store puts into its folder; hidden and unfinished ones don't count."""
+        with suppress(FileNotFoundError), os.scandir(self.url) as entries:
+            return next(filter(_is_foreign, (e.name for e in entries if e.is_file())), None)
+        return None
+
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create a file whole or not at all; False when the name is taken."""
         target = self._path(path)
         folder = os.path.dirname(target)
         make_folder(folder)
-        fd, temporary = tempfile.mkstemp(suffix=".tmp", dir=folder)
+        from tempfile import mkstemp
+
+        fd, temporary = mkstemp(suffix=".tmp", dir=folder)
         try:
             _fill(fd, buffers, sync=sync)
             os.link(temporary, target)
@@ -221,6 +230,11 @@ class LocalDisk:
 
     def close(self) -> None:
         """Maps and files are given back by their own handles."""
+
+
+def _is_foreign(name: str) -> bool:
+    own = (paths.STORE_FILE, paths.BEGUN, paths.CLONING_FILE)
+    return not (name in own or name.startswith(".") or name.endswith(".tmp"))
 
 
 def _fill(fd: int, buffers: Iterable[Bytes], *, sync: bool) -> None:

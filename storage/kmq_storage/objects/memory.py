@@ -77,7 +77,7 @@ class MemoryDisk:
         except KeyError:
             raise FileNotFoundError(path) from None
 
-    def map(self, path: str) -> pa.Buffer:
+    def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
         """A whole file without copying; only a log file may still change, in place."""
         if path in self.logs:
             return self.logs[path].contents()
@@ -86,6 +86,9 @@ class MemoryDisk:
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Mapping costs nothing here."""
         return False
+
+    def foreign_file(self) -> None:
+        """Nobody else has it."""
 
     def bucket_facts(self) -> None:
         """This is no bucket."""

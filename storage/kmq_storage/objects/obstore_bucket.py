@@ -6,6 +6,7 @@ answer was lost would report our own object as somebody else's.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from kmq_storage.objects.credentials import (
     without_secrets,
 )
 from kmq_storage.objects.files import Bytes, FoundFile
+from kmq_storage.objects.storage_options import check_client, check_endpoint, unknown_option
 
 SCHEMES = ("s3", "gs", "az")
 
@@ -56,6 +58,8 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
         creating = from_url(url, client_options=client, retry_config={"max_retries": 0}, **given)
     except Exception as error:
         reason = without_secrets(str(error), secrets)
+        if unknown := unknown_option(reason):
+            raise unknown from None
         raise InvalidRequestError(f"store {url} can't be opened: {reason}", url=url) from None
     return ObstoreBucket(
         url, reading, creating, secrets, lambda other: open_obstore(other, options)
@@ -65,8 +69,12 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
 def client_of(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options under obstore's names, and what its HTTP client is told."""
     given = obstore_options(options)
+    check_client(given)
     client = dict(given.pop("client_options", {}))
-    if _endpoint(given).startswith("http://"):
+    endpoint = _endpoint(given)
+    if endpoint:
+        check_endpoint("endpoint", endpoint)
+    if endpoint.startswith("http://"):
         client["allow_http"] = True
     return given, client
 
@@ -100,7 +108,7 @@ class ObstoreBucket:
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
         """An object from a byte on, at most `length` bytes; less where it ends before."""
-        return self._call(lambda: self._get(name, start, length))
+        return self._call(name, lambda: self._get(name, start, length))
 
     def _get(self, name: str, start: int, length: int | None) -> Fetched:
         try:
@@ -120,7 +128,7 @@ class ObstoreBucket:
 
     def modified(self, name: str) -> int:
         """When an object was written, UTC microseconds by the store's own clock."""
-        return to_microseconds(self._call(lambda: self._reading.head(name))["last_modified"])
+        return to_microseconds(self._call(name, lambda: self._reading.head(name))["last_modified"])
 
     def put(self, name: str, buffers: Iterable[Bytes]) -> None:
         """Write an object, whatever was there; only for names that one writer has alone."""
@@ -130,7 +138,7 @@ class ObstoreBucket:
             first.append(view)
         if sum(map(len, first)) < _MULTIPART_BYTES:
             body = b"".join(first)
-            self._call(lambda: self._reading.put(name, body, use_multipart=False))
+            self._call(name, lambda: self._reading.put(name, body, use_multipart=False))
         else:
             # obstore takes what it uploads inside its own loop, where nobody may call it: what is
             # uploaded may itself be read from a bucket, so it is put together before.
@@ -138,13 +146,16 @@ class ObstoreBucket:
                 for view in chain(first, views):
                     file.write(view)
                 file.seek(0)
-                self._call(lambda: self._reading.put(name, file))
+                self._call(name, lambda: self._reading.put(name, file))
 
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free; never retried by a layer below."""
         body = _body(buffers)
         try:
-            self._call(lambda: self._creating.put(name, body, mode="create", use_multipart=False))
+            self._call(
+                name,
+                lambda: self._creating.put(name, body, mode="create", use_multipart=False),
+            )
         except FileExistsError:
             return Put.TAKEN
         except (FileNotFoundError, PermissionError):
@@ -155,9 +166,9 @@ class ObstoreBucket:
 
     def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
         """The objects below a folder by name, those behind `after` if it is given."""
-        pages = self._call(lambda: iter(self._reading.list(folder, offset=after or None)))
+        pages = self._call(folder, lambda: iter(self._reading.list(folder, offset=after or None)))
         while True:
-            page = self._call(lambda: next(pages, None))
+            page = self._call(folder, lambda: next(pages, None))
             if page is None:
                 return
             for entry in page:
@@ -168,7 +179,7 @@ class ObstoreBucket:
     def delete(self, name: str) -> None:
         """Delete an object; nothing happens when it is missing."""
         with suppress(FileNotFoundError):
-            self._call(lambda: self._reading.delete(name))
+            self._call(name, lambda: self._reading.delete(name))
 
     def beside(self, prefix: str) -> ObstoreBucket:
         """The same bucket at another prefix."""
@@ -177,16 +188,16 @@ class ObstoreBucket:
     def close(self) -> None:
         """Connections are given back when the last handle goes."""
 
-    def _call(self, request: Callable[[], T]) -> T:
+    def _call(self, name: str, request: Callable[[], T]) -> T:
         check_process(self.url, self._process)
         try:
             return request()
         except KmqError:
             raise
         except Exception as error:
-            self._translate(error)
+            self._translate(name, error)
 
-    def _translate(self, error: Exception) -> NoReturn:
+    def _translate(self, name: str, error: Exception) -> NoReturn:
         """Raise the OSError that stands for an error of obstore, without what it must not show."""
         from obstore import exceptions
 
@@ -196,7 +207,7 @@ class ObstoreBucket:
         if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
             raise FileExistsError(text) from None
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
-            raise PermissionError(text) from None
+            raise PermissionError(errno.EACCES, text, f"{self.url}/{name}") from None
         raise OSError(text) from None
 
 

@@ -13,6 +13,7 @@ from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.file_systems import check_file_system
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
+from kmq_storage.objects.storage_options import checked_options
 from kmq_storage.objects.urls import whole_url
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ def open_disk(
     text = os.fspath(url) if isinstance(url, str | os.PathLike) else url
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidRequestError(f"store {text!r} is not a path or URL")
-    text = whole_url(text)
+    text, options = whole_url(text), checked_options(storage_options)
     scheme = urlsplit(text).scheme if "://" in text else ""
     if scheme not in ("", "file", "memory"):
-        return _bucket(text, scheme, dict(storage_options or {}), read_only=read_only)
-    if storage_options:
+        return _bucket(text, scheme, options, read_only=read_only)
+    if options:
         raise InvalidRequestError(f"storage_options are for stores in buckets, not for {text}")
     if not scheme:
         return _local(Path(text), read_only=read_only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ def open_bucket_files(
 def _cache_folder(url: str, options: dict[str, Any]) -> CacheFolder | None:
     folder = options.pop("cache_folder", None)
     size = _number(options, "cache_folder_bytes", CACHE_FOLDER_BYTES)
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise InvalidRequestError(
+            f"storage_options: cache_folder is a path, not {type(folder).__name__}"
+        )
     return None if folder is None else CacheFolder(Path(folder).expanduser(), url, size)
 
 
@@ -44,7 +49,7 @@ def _number(options: dict[str, Any], name: str, default: int) -> int:
     given = options.pop(name, default)
     if isinstance(given, str) and given.isdecimal():
         given = int(given)
-    if not isinstance(given, int) or given < 0:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
         raise InvalidRequestError(f"storage_options: {name} is a number of bytes, not {given!r}")
     return given
 

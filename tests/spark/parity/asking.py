@@ -20,6 +20,10 @@ from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from tests.spark.parity.sides import Record, Side
 from tests.spark.running import Collector
 
+#: What Spark says on a busy machine, before a source of either side was asked anything.
+_SLOW_START = "Python worker failed to connect back"
+_ATTEMPTS = 5
+
 Scenario = Callable[["Asker"], None]
 
 
@@ -74,11 +78,20 @@ class Asker:
         return reader.options(**options)
 
     def run(self, checkpoint: Path, trigger: str = "availableNow", **options: object) -> Collector:
-        """Run a query to the end of what is there; what it read."""
+        """Run a query to the end of what is there; what it read.
+
+        Again from its checkpoint where Spark lost patience with a process that it had started.
+        """
         sink = Collector()
-        writer = self.stream_reader(**options).load().writeStream.foreachBatch(sink)
-        writer = writer.option("checkpointLocation", str(checkpoint))
-        ended(writer.trigger(**{trigger: True}).start())
+        for attempt in range(_ATTEMPTS):
+            writer = self.stream_reader(**options).load().writeStream.foreachBatch(sink)
+            writer = writer.option("checkpointLocation", str(checkpoint))
+            try:
+                ended(writer.trigger(**{trigger: True}).start())
+                break
+            except PySparkException as error:
+                if _SLOW_START not in str(error) or attempt + 1 == _ATTEMPTS:
+                    raise
         return sink
 
     def note(self, fact: str, found: object) -> None:

@@ -31,6 +31,10 @@ COLUMNS = {
     "partition that isn't there": ["'x' value", "7 partition"],
     "partition below 0": ["'x' value", "-1 partition"],
     "other columns": ["'x' value", "1 other"],
+    "another one of VARIANT": ["'x' value", "parse_json('{}') other"],
+    "another one of months": ["'x' value", "interval '1' year other"],
+    "timestamp as text": ["'x' value", "'2024' timestamp"],
+    "properties as number": ["'x' value", "1 properties"],
     "value twice": ["'x' value", "'y' value"],
     "Value in capitals": ["'x' VALUE"],
 }
@@ -55,6 +59,8 @@ def topics_of_a_write(ask: Asker) -> None:
     _write(ask, "neither", row.selectExpr("'x' value"), topic)
     _write(ask, "column null", row.selectExpr("'x' value", "cast(null as string) topic"), topic)
     _write(ask, "column as number", row.selectExpr("'x' value", "1 topic"), topic)
+    number = row.selectExpr("'x' value", "1 topic")
+    _write(ask, "column as number, not looked at", number, other, topic=other)
     _write(ask, "topic that isn't there", row.selectExpr("'x' value"), topic, topic="nowhere")
 
 

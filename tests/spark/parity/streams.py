@@ -120,6 +120,20 @@ def topics_of_a_running_query(ask: Asker) -> None:
         query.stop()
 
 
+def less_after_a_restart(ask: Asker) -> None:
+    """A restart that leaves a topic out, and one that has it again."""
+    kept, dropped = ask.topic("kept", 1, 3), ask.topic("dropped", 1, 4)
+    both = {"subscribe": f"{kept},{dropped}", **_EARLIEST}
+    checkpoint = ask.checkpoint()
+    ask.run(checkpoint, **both)
+    ask.send(kept, 1)
+    ask.ask_stream("a topic less", checkpoint, subscribe=kept)
+    careless = {"subscribe": kept, "failOnDataLoss": False}
+    ask.ask_stream("a topic less, failOnDataLoss=false", checkpoint, **careless)
+    ask.send(dropped, 1)
+    ask.ask_stream("both again", checkpoint, **both)
+
+
 def topics_made_again(ask: Asker) -> None:
     """Deleted and made again, with fewer and with more records than were read."""
     for name, again in (("with fewer records", 2), ("with as many", 5), ("with more", 9)):

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet
 from deltalake import write_deltalake
 
-from kmq_spark.archive.places import ArchivePlace
-from kmq_spark.archive.record import DELTA, ArchiveRecord, ArchiveRecords
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import DELTA, ArchiveRecord, ArchiveRecords
 
 STORE, ORDERS = uuid.UUID(int=1), uuid.UUID(int=7)
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)

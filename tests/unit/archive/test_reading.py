@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kmq_spark.archive.places import ArchivePlace
-from kmq_spark.archive.reading import Archive, open_archive
-from kmq_spark.archive.record import DELTA, PARQUET
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.reading import Archive, open_archive
+from kmq_spark.lake.record import DELTA, PARQUET
 from kmq_storage.errors import InvalidRequestError, NotFoundError
 from tests.support.s3 import S3Server
 from tests.unit.archive.made import ORDERS, STORE, archive, minute, records, upload

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client import topic_arrow
+from kmq_spark.client.encoding import in_stored_types
 from tests.unit.client.stored import lsn, records, values
 
 WHEN = datetime(2026, 5, 6, 7, 8, 9, 123_456, tzinfo=UTC)
@@ -298,3 +300,19 @@ def test_a_reader_that_fails_sends_nothing(store: kmq.Store, producer: kmq.Produ
     with pytest.raises(RuntimeError, match="source failed"):
         producer.send_arrow("t", reader)
     assert lsn(store) == before
+
+
+def test_arrow_data_is_checked_once_by_the_call(store: kmq.Store, monkeypatch: pytest.MonkeyPatch):
+    checked: list[int] = []
+
+    def counting(batch: pa.RecordBatch) -> pa.RecordBatch:
+        checked.append(batch.num_rows)
+        return in_stored_types(batch)
+
+    monkeypatch.setattr(topic_arrow, "in_stored_types", counting)
+    store.create_topic("t")
+    with store.producer() as producer:
+        sent = producer.send_arrow("t", pa.table({"value": ["text"] * 3}))
+        assert sent.result(10).rows == 3
+    assert checked == [3]
+    assert [record.value for record in records(store, "t")] == [b"text"] * 3

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.acknowledger import Acknowledger
+from kmq_spark.client.pending import Pending
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.bucket_log import BucketLog
@@ -65,6 +67,37 @@ def test_a_stream_of_sends_without_linger_is_not_committed_one_by_one(tmp_path: 
                 producer.send("t", b"v")
         assert store.log.refresh().lsn - before < 2_500
         assert len(values(store, "t")) == 5_000
+
+
+class _Naps(threading.Event):
+    """Is never set, and plays what happens while the worker waits for it."""
+
+    def __init__(self, *scenes: Callable[[], object]) -> None:
+        super().__init__()
+        self.scenes = list(scenes)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.scenes.pop(0)()
+        return False
+
+
+@pytest.mark.parametrize("linger", [0.0, 30.0])
+def test_what_comes_after_a_callers_commit_is_left_to_the_caller_anew(linger: float):
+    pending = Pending(time.time_ns, linger=linger, batch_bytes=1000, max_bytes=1000)
+
+    def send() -> None:
+        pending.add("t", b"v", None, None, None)
+        pending.call_worker(now=False)
+
+    def commit_and_send() -> None:
+        pending.finished(pending.take_alone(1000))
+        send()
+
+    send()
+    naps = pending._urgent = _Naps(commit_and_send, commit_and_send, lambda: None)
+    assert pending.wait()
+    assert naps.scenes == []
+    assert len(pending.take()) == 1
 
 
 def test_callbacks_run_in_the_producers_thread_though_a_caller_waits(store: kmq.Store):
@@ -121,7 +154,7 @@ def test_a_caller_is_not_kept_while_somebody_else_holds_the_append_lock(
     with kmq.open(tmp_path) as store:
         store.create_topic("t")
         with store.producer(linger=linger) as producer:
-            lock = store.log._end._append_lock  # type: ignore[attr-defined]
+            lock = store.log._end._append_lock
             lock.acquire()
             began = time.monotonic()
             try:

@@ -6,6 +6,7 @@ whose mistakes hurt the records of others.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -152,7 +153,14 @@ def test_a_callable_is_not_asked_for_records_whose_partition_the_caller_chose(st
     assert asked == [b"yours"]
 
 
-@pytest.mark.parametrize("answer", [-1, 2, 2**40, "0", None, 0.0])
+@pytest.mark.parametrize("answer", [2, np.int64(2), np.uint8(2), np.array(2)])
+def test_a_callable_may_answer_with_any_whole_number(store: kmq.Store, answer: int):
+    store.create_topic("t", partitions=4)
+    with store.producer(partitioner=lambda *_: answer) as producer:
+        assert producer.send("t", b"v", b"k").result(10).partition == 2
+
+
+@pytest.mark.parametrize("answer", [-1, np.int64(-1), 2, 2**40, "0", None, 0.0, np.array([0, 1])])
 def test_a_bad_answer_of_a_callable_fails_that_record_alone(store: kmq.Store, answer: object):
     store.create_topic("t", partitions=2)
 

@@ -46,6 +46,28 @@ def test_a_store_that_is_a_file_is_an_invalid_request(tmp_path: Path, below: str
     assert _contents(tmp_path) == {"file": b"precious"}
 
 
+def test_no_store_is_made_among_the_files_of_others(tmp_path: Path):
+    (tmp_path / "thesis.txt").write_bytes(b"precious")
+    with pytest.raises(kmq.InvalidRequestError, match=r"thesis.txt.*own.*/store"):
+        kmq.open(tmp_path)
+    assert _contents(tmp_path) == {"thesis.txt": b"precious"}
+    kmq.open(tmp_path / "store").close()
+
+
+def test_what_a_killed_creator_left_and_folders_and_hidden_files_are_no_others(tmp_path: Path):
+    (tmp_path / "tmpx1y2.tmp").touch()
+    (tmp_path / ".directory").touch()
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "checkpoint").mkdir()
+    kmq.open(tmp_path).close()
+
+
+def test_files_that_come_to_stand_beside_a_store_bother_nobody(stored: Path):
+    (stored / "notes.txt").touch()
+    with kmq.open(stored) as store:
+        assert store.read("t").read_all().num_rows == 1
+
+
 def test_a_newer_format_is_a_format_version_error_that_names_both_versions(stored: Path):
     identity = json.loads((stored / "kmq.json").read_text())
     identity["format"] = 99

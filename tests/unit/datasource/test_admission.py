@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kmq_spark.datasource.admission import Limits, take
+from kmq_spark.datasource import admission
+from kmq_spark.datasource.admission import Limits
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -21,6 +30,9 @@ class Even:
     @property
     def about(self) -> int:
         return self.records * self.weight
+
+    def cut(self, records: int) -> Even:
+        return Even(records, self.weight)
 
     def first(self) -> int:
         return self.weight
@@ -41,6 +53,9 @@ class Uneven:
     def records(self) -> int:
         return len(self.weights)
 
+    def cut(self, records: int) -> Uneven:
+        return Uneven(self.weights[:records], self.about * records // self.records)
+
     def first(self) -> int:
         return self.weights[0]
 
@@ -48,6 +63,41 @@ class Uneven:
         sums = [0, *accumulate(self.weights)]
         fitting = sum(total <= budget for total in sums) - 1
         return fitting, sums[fitting]
+
+
+class Columns:
+    """Partitions of which each has a record at least, as the real thing shows them."""
+
+    def __init__(self, each: list[Even | Uneven]) -> None:
+        self._each = each
+        self.records = _column([one.records for one in each])
+        self.about = _column([one.about for one in each])
+
+    def cut(self, records: Numbers) -> Columns:
+        cut = zip(self._each, records.tolist(), strict=True)
+        return Columns([one.cut(count) for one, count in cut])
+
+    def firsts(self) -> Numbers:
+        return _column([one.first() for one in self._each])
+
+    def within(self, places: Numbers, budgets: Numbers) -> tuple[Numbers, Numbers]:
+        asked = zip(places.tolist(), budgets.tolist(), strict=True)
+        found = [self._each[place].within(budget) for place, budget in asked]
+        return _column([records for records, _ in found]), _column([size for _, size in found])
+
+
+def _column(values: list[int]) -> Numbers:
+    return np.array(values, np.int64)
+
+
+def take(
+    waiting: Mapping[int, Even] | Mapping[int, Uneven], limits: Limits, *, turn: int = 0
+) -> dict[int, int]:
+    """What is taken of each partition; of an empty one, nothing."""
+    filled = [key for key in waiting if waiting[key].records]
+    columns = Columns([waiting[key] for key in filled])
+    taken = admission.take(columns, limits, turn=turn).tolist()
+    return dict.fromkeys(waiting, 0) | dict(zip(filled, taken, strict=True))
 
 
 backlogs = st.dictionaries(st.integers(0, 30), st.integers(0, 2**40), max_size=12)

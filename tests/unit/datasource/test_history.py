@@ -9,21 +9,27 @@ import pickle
 from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from pyspark.sql.datasource import InputPartition
 
-from kmq_spark.archive.places import ArchivePlace
-from kmq_spark.archive.record import ArchiveRecord, ArchiveRecords
 from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.incremental import incremental
 from kmq_spark.datasource.options import parse_source_options
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
 from tests.spark.shop import Place, Shop
 from tests.support.s3 import S3Server
 from tests.unit.archive.made import upload
 from tests.unit.datasource.engine import Checkpoint, Query, Sink
+from tests.unit.datasource.spark_stand_in import Frame, SparkStandIn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 GROUP = "archive-1"
 
@@ -183,6 +189,23 @@ def test_a_stream_goes_from_the_archive_into_the_log(shop: Shop, archiver: Archi
     Query(options, checkpoint, sink).all_available()
     assert all(len(rows) <= 6 for rows in sink.batches.values())
     assert sorted(sink.places) == sorted(places)
+
+
+def test_a_batch_job_of_a_group_reaches_into_the_archive(shop: Shop, archiver: Archiver):
+    sent = _send(shop, 5)
+    shop.commit("behind", "orders", {0: 2})
+    archiver.run()
+    sent += _send(shop, 2)
+    wanted = {"behind": [each for each in sent if each[1] or each[2] >= 2], "new": sent}
+    for group, expected in wanted.items():
+        spark = cast("SparkSession", SparkStandIn())
+        given = {"subscribe": "orders", "archive": str(archiver.path)}
+        with incremental(spark, shop.url, group, **given) as new:
+            columns = ("topic", "partition", "offset")
+            batches = cast("Frame", new.df).batches()
+            rows = [row for each in batches for row in each.select(columns).to_pylist()]
+        assert sorted(tuple(row.values()) for row in rows) == sorted(expected)
+        assert shop.committed(group, "orders") == {0: 7, 1: 7}
 
 
 def test_what_neither_has_is_a_loss(shop: Shop, archiver: Archiver):

@@ -24,10 +24,10 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     made.close()
 
 
-def _copy(shop: Shop) -> None:
+def _copy(url: str) -> None:
     """Bring what is new from one topic to the other, as a job without a checkpoint does."""
     spark: Any = SparkStandIn()
-    with incremental(cast("SparkSession", spark), shop.url, "copier", subscribe="orders") as new:
+    with incremental(cast("SparkSession", spark), url, "copier", subscribe="orders") as new:
         new.write(new.df.select("value"), topic="totals")
 
 
@@ -38,8 +38,8 @@ def test_a_batch_job_that_is_killed_at_any_step_stores_every_record_once(shop: S
             small, large = [b"%d" % batches], [b"%d" % batches * 60_000] * 3
             producer.send_batch("orders", small, partition=0).result(timeout=30)
             producer.send_batch("orders", large, partition=1).result(timeout=30)
-        killed = killed_at(step, lambda: _copy(shop))
-        _copy(shop)
+        killed = killed_at(step, _copy, shop.url)
+        _copy(shop.url)
         batches += 1
         assert shop.store.offsets("totals")[0][1] == 4 * batches, f"killed at {step}"
         if not killed:

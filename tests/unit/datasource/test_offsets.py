@@ -74,6 +74,13 @@ def test_the_offset_of_a_newer_kmq_is_refused_with_both_versions() -> None:
         parse_stream_offset({"#kmq": {"version": 99}, "orders": {"0": 1}})
 
 
+def test_what_a_query_leaves_out_is_kept_under_the_id_of_its_topic() -> None:
+    left = StreamOffset(ids={}, left={uuid.UUID(int=7): {11: 5, 2: 3}})
+    text = json.dumps(left.to_json())
+    assert '"left": {"00000000-0000-0000-0000-000000000007": {"2": 3, "11": 5}}' in text
+    assert parse_stream_offset(json.loads(text)) == left
+
+
 @pytest.mark.parametrize("data", [{}, {"orders": {"0": 1}}, {"#kmq": 1}, {"#kmq": {}}])
 def test_the_checkpoint_of_another_source_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(InvalidRequestError, match="not written by kmq"):

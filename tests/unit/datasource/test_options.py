@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kmq_spark.datasource.bounds import Bound
-from kmq_spark.datasource.data_loss import warn_once
 from kmq_spark.datasource.instants import Instant
 from kmq_spark.datasource.known_options import SOURCE_OPTIONS
 from kmq_spark.datasource.options import (
@@ -298,7 +297,6 @@ def test_a_stream_refuses_an_end(options: dict[str, str], message: str) -> None:
 
 
 def test_a_batch_says_which_options_it_ignores(caplog: pytest.LogCaptureFixture) -> None:
-    warn_once.cache_clear()
     warn_of_stream_options({"maxOffsetsPerTrigger": "1", "MAXTRIGGERDELAY": "1s", "group": "g"})
     assert "'maxOffsetsPerTrigger' is for streams" in caplog.text
     assert "'maxTriggerDelay' is for streams" in caplog.text

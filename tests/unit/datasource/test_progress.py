@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import kmq_spark as kmq
 from kmq_spark.listener import KmqListener, QueryReport
 from kmq_storage.environment import SYSTEM, Environment
 from tests.spark.shop import Shop
+from tests.support.s3 import S3Server
 from tests.unit.datasource.engine import Query, Stream
 
 
@@ -75,6 +77,32 @@ def test_the_lag_of_a_query_is_counted_to_the_end_of_the_log_as_it_is_now(shop: 
     assert kmq.lag(SimpleNamespace(lastProgress=progress)) == {"orders": {0: 2, 1: 4}}
 
 
+def test_only_what_a_query_reads_counts_as_its_lag(shop: Shop) -> None:
+    shop.send("orders", 0, 5)
+    shop.send("orders", 1, 100)
+    reports: list[QueryReport] = []
+    listener = KmqListener(reports.append)
+    watched = _watched(shop, listener, partitions="0", maxOffsetsPerTrigger="3")
+    progress = watched.run()
+    assert kmq.lag(SimpleNamespace(lastProgress=progress)) == {"orders": {0: 2}}
+    watched.tell(progress)
+    assert reports[0].behind is not None
+    assert reports[0].behind.records == 2
+
+
+def test_a_topic_that_no_batch_has_yet_counts_as_lag(shop: Shop) -> None:
+    shop.send("orders", 0, 1)
+    watched = _watched(shop)
+    watched.stream.options.pop("subscribe")
+    watched.query = watched.stream.start(subscribePattern="orders|returns")
+    progress = watched.run()
+    shop.create("returns")
+    shop.send("returns", 0, 3)
+    progress.sources[0].latestOffset = json.dumps(watched.query.reader.reportLatestOffset())
+    expected = {"orders": {0: 0, 1: 0}, "returns": {0: 3}}
+    assert kmq.lag(SimpleNamespace(lastProgress=progress)) == expected
+
+
 def test_the_lag_is_that_of_the_progress_where_the_store_is_out_of_reach(shop: Shop) -> None:
     shop.send("orders", 0, 5)
     progress = _watched(shop, maxOffsetsPerTrigger="3").run()
@@ -115,6 +143,29 @@ def test_a_listener_moves_the_group_after_the_last_batch_too(shop: Shop) -> None
     lsn = shop.lsn()
     watched.tell(progress)
     assert shop.lsn() == lsn
+
+
+def test_a_listener_gets_into_a_bucket_by_what_it_is_given(
+    moto: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    shop = Shop(moto.new_url(), storage_options=moto.options())
+    shop.create("orders")
+    shop.send("orders", 0, 5)
+    reports: list[QueryReport] = []
+    listener = KmqListener(reports.append, storage_options=moto.options())
+    given = {f"storage.{name}": value for name, value in moto.options().items()}
+    watched = _watched(shop, listener, group="g", **given)
+    progress = watched.run()
+    shop.send("orders", 0, 2)
+    watched.tell(progress)
+    assert shop.committed("g", "orders") == {0: 5}
+    assert reports[0].behind is not None
+    assert reports[0].behind.records == 2
+    asked = SimpleNamespace(lastProgress=progress)
+    assert kmq.lag(asked, storage_options=moto.options()) == {"orders": {0: 2}}
+    shop.close()
 
 
 def test_a_listener_does_not_move_a_group_that_another_query_reads_by_now(

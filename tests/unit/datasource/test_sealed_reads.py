@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,19 @@ def _read(store: kmq.Store, tasks: list[Task]) -> list[tuple[int, int]]:
 def _expected(store: kmq.Store, number: int, low: int, high: int) -> list[tuple[int, int]]:
     table = store.read("t", partitions=[number], start={number: low}, end={number: high})
     return [(number, at) for at in table.read_all()["offset"].to_pylist()]
+
+
+def test_planning_imports_no_pandas(store: kmq.Store):
+    """Importing it takes longer than planning a read of a million segments."""
+    code = (
+        "import sys; from kmq_spark.datasource.batch_reader import KmqBatchReader; "
+        "from kmq_spark.datasource.options import parse_source_options; "
+        f"options = {{'path': {store.url!r}, 'subscribe': 't'}}; "
+        "assert KmqBatchReader(parse_source_options(options)).partitions(); "
+        "print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_a_large_segment_is_divided_among_tasks_of_like_size(

@@ -219,15 +219,29 @@ def test_large_tasks_stage_arrow_files_that_any_arrow_tool_opens(shop: Shop) -> 
 def test_a_task_with_much_data_writes_files_as_it_goes_and_keeps_the_order(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_output, "_HELD_BYTES_MAX", 5_000)
+    monkeypatch.setattr(staged_output, "_FILE_BYTES", 5_000)
+    monkeypatch.setattr(staged_output, "_COMING_BYTES_MAX", 8_000)
     monkeypatch.setattr(staged_output, "_MESSAGE_BYTES_MAX", 500)
     values = [b"%05d" % n for n in range(3_000)]
     zero = pa.array([0] * 100, pa.int32())
     batches = [_rows(values[n : n + 100], partition=zero) for n in range(0, 3_000, 100)]
     written = _task(shop, *batches)
-    assert len({entry.staged for entry in written.staged}) > 2
+    assert {entry.rows for entry in written.staged} == {1_000}
     _commit(shop, [written])
     assert shop.values("orders") == values
+
+
+def test_a_task_of_many_partitions_writes_files_when_all_of_them_wait_for_much(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged_output, "_WAITING_BYTES_MAX", 5_000)
+    thirds = pa.array([n % 3 for n in range(300)], pa.int32())
+    written = _task(shop, *[_rows([b"%05d" % n] * 300, partition=thirds) for n in range(4)])
+    assert [(entry.partition, entry.rows) for entry in written.staged] == [
+        (n, 400) for n in (0, 1, 2)
+    ]
+    _commit(shop, [written])
+    assert shop.values("orders") == 3 * [b"%05d" % n for n in range(4) for _ in range(100)]
 
 
 def test_batches_with_and_without_keys_and_headers_lie_in_one_file(shop: Shop) -> None:

@@ -15,6 +15,8 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampNTZType,
+    VariantType,
+    YearMonthIntervalType,
 )
 
 from kmq_spark.datasource.sink import Sink
@@ -43,7 +45,7 @@ COLUMNS = {
     ),
     "topic is binary": (
         [("value", TEXT), ("topic", DATA)],
-        "orders",
+        None,
         "topic attribute unsupported type binary",
     ),
     "partition is long": (
@@ -71,6 +73,16 @@ COLUMNS = {
         "orders",
         "properties attribute unsupported type map<string,bigint>",
     ),
+    "timestamp is text": (
+        [("value", TEXT), ("timestamp", TEXT)],
+        "orders",
+        r"unsupported type string. timestamp must be a\(n\) timestamp: cast the column, or drop or",
+    ),
+    "unused interval of months": (
+        [("value", TEXT), ("age", YearMonthIntervalType())],
+        "orders",
+        "column 'age' is interval year to month, which Spark can't hand .* drop it, or cast it",
+    ),
     "typed topic is a number": ([("_topic", LongType())], None, "_topic attribute unsupported"),
     "value is there twice": ([("value", TEXT), ("value", TEXT)], "orders", "'value' is there tw"),
 }
@@ -87,7 +99,13 @@ def test_columns_that_do_not_fit_are_refused_by_name(
 
 def test_columns_that_kmq_does_not_know_are_ignored() -> None:
     fields = [StructField("value", TEXT), *[StructField("other", LongType())] * 2]
+    fields.append(StructField("variant", VariantType()))
     Sink("", 0, "orders", ORDERS).check_columns(StructType(fields))
+
+
+def test_a_topic_column_is_not_looked_at_where_the_topic_is_chosen() -> None:
+    schema = StructType().add("value", TEXT).add("topic", LongType())
+    Sink("", 0, "orders", ORDERS).check_columns(schema)
 
 
 def test_properties_are_text_or_typed_as_a_read_gives_them() -> None:

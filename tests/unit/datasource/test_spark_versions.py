@@ -33,7 +33,7 @@ for writer in KmqBatchWriter, KmqStreamWriter:
     assert issubclass(writer, datasource.DataSourceArrowWriter)  # what 4.0 looks for
 assert issubclass(KmqStreamWriter, datasource.DataSourceStreamWriter)
 try:
-    KmqDataSource({}).streamReader(None)
+    KmqDataSource({}).streamReader(None).latestOffset()
 except Exception as error:
     print(error)
 """

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from kmq_spark.datasource.announcement import announced
-from kmq_storage.errors import FencedError, IllegalStateError
+from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.options import parse_source_options
+from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry
 from kmq_storage.log.binding import Unit
 from tests.spark.shop import Shop
@@ -50,6 +52,46 @@ def test_a_group_resumes_a_query_without_its_checkpoint(shop: Shop) -> None:
     second.start(available_now=True).all_available()
     assert sorted(second.sink.places) == later
     assert shop.committed("billing", "orders") == {0: 13, 1: 3, 2: 0}
+
+
+def test_a_group_knows_a_topic_that_was_made_again(shop: Shop) -> None:
+    shop.send("orders", 0, 3)
+    first = Stream(shop, startingOffsets="earliest", group="billing")
+    first.start(available_now=True).all_available()
+    first.stop()
+    shop.send("orders", 1, 4)
+    shop.delete("orders")
+    shop.store.checkpoint()
+    shop.create("orders", 1)
+    again = shop.send("orders", 0, 5)
+    wary = Stream(shop, group="billing")
+    with pytest.raises(DataLossError, match=r"orders.*made again: 4 of .*orders-1 from 0"):
+        wary.start().all_available()
+    wary.stop()
+    given = {"path": shop.url, "subscribe": "orders", "group": "billing"}
+    batch = KmqBatchReader(parse_source_options(given | {"startingOffsets": "group"}))
+    with pytest.raises(DataLossError, match=r"orders.*made again: 4 of "):
+        batch.partitions()
+    second = Stream(shop, group="billing", failOnDataLoss="false")
+    query = second.start()
+    query.all_available()
+    assert second.sink.places == again
+    assert query.reader.reportLatestOffset()["#kmq"]["lost"] == 4
+    second.stop()
+    third = Stream(shop, group="billing")
+    third.start().all_available()
+    assert third.sink.places == []
+
+
+def test_a_group_that_was_deleted_has_read_nothing_of_an_earlier_topic(shop: Shop) -> None:
+    shop.commit("billing", "orders", {0: 0})
+    shop.delete("orders")
+    shop.create("orders", 1)
+    shop.delete_group("billing")
+    shop.send("orders", 0, 5)
+    stream = Stream(shop, group="billing")
+    stream.start().all_available()
+    assert stream.sink.places == []
 
 
 @pytest.mark.parametrize("crash", list(Crash))

@@ -94,6 +94,32 @@ def test_a_record_larger_than_the_limit_goes_through_alone(shop: Shop) -> None:
     assert stream.sizes == [1, 1, 1]
 
 
+def test_a_batch_is_full_where_light_records_stand_before_heavy_ones(shop: Shop) -> None:
+    producer = shop.store.producer(linger=0)
+    for _ in range(60):
+        producer.send("orders", b"12345", partition=0).result(timeout=30)
+    producer.send("orders", b"x" * 1_000_000, partition=0).result(timeout=30)
+    stream = _stream(shop, maxBytesPerTrigger=str(40 * RECORD))
+    stream.start().all_available()
+    assert stream.sizes[0] == 40
+    assert stream.sizes[-1] == 1
+    assert sum(stream.sizes) == 61
+
+
+def test_topics_share_a_batch_also_beside_empty_ones(shop: Shop) -> None:
+    for topic in ("nothing", "other", "void"):
+        shop.create(topic)
+    shop.send("orders", 0, 60)
+    shop.send("other", 0, 30)
+    stream = _stream(
+        shop, subscribe="nothing,orders,other,void", maxBytesPerTrigger=str(30 * RECORD)
+    )
+    stream.start().all_available()
+    first = [place[0] for place in stream.sink.batches[0]]
+    assert first.count("orders") > 1.5 * first.count("other") > 0
+    assert sorted(stream.sink.places) == [*shop.places("orders"), *shop.places("other")]
+
+
 def test_limits_hold_in_sealed_segments_too(shop: Shop) -> None:
     shop.send("orders", 0, 1_000)
     shop.store.seal()

@@ -81,6 +81,35 @@ def test_a_topic_made_again_counts_what_went_unread_and_is_read_from_its_start(
     assert "made again: 6 of its records went unread (orders-0 from 4)" in caplog.text
 
 
+def test_a_topic_made_again_while_the_query_was_down_counts_what_went_unread(shop: Shop) -> None:
+    shop.send("orders", 0, 10)
+    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    stream.start().trigger()
+    stream.stop()
+    shop.delete("orders")
+    shop.create("orders", 1)
+    query = stream.start()
+    query.all_available()
+    assert _lost(query) == 6
+
+
+def test_only_what_the_query_read_of_a_deleted_topic_is_lost_to_it(shop: Shop) -> None:
+    stream = _careless(shop, partitions="1", group="billing")
+    shop.send("orders", 1, 2)
+    stream.start().all_available()
+    for number in range(3):
+        shop.send("orders", number, 4)
+    stream.stop()
+    shop.delete("orders")
+    shop.create("orders", 2)
+    without_checkpoint = _careless(shop, partitions="1", group="billing")
+    for each in (without_checkpoint, stream):
+        query = each.start()
+        query.all_available()
+        assert _lost(query) == 4
+        each.stop()
+
+
 def test_a_new_partition_whose_first_records_are_gone_is_a_loss(shop: Shop) -> None:
     stream = Stream(shop, startingOffsets="earliest")
     shop.send("orders", 0, 1)
@@ -143,3 +172,52 @@ def test_a_topic_deleted_between_planning_and_reading_is_counted_for_its_batch(
     assert query.trigger()
     assert stream.sizes == [0]
     assert _lost(query) == 4
+
+
+@pytest.mark.parametrize(
+    ("fewer", "all_of_it"),
+    [
+        ({"subscribe": "orders"}, {"subscribe": "orders,returns"}),
+        ({"partitions": "1"}, {"partitions": "0-2"}),
+    ],
+    ids=["topics", "partitions"],
+)
+def test_a_restart_with_less_is_refused_or_keeps_the_place_of_what_it_leaves_out(
+    shop: Shop,
+    caplog: pytest.LogCaptureFixture,
+    fewer: dict[str, str],
+    all_of_it: dict[str, str],
+) -> None:
+    shop.create("returns")
+    stream = Stream(shop, startingOffsets="earliest", **{"subscribe": "orders,returns"} | all_of_it)
+    sent = [*shop.send("orders", 0, 3), *shop.send("orders", 1, 2), *shop.send("returns", 0, 4)]
+    stream.start().all_available()
+    with pytest.raises(DataLossError, match=r"-0 at [34].*: this query was reading there"):
+        stream.start(**fewer).trigger()
+    query = stream.start(**fewer, failOnDataLoss="false")
+    for _ in range(3):
+        sent += shop.send("orders", 1, 1)
+        query.all_available()
+    assert sorted(stream.sink.places) == sorted(sent)
+    assert "-0 at " in caplog.text
+    sent += [*shop.send("orders", 0, 1), *shop.send("returns", 0, 1)]
+    stream.start(**all_of_it, failOnDataLoss="true").all_available()
+    assert sorted(stream.sink.places) == sorted(sent)
+    assert '"left"' not in stream.checkpoint.ends[-1]
+
+
+def test_what_a_query_leaves_out_is_forgotten_when_its_topic_is_deleted(shop: Shop) -> None:
+    shop.create("returns")
+    stream = _careless(shop, subscribe="orders,returns")
+    shop.send("returns", 0, 4)
+    stream.start().all_available()
+    stream.start(subscribe="orders")
+    shop.send("orders", 0, 1)
+    assert stream._running is not None
+    stream._running.all_available()
+    assert '"left"' in stream.checkpoint.ends[-1]
+    shop.delete("returns")
+    shop.create("returns")
+    again = [*shop.send("returns", 0, 2), *shop.send("orders", 0, 1)]
+    stream.start(subscribe="orders,returns", failOnDataLoss="true").all_available()
+    assert sorted(stream.sink.batches[2]) == sorted(again)

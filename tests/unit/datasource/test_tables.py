@@ -271,6 +271,6 @@ def test_a_table_that_can_not_be_meant_is_refused(options: dict[str, str], messa
 def test_a_table_is_no_stream_and_has_its_own_columns(shop: Shop) -> None:
     source = KmqDataSource({"path": shop.url, "table": "topics"})
     with pytest.raises(kmq.InvalidRequestError, match="the store's state is no stream"):
-        source.streamReader(source.schema())
+        source.streamReader(source.schema()).latestOffset()
     with pytest.raises(kmq.InvalidRequestError, match="the columns of table 'topics' are fixed"):
         source.reader(table_spark_schema("queues"))

@@ -106,6 +106,27 @@ def test_the_applications_that_wrote_last_are_remembered_across_checkpoints(
         }
 
 
+def test_the_topics_that_were_deleted_last_are_remembered_across_checkpoints(
+    store: Store, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "GONE_OFFSETS_REMEMBERED", 7)
+    ids = []
+    for name in "abc":
+        store.create_topic(name, partitions=2)
+        store.set_group_offsets("g", {name: {1: 0}})
+        ids.append(store.log.state.topic(name).id)
+        store.delete_topic(name)
+        store.checkpoint()
+    for log in (store.log, open_engine(disk).log):
+        gone = log.refresh().gone
+        assert [gone.find(topic_id) is not None for topic_id in ids] == [False, True, True]
+        assert {name: each.groups["g"] for name, each in gone.left_by("g").items()} == {
+            "b": {1: 0},
+            "c": {1: 0},
+        }
+    assert gone.find(ids[2]).ends == (0, 0)
+
+
 def test_what_binding_knows_survives_a_checkpoint(store: Store, disk: MemoryDisk):
     _everything(store)
     store.checkpoint()

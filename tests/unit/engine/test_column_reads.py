@@ -23,10 +23,9 @@ from kmq_storage.format.typed import stored_columns
 from kmq_storage.log.bucket_log import BucketLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.model import Chunk, Location
-from kmq_storage.objects.bucket import Fetched
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.support.arrow_data import tables
-from tests.support.memory_bucket import MemoryBucket
+from tests.support.counting_bucket import CountingBucket
 
 ROWS = 1_000
 COMPRESSIONS = pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
@@ -135,22 +134,10 @@ def test_after_compaction_offsets_are_read_though_nobody_asked_for_them(tmp_path
 # --- buckets ----------------------------------------------------------------------------
 
 
-class _CountingBucket(MemoryBucket):
-    """Notes which bytes of which objects are asked for."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.asked: list[tuple[str, int, int | None]] = []
-
-    def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
-        self.asked.append((name, start, length))
-        return super().get(name, start, length)
-
-
 @pytest.fixture
-def bucket() -> Iterator[tuple[kmq.Store, _CountingBucket]]:
+def bucket() -> Iterator[tuple[kmq.Store, CountingBucket]]:
     """A sealed batch of 6 columns of 1.2 MB each, and its bucket."""
-    counting = _CountingBucket(f"memory-bucket://{uuid.uuid4().hex}")
+    counting = CountingBucket(f"memory-bucket://{uuid.uuid4().hex}")
     identity = Identity(SYSTEM.new_uuid(), bucket=BucketFacts("", True, ()))
     writer = kmq.Store(BucketLog(BucketFiles(counting), identity, SYSTEM), maintenance=False)
     _sealed(writer, _wide(6, 75, ROWS))
@@ -161,18 +148,18 @@ def bucket() -> Iterator[tuple[kmq.Store, _CountingBucket]]:
     reader.close()
 
 
-def _asked(counting: _CountingBucket, chunk: Chunk) -> list[tuple[int, int]]:
+def _asked(counting: CountingBucket, chunk: Chunk) -> list[tuple[int, int]]:
     """The ranges of a batch that were fetched apart from the first MiB of its file."""
     at = chunk.location
     return sorted(
-        (start - at.position, (length or 0) + start - at.position)
-        for name, start, length in counting.asked
-        if name == at.file and 0 < start < at.position + at.length
+        (each.start - at.position, (each.length or 0) + each.start - at.position)
+        for each in counting.asked
+        if each.name == at.file and 0 < each.start < at.position + at.length
     )
 
 
 def test_of_a_bucket_only_the_wanted_columns_are_fetched(
-    bucket: tuple[kmq.Store, _CountingBucket],
+    bucket: tuple[kmq.Store, CountingBucket],
 ):
     store, counting = bucket
     found = store.read("t", columns=["c4", "c2"]).read_all()
@@ -184,7 +171,7 @@ def test_of_a_bucket_only_the_wanted_columns_are_fetched(
 
 
 def test_of_a_bucket_neighbours_are_fetched_with_one_request(
-    bucket: tuple[kmq.Store, _CountingBucket],
+    bucket: tuple[kmq.Store, CountingBucket],
 ):
     store, counting = bucket
     store.read("t", columns=[f"c{n}" for n in range(6)]).read_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -92,3 +93,19 @@ def test_a_proof_of_other_parts_proves_nothing():
     prover, place = Prover(), Location("f", 0, MESSAGE.size)
     prover.begin(place, MESSAGE, [Part(0, 10, 0, checksum(MESSAGE.slice(0, 10)))])
     assert not prover.holds(place, MESSAGE, [Part(0, MESSAGE.size, 0, 1)])
+
+
+def test_threads_that_get_no_turn_hold_nothing_that_was_read(monkeypatch: pytest.MonkeyPatch):
+    queued: list[object] = []
+    monkeypatch.setattr(
+        "kmq_storage.log.proving.ThreadPoolExecutor.submit", lambda pool, work: queued.append(work)
+    )
+    prover, places = Prover(), [Location("file", at, MESSAGE.size) for at in range(3)]
+    message = pa.py_buffer(bytearray(MESSAGE))
+    before = sys.getrefcount(message)
+    for place in places:
+        prover.begin(place, message, WHOLE)
+    assert prover.holds(places[0], message, WHOLE)
+    prover.forget()
+    assert len(queued) == 3
+    assert sys.getrefcount(message) == before

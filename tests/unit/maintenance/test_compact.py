@@ -9,8 +9,9 @@ import pytest
 
 from kmq_spark.client.store import Store
 from kmq_storage import limits
-from kmq_storage.maintenance import survivors
+from kmq_storage.maintenance import newest
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges, worth_compacting
+from kmq_storage.maintenance.maintain import maintain
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.survivors import Survivors
 from tests.support.engine import Sent, counted, held, open_engine, rows_of, send_rows
@@ -23,10 +24,10 @@ def store() -> Store:
     return store
 
 
-@pytest.fixture(params=[survivors._BUCKET_BYTES, 200], ids=["in memory", "in files"])
+@pytest.fixture(params=[newest._GATHERED_BYTES, 200], ids=["in memory", "in files"])
 def buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys in one bucket in memory, or in several in files."""
-    monkeypatch.setattr(survivors, "_BUCKET_BYTES", request.param)
+    """Keys gathered in memory, or sorted out into files."""
+    monkeypatch.setattr(newest, "_GATHERED_BYTES", request.param)
 
 
 def _sealed(store: Store, rows: list[Sent], *, segment_bytes: int = 10**6) -> None:
@@ -192,3 +193,70 @@ def test_survivors_are_one_bit_per_offset():
     assert span.count(101, 108) == 1
     assert span.count(90, 108) == 2
     assert span.of(np.array([100, 101, 107, 139])).tolist() == [True, False, True, True]
+
+
+def _age(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all that was sent so far be old enough."""
+    monkeypatch.setattr(limits, "TOMBSTONE_DELAY", -2.0)
+
+
+def _idle_rounds(store: Store) -> list[int]:
+    """What maintenance drops in two rounds while nobody writes."""
+    return [maintain(store.log).compacted.dropped for _ in range(2)]
+
+
+def test_old_tombstones_of_an_idle_topic_are_dropped_by_maintenance_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    _sealed(store, [Sent(b"k", b"v"), Sent(b"l", b"w"), Sent(b"k", None)])
+    assert _idle_rounds(store) == [1, 0]
+    store.checkpoint()
+    store.log.reload()
+    _age(monkeypatch)
+    assert _idle_rounds(store) == [1, 0]
+    assert rows_of(store, "t") == {1: Sent(b"l", b"w")}
+    assert _is_left_alone(store)
+
+
+def _is_left_alone(store: Store) -> bool:
+    before = store.log.refresh().lsn
+    maintain(store.log)
+    return store.log.refresh().lsn == before
+
+
+def test_few_old_tombstones_behind_much_that_was_compacted_are_dropped(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    _sealed(store, [Sent(b"%d" % n, b"v" * 50) for n in range(30)])
+    store.compact("t")
+    _sealed(store, [Sent(b"7", None)])
+    assert not worth_compacting(store.log.refresh().topic("t"))
+    assert _idle_rounds(store) == [0, 0]
+    _age(monkeypatch)
+    assert _idle_rounds(store) == [2, 0]
+    assert len(rows_of(store, "t")) == 29
+    assert _is_left_alone(store)
+
+
+def test_tombstones_that_were_trimmed_away_are_looked_for_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    _sealed(store, [Sent(b"%d" % n, b"v" * 50) for n in range(30)])
+    store.compact("t")
+    _sealed(store, [Sent(b"7", None)], segment_bytes=1)
+    _sealed(store, [Sent(b"%d" % n, b"v" * 10) for n in range(20)], segment_bytes=1)
+    store.trim("t", {0: 31})
+    _age(monkeypatch)
+    _idle_rounds(store)
+    assert len(rows_of(store, "t")) == 20
+    assert _is_left_alone(store)
+
+
+def test_a_topic_of_which_compaction_left_nothing_is_left_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    _sealed(store, [Sent(b"k", None)])
+    store.trim("t", {0: 1})
+    _age(monkeypatch)
+    assert _idle_rounds(store) == [0, 0]
+    assert _is_left_alone(store)

@@ -3,12 +3,14 @@ store's, and a folder that grows."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from kmq_storage.objects import cache_folder
 from kmq_storage.objects.bucket import Fetched
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.cache_folder import CacheFolder
@@ -32,7 +34,7 @@ def _fetched(data: bytes, size: int = 1000) -> Fetched:
 
 
 def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return list(folder.glob("??/*"))
 
 
 def test_another_process_finds_what_was_read(folder: Path):
@@ -75,11 +77,44 @@ def test_what_was_used_longest_ago_goes_when_there_is_too_much(folder: Path):
     assert kept[1:] == list(range(31 - len(kept), 30))
 
 
+@pytest.mark.parametrize("size", [3_000, 30_000])
+def test_many_handles_together_keep_to_the_limit_at_every_moment(folder: Path, size: int):
+    caches = [_cache(folder, max_bytes=100_000) for _ in range(8)]
+    most = 0
+    for number in range(100):
+        caches[number % 8].put((SEGMENT, number, 3), _fetched(bytes(size)))
+        most = max(most, sum(file.stat().st_size for file in _files(folder)))
+    assert 100_000 - 2 * size < most <= 100_000
+
+
+@pytest.mark.parametrize("count", [b"", b"\0" * 8, b"\xff" * 8, b"text"])
+def test_a_wrong_count_of_what_is_there_is_put_right(folder: Path, count: bytes):
+    cache = _cache(folder, max_bytes=100_000)
+    for number in range(30):
+        cache.put((SEGMENT, number, 3), _fetched(bytes(10_000)))
+        if number == 5:
+            (folder / "used").write_bytes(count)
+    assert cache.get((SEGMENT, 29, 3)) is not None
+    assert sum(file.stat().st_size for file in _files(folder)) <= 160_000
+
+
+def test_who_is_stopped_while_it_counts_keeps_nobody_from_reading(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cache_folder, "_TRIES", 2)
+    _cache(folder).put((SEGMENT, 0, 3), _fetched(b"abc"))
+    with (folder / "used").open("rb") as count:
+        fcntl.flock(count, fcntl.LOCK_EX)
+        _cache(folder).put((SEGMENT, 1, 3), _fetched(b"def"))
+    assert _cache(folder).get((SEGMENT, 0, 3)) is not None
+    assert _cache(folder).get((SEGMENT, 1, 3)) is None
+
+
 def test_what_is_read_stays_whole_when_another_process_makes_room(folder: Path):
     _cache(folder).put((SEGMENT, 0, 3), _fetched(b"abc" * 10_000))
     held = _cache(folder).get((SEGMENT, 0, 3))
-    _cache(folder, max_bytes=1).put((SEGMENT, 1, 1), _fetched(b"x"))
-    assert _files(folder) == []
+    _cache(folder, max_bytes=20).put((SEGMENT, 1, 1), _fetched(b"x"))
+    assert _cache(folder).get((SEGMENT, 0, 3)) is None
     assert held is not None
     assert held.data.to_pybytes() == b"abc" * 10_000
 

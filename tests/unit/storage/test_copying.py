@@ -8,7 +8,11 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.copying import copy_topics
+from kmq_storage.format.layout_entries import GapEntry
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.offset_index import Hole
 from kmq_storage.maintenance import segments
+from kmq_storage.model import LogDamage
 
 
 @pytest.fixture
@@ -100,3 +104,113 @@ def test_damage_in_the_source_stops_the_copy(source: kmq.Store, tmp_path: Path):
         pytest.raises(kmq.CorruptionError, match=file.name),
     ):
         copy_topics(source.log, target.log)
+
+
+def _send(store: kmq.Store, topic: str, rows: int) -> None:
+    with store.producer() as producer:
+        producer.send_batch(topic, [b"%d" % number for number in range(rows)]).result()
+
+
+def _emptied(tmp_path: Path) -> kmq.Store:
+    store = kmq.open(tmp_path / "emptied", maintenance=False)
+    store.create_topic("t")
+    _send(store, "t", 200)
+    store.trim("t", {0: 200})
+    return store
+
+
+def test_a_partition_that_was_trimmed_to_its_end_goes_on_at_the_same_offset(tmp_path: Path):
+    with _emptied(tmp_path) as source, kmq.open(tmp_path / "target") as target:
+        source.set_group_offsets("g", {"t": {0: 200}})
+        for _ in range(2):
+            assert copy_topics(source.log, target.log).gaps == 0
+            assert target.offsets("t") == {0: (200, 200)}
+        assert target.describe_group("g").committed == {"t": {0: 200}}
+        _send(source, "t", 3)
+        copy_topics(source.log, target.log)
+        assert _rows(target, "t") == _rows(source, "t")
+        assert target.verify(deep=True).notes == []
+
+
+def test_what_was_trimmed_before_a_copy_came_to_it_is_a_gap_and_the_copy_goes_on(tmp_path: Path):
+    with (
+        kmq.open(tmp_path / "source", maintenance=False) as source,
+        kmq.open(tmp_path / "target") as target,
+    ):
+        source.create_topic("t")
+        _send(source, "t", 100)
+        copy_topics(source.log, target.log)
+        _send(source, "t", 100)
+        source.trim("t", {0: 150})
+        assert copy_topics(source.log, target.log).gaps == 1
+        with pytest.raises(kmq.DataLossError, match=r"100 to 149 .*trimmed in the source"):
+            target.read("t").read_all()
+        assert target.read("t", end={0: 100}).read_all().num_rows == 100
+        assert target.read("t", start={0: 150}).read_all() == source.read("t").read_all()
+        assert copy_topics(source.log, target.log).gaps == 0
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_what_the_source_lost_is_lost_in_its_copy_and_told(tmp_path: Path, sealed: bool):
+    with (
+        kmq.open(tmp_path / "source", maintenance=False) as source,
+        kmq.open(tmp_path / "target") as target,
+    ):
+        source.create_topic("t")
+        for _ in range(3):
+            _send(source, "t", 100)
+        cut = GapEntry(source.describe_topic("t").topic_id.bytes, 0, 100, 200, 100, 0, 9, "damaged")
+        source.log.commit([Unit((cut,))])
+        if sealed:
+            source.seal()
+        report = copy_topics(source.log, target.log)
+        assert (report.rows, report.gaps) == (200, 1)
+        with pytest.raises(kmq.DataLossError, match="100 to 199"):
+            target.read("t").read_all()
+        assert _parts(target) == _parts(source)
+        assert target.offsets("t") == {0: (0, 300)}
+
+
+def _parts(store: kmq.Store) -> list[object]:
+    bounds = ((0, 100), (200, 300))
+    return [store.read("t", start={0: low}, end={0: high}).read_all() for low, high in bounds]
+
+
+def test_commits_that_a_source_can_not_read_stop_the_copy_and_hide_nothing(
+    source: kmq.Store, tmp_path: Path
+):
+    topic = source.log.refresh().topic("newest")
+    damage = LogDamage("log/1.log", "header", 7, 7)
+    topic.index(0).holes.append(Hole(100, 101, damage))
+    with (
+        kmq.open(tmp_path / "target") as target,
+        pytest.raises(kmq.CorruptionError, match="offsets 100 to 100 can't be read"),
+    ):
+        copy_topics(source.log, target.log)
+
+
+def test_a_group_is_moved_forward_by_a_copy_and_never_back(source: kmq.Store, tmp_path: Path):
+    with kmq.open(tmp_path / "target") as target:
+        copy_topics(source.log, target.log)
+        target.set_group_offsets("readers", {"plain": {0: 40, 1: 5}})
+        source.set_group_offsets("readers", {"plain": {0: 35, 1: 6}})
+        copy_topics(source.log, target.log)
+        assert target.describe_group("readers").committed == {"plain": {0: 40, 1: 6}}
+
+
+def test_a_group_that_somebody_reads_with_is_left_alone(source: kmq.Store, tmp_path: Path):
+    with kmq.open(tmp_path / "target") as target:
+        copy_topics(source.log, target.log)
+        source.set_group_offsets("readers", {"plain": {0: 35}})
+        with target.consumer("readers", topics="plain"):
+            copy_topics(source.log, target.log)
+        assert target.describe_group("readers").committed["plain"][0] == 30
+
+
+def test_a_group_behind_the_start_of_its_source_begins_at_the_start(
+    source: kmq.Store, tmp_path: Path
+):
+    source.trim("plain", {0: 40})
+    with kmq.open(tmp_path / "target") as target:
+        copy_topics(source.log, target.log)
+        assert target.describe_group("readers").committed["plain"][0] == 40

@@ -8,7 +8,8 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.objects import file_systems
-from kmq_storage.objects.file_systems import file_system_of, is_unfit
+from kmq_storage.objects.file_systems import file_system_of, how_short_lived, why_unfit
+from tests.support.sources import ROOT
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
@@ -38,7 +39,7 @@ MOUNTS = """\
 )
 def test_a_path_is_on_the_innermost_and_last_mount(path: str, kind: str, unfit: bool):
     assert file_system_of(path, MOUNTS) == kind
-    assert is_unfit(kind) is unfit
+    assert bool(why_unfit(kind)) is unfit
 
 
 def test_a_store_on_a_network_file_system_is_refused_with_what_to_do(
@@ -60,3 +61,25 @@ def test_where_nothing_tells_of_mounts_a_store_is_opened(
     monkeypatch.setattr(file_systems, "_MOUNTS", tmp_path / "missing")
     with kmq.open(tmp_path / "store") as store:
         store.create_topic("t")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("fuseblk", "a program"),
+        ("fuse.glusterfs", "a program"),
+        ("orangefs", "several hosts"),
+        ("exfat", "hard links"),
+        *((kind, "") for kind in ("ext4", "xfs", "btrfs", "zfs", "f2fs", "ntfs3", "tmpfs")),
+    ],
+)
+def test_what_can_not_be_trusted_is_refused_with_its_own_reason(kind: str, reason: str):
+    assert reason in why_unfit(kind)
+    assert bool(why_unfit(kind)) is bool(reason)
+
+
+def test_the_page_of_file_systems_names_each_that_is_refused_or_noted():
+    page = (ROOT / "docs" / "design" / "file-systems.md").read_text()
+    kinds = {*file_systems._NETWORK, *file_systems._WITHOUT_LINKS, *file_systems._SHORT_LIVED}
+    assert {kind for kind in kinds if f"`{kind}`" not in page} == set()
+    assert how_short_lived("overlay")

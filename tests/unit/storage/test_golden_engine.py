@@ -126,7 +126,7 @@ def test_its_checkpoints_hold_what_the_commits_before_add_up_to(folder: Path):
     assert replica.cursor == newer.cursor
     replayed = snapshot(replica.state)
     # What checkpoints that are so old say otherwise, or not at all.
-    members = {"condemned": 0} | newer.members | {"batches": []}
+    members = {"condemned": 0, "gone": []} | newer.members | {"batches": []}
     assert replayed == {name: members[name] for name in replayed}
 
 

@@ -32,6 +32,7 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
+from tests.support.processes import exit_codes, start_python
 from tests.support.storage import make_topic, open_folder, open_log, send, values_of
 
 _HOLD = """
@@ -42,6 +43,13 @@ lock = LocalDisk(Path(sys.argv[1])).open_lock(sys.argv[2])
 assert lock.try_acquire()
 print("held", flush=True)
 sys.stdin.read()
+"""
+_HANG = """
+import sys, threading
+lock = threading.Lock()
+lock.acquire()
+open(sys.argv[1], "w").close()
+lock.acquire()
 """
 _SEND = """
 import sys
@@ -104,16 +112,21 @@ def test_a_stopped_holder_of_the_sync_lock_leaves_the_outcome_unknown(
 def test_several_processes_write_at_once_and_every_record_is_there_once(tmp_path: Path):
     log = open_folder(tmp_path)
     make_topic(log)
-    processes = [
-        subprocess.Popen([sys.executable, "-c", _SEND, str(tmp_path), str(n), "40"])
-        for n in range(3)
-    ]
-    assert [process.wait() for process in processes] == [0, 0, 0]
+    children = [start_python(_SEND, str(tmp_path), str(n), "40") for n in range(3)]
+    assert exit_codes(children) == [0, 0, 0]
     for partition in (0, 1):
         values = values_of(log, partition)
         for writer in range(3):
             mine = [int(v.split()[1]) for v in values if v.startswith(b"%d " % writer)]
             assert mine == list(range(partition, 40, 2))
+
+
+def test_a_child_that_hangs_is_told_with_its_stack(tmp_path: Path):
+    child = start_python(_HANG, str(tmp_path / "begun"))
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.01)
+    with pytest.raises(AssertionError, match=r"(?s)a child hangs.*<string>., line 6"):
+        exit_codes([child], seconds=0.1)
 
 
 def test_threads_of_one_handle_write_at_once(tmp_path: Path):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kmq_spark.archive.places import ArchivePlace
+from kmq_spark.lake.places import ArchivePlace
 from kmq_storage.errors import ConflictError, FormatVersionError, InvalidRequestError
 
 #: Hidden from Spark, Delta and Arrow by its underscore.

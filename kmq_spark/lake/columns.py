@@ -4,7 +4,7 @@ statistics of them however many a topic has of its own.
 
 from __future__ import annotations
 
-from kmq_spark.archive.record import ArchiveRecord
+from kmq_spark.lake.record import ArchiveRecord
 from kmq_storage.log.state import StoreState
 
 _METADATA = ("topic", "topicId", "partition", "offset", "timestamp")

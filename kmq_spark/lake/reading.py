@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmq_spark.archive.files import ArchivedFile, archived_files
-from kmq_spark.archive.places import ArchivePlace, fixed
-from kmq_spark.archive.record import ArchiveRecord, ArchiveRecords
+from kmq_spark.lake.files import ArchivedFile, archived_files
+from kmq_spark.lake.places import ArchivePlace, fixed
+from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import NotFoundError
 
 if TYPE_CHECKING:

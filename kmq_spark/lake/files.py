@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from kmq_spark.archive.places import ArchivePlace
-from kmq_spark.archive.record import DELTA, ArchiveRecord
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import DELTA, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
 
 if TYPE_CHECKING:

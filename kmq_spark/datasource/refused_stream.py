@@ -1,0 +1,39 @@
+"""The reader of a stream that can't be: it says why when Spark first asks it something."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from kmq_storage.errors import KmqError
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Raises the same error whatever it is asked."""
+
+    def __init__(self, refusal: KmqError) -> None:
+        self._refusal = refusal
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raise it."""
+        self._refuse()
+
+    def latestOffset(self, start: object = None, limit: object = None) -> dict[str, Any]:
+        """Raise it."""
+        self._refuse()
+
+    def getDefaultReadLimit(self) -> NoReturn:
+        """Raise it."""
+        self._refuse()
+
+    def partitions(self, start: object, end: object) -> NoReturn:
+        """Raise it."""
+        self._refuse()
+
+    def read(self, partition: object) -> NoReturn:
+        """Raise it."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise self._refusal

@@ -1,0 +1,33 @@
+"""Small JSON objects that prove themselves: a checksum of the other members stands in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from kmq_storage.format.checksum import checksum
+
+
+def encode_members(members: Mapping[str, Any]) -> bytes:
+    """The JSON of these members, with their checksum."""
+    expected = checksum(json.dumps(members, sort_keys=True).encode())
+    return json.dumps({**members, "crc32c": expected}).encode()
+
+
+def decode_members(
+    raw: bytes, names: Iterable[str], *, unproven: bool = False
+) -> dict[str, Any] | None:
+    """The members of these names, in the order they were written; None when bytes changed.
+
+    With `unproven` those without a checksum are taken, too: an older version wrote none.
+    """
+    with suppress(ValueError, KeyError, TypeError):
+        found = json.loads(raw)
+        members = {name: found[name] for name in names}
+        if raw == encode_members(members):
+            return members
+        if unproven and raw == json.dumps(members).encode():
+            return members
+    return None

@@ -1,0 +1,67 @@
+"""What is known to the byte is written again where a file differs: `kmq.json`, and empty space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kmq_storage import paths
+from kmq_storage.format.identity import decode_identity, encode_identity
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.hint import WORDS, Hint
+from kmq_storage.log.journal import Journal
+from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.locking import AppendLock, held
+from kmq_storage.log.replica import Replica
+from kmq_storage.objects.files import Files
+
+
+def restore(log: CommitLog) -> Iterator[str]:
+    """Write such files again; what was done, in words. What a commit may be lost from stays."""
+    if differs(log.disk):
+        _write_identity(log)
+        yield f"{paths.STORE_FILE}: was written again, in the bytes that it should have"
+    if isinstance(log, LocalLog):
+        for file in _renew_resized(log):
+            yield f"{file}: was written again at its full size, with the same commits"
+
+
+def differs(disk: Files) -> bool:
+    """Whether a `kmq.json` that says what it should does so in other bytes; CorruptionError."""
+    raw = disk.read(paths.STORE_FILE)
+    return raw != encode_identity(decode_identity(raw, disk.url))
+
+
+def _write_identity(log: CommitLog) -> None:
+    contents = encode_identity(decode_identity(log.disk.read(paths.STORE_FILE), log.disk.url))
+    if isinstance(log, LocalLog):
+        with AppendLock(log.disk.open_lock(paths.APPEND_LOCK), _hint(log), log.environment):
+            log.disk.replace_log(paths.STORE_FILE, len(contents), [contents])
+        return
+    from kmq_storage.objects.bucket_files import BucketFiles  # buckets are imported late
+
+    assert isinstance(log.disk, BucketFiles), "the log is on a disk or in a bucket"
+    log.disk.bucket.put(paths.STORE_FILE, [contents])
+
+
+def _renew_resized(log: LocalLog) -> list[str]:
+    """Have log files at their full size that were cut behind the last commit, or added to."""
+    hint = _hint(log)
+    journal = Journal(log.disk, log.identity, hint)
+    if not journal.resized() or not hint.valid:
+        return []
+    environment = log.environment
+    append_lock = AppendLock(log.disk.open_lock(paths.APPEND_LOCK), hint, environment)
+    with held(log.disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
+        replica = Replica(log.disk, journal, indexed=False)
+        replica.advance(hint.mark)
+        if replica.state.broken is not None or replica.state.damage or hint.sync_failed:
+            return []
+        found = journal.resized()
+        if found:
+            journal.renew(min(found), replica.cursor)
+        return [paths.log_file(first) for first in found]
+
+
+def _hint(log: LocalLog) -> Hint:
+    disk = log.disk
+    return Hint(disk.open_words(paths.HINT, WORDS), log.identity.seed, disk.boot_id())

@@ -1,0 +1,75 @@
+"""What is remembered of deleted topics: where they ended, and how far groups had read them.
+
+So whoever read one, and finds another topic of its name, knows what went unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kmq_storage import limits
+
+_Offsets = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GoneTopic:
+    """A deleted topic: its end by partition, and the offsets that groups had committed."""
+
+    id: bytes
+    name: str
+    ends: tuple[int, ...]
+    groups: Mapping[str, _Offsets]
+
+    @property
+    def numbers(self) -> int:
+        """How many offsets it takes to remember."""
+        return len(self.ends) + sum(map(len, self.groups.values()))
+
+    def to_json(self) -> list[Any]:
+        """As `from_json` takes it."""
+        groups = {name: list(offsets.items()) for name, offsets in self.groups.items()}
+        return [self.id.hex(), self.name, list(self.ends), groups]
+
+    @classmethod
+    def from_json(cls, facts: list[Any]) -> GoneTopic:
+        """What a checkpoint has of it."""
+        topic_id, name, ends, groups = facts
+        offsets = {group: dict(map(tuple, pairs)) for group, pairs in groups.items()}
+        return cls(bytes.fromhex(topic_id), name, tuple(ends), offsets)
+
+
+class GoneTopics:
+    """The topics that were deleted last, in that order."""
+
+    def __init__(self, topics: tuple[GoneTopic, ...] = ()) -> None:
+        self._by_id = {topic.id: topic for topic in topics}
+
+    def __iter__(self) -> Iterator[GoneTopic]:
+        return iter(self._by_id.values())
+
+    def find(self, topic_id: bytes) -> GoneTopic | None:
+        """The deleted topic with this id, while it is remembered."""
+        return self._by_id.get(topic_id)
+
+    def left_by(self, group: str) -> dict[str, GoneTopic]:
+        """By name, the last deleted topic that a group had read."""
+        return {topic.name: topic for topic in self if group in topic.groups}
+
+    def add(self, topic: GoneTopic) -> None:
+        """Remember a topic, and forget the oldest ones where there is no room for them."""
+        self._by_id[topic.id] = topic
+        room = limits.GONE_OFFSETS_REMEMBERED - sum(each.numbers for each in self)
+        for oldest in list(self)[:-1]:
+            if room >= 0:
+                return
+            room += oldest.numbers
+            del self._by_id[oldest.id]
+
+    def forget_group(self, group: str) -> None:
+        """A group was deleted: one that is made again under its name has read nothing."""
+        for topic in [each for each in self if group in each.groups]:
+            groups = {name: topic.groups[name] for name in topic.groups if name != group}
+            self._by_id[topic.id] = GoneTopic(topic.id, topic.name, topic.ends, groups)

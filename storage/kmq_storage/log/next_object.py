@@ -1,0 +1,173 @@
+"""The next commit of a bucket: bound to the newest state, and created under its LSN's name.
+
+- The name is the commit: it can be created once. It is ours when the store says that we created it,
+  or when the object, read back, has our nonce; any other answer is a doubt, and asked again.
+- It is bound to the state it follows. When another writer was faster, it is bound anew.
+- A name behind the end may be free again once its commit was collected. So what was created while
+  the end was not known for certain counts only above the newest mark of collection.
+- Where creating is not atomic, one writer at a time holds a lease with an epoch in its nonces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kmq_storage import limits, paths
+from kmq_storage.environment import Environment
+from kmq_storage.errors import CommitOutcomeUnknownError, InvalidRequestError
+from kmq_storage.format.entries import Entry
+from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
+from kmq_storage.log.collected import Moment, collected_lsn
+from kmq_storage.log.commit_log import WrittenCommit
+from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
+from kmq_storage.log.contention import Contention, Tail
+from kmq_storage.log.disk_errors import broken_end, translated
+from kmq_storage.log.follower import Follower
+from kmq_storage.log.framing import Stamp, framed
+from kmq_storage.log.journal import Cursor
+from kmq_storage.log.single_writer import SingleWriter
+from kmq_storage.model import LogDamage, to_datetime
+from kmq_storage.objects.bucket import Put
+from kmq_storage.objects.bucket_files import BucketFiles
+
+_PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
+
+
+class NextObject:
+    """Writes commits behind what a follower has read."""
+
+    def __init__(
+        self,
+        files: BucketFiles,
+        objects: CommitObjects,
+        follower: Follower,
+        environment: Environment,
+        *,
+        single: SingleWriter | None,
+    ) -> None:
+        self._files = files
+        self._objects = objects
+        self._follower = follower
+        self._environment = environment
+        self._single = single
+        #: The second half of the nonces of this handle's commits: others see whose turn it is.
+        self._tag = environment.new_uuid().bytes[8:]
+        self._contention = Contention(environment, self._tag)
+
+    @property
+    def lost_races(self) -> int:
+        """How often another writer was faster."""
+        return self._contention.lost_count
+
+    def append(self, units: Sequence[Unit]) -> WrittenCommit:
+        """Write one commit of all units; one thread at a time.
+
+        RefusedError names the unit that can't be bound, DuplicateCommitError the commit that is
+        stored already; nothing is written then. CommitOutcomeUnknownError when the store didn't
+        answer for long, UnavailableError when it refused.
+        """
+        with translated(self._files.url):
+            became_writer = self._single is not None and self._single.check()
+            if became_writer or not self._follower.is_sure:
+                self._follower.advance()
+            while True:
+                self._contention.before(self._look, self._follower.cursor.lsn)
+                begun = Moment.now(self._environment)
+                commit = self._next_commit(units)
+                end = commit.end
+                if self.create(commit) and not self._is_void(end.lsn):
+                    seconds = begun.seconds_to(Moment.now(self._environment))
+                    self._contention.won(seconds, end.lsn)
+                    self._follower.applied(end, commit.framed.entries, commit.stamp.nonce)
+                    self._follower.note_end(begun)
+                    return stored_commit(end, commit.framed.entries)
+                self._contention.lost(end.lsn)
+                self._follower.advance()
+
+    def _look(self, expected: int) -> Tail:
+        self._follower.advance(expected)
+        return self._follower.tail
+
+    def _next_commit(self, units: Sequence[Unit]) -> NewCommit:
+        """The units bound to the newest state that is known; to the newest there is, if refused."""
+        try:
+            return self._bound(units)
+        except (RefusedError, DuplicateCommitError):
+            self._follower.advance()
+            return self._bound(units)
+
+    def _bound(self, units: Sequence[Unit]) -> NewCommit:
+        bodies = [body for unit in units for body in unit.bodies]
+        with self._follower.changed:
+            self._follower.settle()
+            self._check_whole()
+            after = self._follower.cursor
+            assert after.lsn == self._follower.state.lsn, "what a commit follows is its state"
+            entries = bind(self._follower.state, units)
+        time = max(self._environment.now_us(), after.time + 1)
+        nonce = self._environment.new_uuid().bytes[:8] + self._tag
+        stamp = Stamp(time, nonce, after.lsn)
+        commit = NewCommit(after, stamp, framed(entries, bodies))
+        if commit.length > limits.COMMIT_OBJECT_BYTES_MAX:
+            raise InvalidRequestError(
+                f"a commit of {commit.length} bytes is more than a bucket takes at once "
+                f"({limits.COMMIT_OBJECT_BYTES_MAX}); send less at once",
+                length=commit.length,
+            )
+        return commit
+
+    def _check_whole(self) -> None:
+        broken = self._follower.state.broken
+        if broken is not None:
+            raise broken_end(broken)
+
+    def create(self, commit: NewCommit) -> bool:
+        """Whether the commit of this LSN is ours, once that is known for certain."""
+        deadline = self._environment.monotonic() + limits.COMMIT_TIMEOUT
+        pause, doubtful = _PAUSE_FIRST, False
+        while True:
+            try:
+                if self._objects.create(commit) is Put.CREATED:
+                    return True
+                found = self.read_back(commit.end.lsn)
+                if found is not None:
+                    return found.header.nonce == commit.stamp.nonce
+            except (PermissionError, FileNotFoundError):
+                if not doubtful:
+                    raise
+            except OSError:
+                pass  # reading failed: nothing is known yet
+            doubtful = True
+            if self._environment.monotonic() > deadline:
+                raise _unknown(self._files.url, commit.end.lsn)
+            self._environment.sleep(pause * (0.5 + self._environment.rng.random()))
+            pause = min(2 * pause, _PAUSE_MAX)
+
+    def read_back(self, lsn: int) -> CommitObject | None:
+        """The commit of this LSN, None when there is none; CorruptionError when it is damaged."""
+        try:
+            return self._objects.fetch(lsn)
+        except InvalidFrameError as error:
+            damage = LogDamage(paths.commit_object(lsn), str(error), lsn, lsn)
+            raise broken_end(damage) from error
+
+    def _is_void(self, lsn: int) -> bool:
+        """Whether the name was free only since the log had moved on: nobody will read it."""
+        return not self._follower.is_sure and collected_lsn(self._files) >= lsn
+
+
+def stored_commit(end: Cursor, entries: list[Entry]) -> WrittenCommit:
+    """A commit of a bucket that ends here; none is ever lost."""
+    return WrittenCommit(
+        end.lsn, to_datetime(end.time), tuple(entries), chain=end.chain or 0, losses=0
+    )
+
+
+def _unknown(url: str, lsn: int) -> CommitOutcomeUnknownError:
+    return CommitOutcomeUnknownError(
+        f"store {url} gave no usable answer for {limits.COMMIT_TIMEOUT:g} s; commit {lsn} may be "
+        "stored or not",
+        url=url,
+        lsn=lsn,
+    )

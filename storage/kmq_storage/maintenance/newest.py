@@ -1,0 +1,158 @@
+"""The newest offset of each key, in bounded memory, however many keys there are and how long.
+
+Keys gather up to a number of bytes; of those of one key only the newest offset stays. What is too
+much even so goes to files by bits of the keys' hash, and each file is gone through in the same way
+by further bits. So memory follows neither the number of records of a key nor what the first of
+them looked like.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.format.murmur2 import murmur2
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: What is gone through: keys, none of them null, and their offsets.
+KEYED = pa.schema([("key", pa.binary()), ("offset", pa.int64())])
+
+#: Bytes of keys and offsets that gather beside at most as many that are the newest of their keys;
+#: grouping them takes a few times as much.
+_GATHERED_BYTES = 8 * 1024 * 1024
+#: Up to 256 files at a time.
+_BITS_MAX = 8
+_HASH_BITS = 32
+#: Spreads hashes whose low bits are alike: those of keys that share a partition.
+_SPREAD = np.uint32(0x9E3779B1)
+
+Offsets: TypeAlias = "npt.NDArray[np.int64]"
+
+
+def newest_offsets(batches: Iterable[pa.RecordBatch], *, rows: int) -> Iterator[Offsets]:
+    """The newest offset of each key in batches of `KEYED`, some at a time, in no order.
+
+    `rows` is about how many there are in all: it decides how many files are begun with.
+    """
+    return _Bucket(rows).newest(batches)
+
+
+class _Bucket:
+    """Keys of which the first bits of the hash are alike: all keys, in the beginning."""
+
+    def __init__(self, rows: int, bits: int = 0) -> None:
+        #: How many rows come, and came.
+        self._rows = rows
+        self._seen = 0
+        #: Bits of the hash that are alike.
+        self._bits = bits
+        self._gathered: list[pa.RecordBatch] = []
+        self._bytes = 0
+        #: How many bytes there may be: those of the newest of before, and as many new ones.
+        self._most = _GATHERED_BYTES
+        self._files: _Files | None = None
+
+    def newest(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Offsets]:
+        """The newest offset of each key that these have."""
+        for batch in batches:
+            if batch.num_rows:
+                self._add(batch)
+        if self._files is None:
+            yield _folded(self._gathered).column("offset").to_numpy()
+            return
+        self._put_into(self._files)
+        with closing(self._files) as files:
+            for stream, rows in files.written():
+                yield from _Bucket(rows, files.bits).newest(stream)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        self._seen += batch.num_rows
+        self._bytes += batch.nbytes
+        # A copy: who holds on to a slice holds the file that it is mapped from.
+        self._gathered.append(pa.ipc.read_record_batch(batch.serialize(), KEYED))
+        if self._bytes <= self._most:
+            return
+        if self._files is None:
+            self._fold()
+        if self._files is not None:
+            self._put_into(self._files)
+
+    def _fold(self) -> None:
+        """Forget all but the newest of each key; begin with files when that is too much still."""
+        kept = _folded(self._gathered)
+        self._gathered, self._bytes = kept.to_batches(), kept.nbytes
+        self._most = self._bytes + _GATHERED_BYTES
+        is_split = len(kept) > 1 and self._bits < _HASH_BITS
+        if is_split and self._bytes > _GATHERED_BYTES:
+            expected = self._bytes * max(self._rows, self._seen) // self._seen
+            self._files = _Files(self._bits, expected // _GATHERED_BYTES)
+            self._most = _GATHERED_BYTES
+
+    def _put_into(self, files: _Files) -> None:
+        if self._gathered:
+            files.add(pa.Table.from_batches(self._gathered, KEYED).combine_chunks())
+        self._gathered, self._bytes = [], 0
+
+
+class _Files:
+    """Where keys go by the next bits of their hash."""
+
+    def __init__(self, alike: int, wanted: int) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="kmq-compact-")
+        count = min(max(wanted.bit_length(), 1), _BITS_MAX, _HASH_BITS - alike)
+        #: Bits of the hash that are alike in one file.
+        self.bits = alike + count
+        self._writers: dict[int, pa.RecordBatchStreamWriter] = {}
+        self._counts: dict[int, int] = {}
+        self._mask = np.uint32((1 << count) - 1)
+
+    def add(self, table: pa.Table) -> None:
+        """Each row into its file."""
+        for number, rows in self._sorted_out(table):
+            if number not in self._writers:
+                self._writers[number] = pa.ipc.new_stream(self._path(number), KEYED)
+            self._writers[number].write_table(rows)
+            self._counts[number] = self._counts.get(number, 0) + len(rows)
+
+    def _sorted_out(self, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        hashes = murmur2(table.column("key").chunk(0)) * _SPREAD
+        numbers = (hashes >> np.uint32(_HASH_BITS - self.bits) & self._mask).astype(np.uint8)
+        order = np.argsort(numbers, kind="stable")
+        borders = np.searchsorted(numbers[order], np.arange(int(self._mask) + 2))
+        in_order = table.take(pa.array(order))
+        for number, (low, high) in enumerate(pairwise(borders.tolist())):
+            if low < high:
+                yield number, in_order.slice(low, high - low)
+
+    def written(self) -> Iterator[tuple[Iterable[pa.RecordBatch], int]]:
+        """What is in each file, and how many rows it has; no more come."""
+        for writer in self._writers.values():
+            writer.close()
+        for number, rows in self._counts.items():
+            path = self._path(number)
+            with pa.OSFile(path) as file:
+                yield pa.ipc.open_stream(file), rows
+            os.unlink(path)
+
+    def close(self) -> None:
+        """Remove what is left of the files."""
+        self._folder.cleanup()
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._folder.name, f"{number}.arrows")
+
+
+def _folded(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Of each key the newest offset."""
+    table = pa.Table.from_batches(batches, KEYED)
+    newest = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
+    return newest.select(["key", "offset_max"]).rename_columns(KEYED.names)

@@ -1,0 +1,100 @@
+"""Options of a bucket's client, checked before anything is opened.
+
+What obstore meets first when it makes a request ends the thread in a panic, or tells of a type
+but not of the option. No message here shows a value: it may be a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.names import nearest
+
+#: What is asked for most, and what others call it: for a hint, obstore knows more.
+_USUAL = (
+    *("access_key_id", "secret_access_key", "session_token", "endpoint", "region"),
+    *("skip_signature", "virtual_hosted_style_request", "request_payer", "conditional_put"),
+    *("key", "secret", "token", "endpoint_url", "region_name", "anon", "client_kwargs"),
+    *("service_account", "service_account_key", "application_credentials", "bearer_token"),
+    *("account_name", "account_key", "client_id", "client_secret", "tenant_id", "sas_key"),
+    *("client_options", "credential_provider"),
+    *("timeout", "connect_timeout", "allow_http", "default_headers", "proxy_url", "user_agent"),
+    *("cache_bytes", "cache_folder", "cache_folder_bytes"),
+)
+#: The headers that every request has are a mapping.
+_CLIENT = (str, bool, timedelta, Mapping)
+_UNKNOWN = re.compile(r"(?:Configuration key: '|Invalid key: )([\w-]+)")
+
+
+def checked_options(options: object) -> dict[str, Any]:
+    """Options by name; InvalidRequestError when they are no mapping of such."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise _refused(f"a mapping of names to values, not {type(options).__name__}")
+    for name in options:
+        if not isinstance(name, str):
+            raise _refused(f"names are text, not {type(name).__name__}")
+    return dict(options)
+
+
+def check_client(given: Mapping[str, Any]) -> None:
+    """InvalidRequestError for options, under obstore's names, that would fail in a request."""
+    for name, value in given.items():
+        if name == "client_options":
+            for inner, setting in checked_options(value).items():
+                _check_type(f"{name}.{inner}", setting, _CLIENT, "text, a bool or a timedelta")
+        elif name == "retry_config":
+            raise _refused("retry_config is kmq's own: a commit must not be tried again unseen")
+        elif name == "credential_provider":
+            _check_type(name, value, (Callable,), "a callable")
+        else:
+            _check_type(name, value, (str, bool), "text or a bool")
+            if "endpoint" in name:
+                check_endpoint(name, value)
+            elif "service_account" not in name:  # which may be JSON of several lines
+                _check_printable(name, value)
+
+
+def check_endpoint(name: str, value: object) -> None:
+    """InvalidRequestError unless it is the URL of a server."""
+    text = str(value)
+    if " " in text or not _fits_a_header(text) or not _is_server(text):
+        raise _refused(f"{name} is no URL of a server, as http://127.0.0.1:9000 is one")
+
+
+def unknown_option(message: str) -> InvalidRequestError | None:
+    """The error for what obstore says of a name that it doesn't know; None for other messages."""
+    found = _UNKNOWN.search(message)
+    return _refused(f"{found[1]!r} is unknown{nearest(found[1], _USUAL)}") if found else None
+
+
+def _is_server(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _fits_a_header(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _check_type(name: str, value: object, kinds: tuple[Any, ...], wanted: str) -> None:
+    if not isinstance(value, kinds):
+        raise _refused(f"{name} is {wanted}, not {type(value).__name__}")
+
+
+def _check_printable(name: str, value: str | bool) -> None:
+    if isinstance(value, str) and not _fits_a_header(value):
+        raise _refused(f"{name} holds a line break, or another character that no request can")
+
+
+def _refused(why: str) -> InvalidRequestError:
+    return InvalidRequestError(f"storage_options: {why}", option="storage_options")

@@ -1,0 +1,41 @@
+"""Finds readers that keep what they read in the memory of their process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage import limits
+from kmq_storage.log import reader, scan
+
+_MIB = 1024 * 1024
+_SEGMENT = 32 * _MIB
+
+
+def _mapped_bytes(folder: Path) -> int:
+    """How much of the files below a folder counts as memory of this process."""
+    total, is_below = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            is_below = str(folder) in line
+        elif is_below and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+def test_of_a_long_segment_only_what_was_read_last_is_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "STAGED_BATCH_BYTES", _MIB)
+    monkeypatch.setattr(scan, "_JOINED_BYTES", _MIB)  # or batches are so large that few are enough
+    monkeypatch.setattr(reader, "_TOUCHED_BYTES", 4 * _MIB)
+    with kmq.open(tmp_path / "s", maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer(durability="os") as producer:
+            for _ in range(_SEGMENT // _MIB):
+                producer.send_batch("t", [bytes(_MIB // 64)] * 64).result()
+        store.seal()
+        most = max(_mapped_bytes(tmp_path / "s" / "segments") for _ in store.read("t"))
+    assert most < 16 * _MIB  # two maps at a time

@@ -1,0 +1,52 @@
+"""Options of a bucket's client that are wrong.
+
+Finds: panics of the client library, errors that don't say which option, and values, which may be
+secrets, in messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+
+pytest.importorskip("obstore")
+
+SECRET = "hush-hush-0123"
+GOOD = {"access_key_id": "key", "secret_access_key": SECRET, "endpoint": "http://127.0.0.1:9"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (SECRET, "mapping"), (5, "mapping"), ({1: SECRET}, "names are text"),
+        ({"region": 5}, "region"), ({"secret_access_key": b"x"}, "secret_access_key"),
+        ({"endpoint": "not a url"}, "endpoint"), ({"endpoint": ""}, "endpoint"),
+        ({"endpoint": "127.0.0.1:9"}, "endpoint"), ({"endpoint_url": "http://"}, "endpoint"),
+        ({"endpoint": f"ftp://{SECRET}@x"}, "endpoint"),
+        ({"access_key_id": "a\nb"}, "access_key_id holds a line break"),
+        ({"session_token": "caf\u00e9"}, "session_token"),
+        ({"acces_key_id": SECRET}, r"'acces_key_id' is unknown \(did you mean 'access_key_id'\?\)"),
+        ({"client_kwargs": {"region_nam": "x"}}, "did you mean 'region_name'"),
+        ({"client_kwargs": 5}, "client_kwargs"), ({"client_options": 5}, "mapping"),
+        ({"client_options": {"timeot": "5 s"}}, "did you mean 'timeout'"),
+        ({"client_options": {"timeout": 5}}, "client_options.timeout"),
+        ({"credential_provider": 5}, "credential_provider"),
+        ({"retry_config": {"max_retries": 1}}, "retry_config"),
+        ({"cache_folder": 5}, "cache_folder"), ({"cache_bytes": True}, "cache_bytes"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_named_and_no_value_shown(wrong: Any, named: str):
+    options = {**GOOD, **wrong} if isinstance(wrong, dict) else wrong
+    with pytest.raises(kmq.InvalidRequestError, match=named) as refused:
+        kmq.open("s3://bucket/store", storage_options=options)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_wrong_endpoint_of_the_environment_is_refused_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
+    options = {name: value for name, value in GOOD.items() if name != "endpoint"}
+    with pytest.raises(kmq.InvalidRequestError, match="endpoint"):
+        kmq.open("s3://bucket/store", storage_options=options)
