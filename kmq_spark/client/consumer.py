@@ -212,9 +212,9 @@ class Consumer(OneThread):
         OffsetOutOfRangeError outside the log, FencedError when the group moved on.
         """
         given = None if offsets is None else checked_offsets(offsets)
-        self._commit(given, durable=True)
+        self._commit(given)
 
-    def _commit(self, offsets: Offsets | None = None, *, durable: bool) -> None:
+    def _commit(self, offsets: Offsets | None = None, *, durable: bool | None = None) -> None:
         member = self._in_group()
         if offsets is None:
             offsets = self._assignment.committable_positions()
@@ -322,7 +322,7 @@ class Consumer(OneThread):
             ending.callback(self._assignment.revoke)
             if commit:
                 self._assignment.go_back()
-                self._commit(durable=True)
+                self._commit()
 
     def __enter__(self) -> Self:
         return self

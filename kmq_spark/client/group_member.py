@@ -68,8 +68,11 @@ class GroupMember:
         entries = offset_entries(state, self.group, offsets, generation=self.place.epoch)
         self.place.release(keys, entries)
 
-    def commit(self, state: StoreState, offsets: Offsets, *, durable: bool) -> None:
-        """Commit these offsets, which are of topics that a state knows, for the group."""
+    def commit(self, state: StoreState, offsets: Offsets, *, durable: bool | None) -> None:
+        """Commit these offsets, which are of topics that a state knows, for the group.
+
+        As durable as the store is opened for, or as asked.
+        """
         entries = offset_entries(state, self.group, offsets, generation=self.place.epoch)
         if entries:
             self._log.commit([Unit(entries)], durable=durable)
