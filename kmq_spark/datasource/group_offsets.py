@@ -102,7 +102,7 @@ def advance_group(
     except FencedError as lost:
         known = log.refresh().groups[place.group]
         raise FencedError(
-            f"group {place.group} was taken over by {known.client} (generation "
+            f"group {place.group} was taken over by {known.client or 'consumers'} (generation "
             f"{known.generation}, this query has {place.generation}): a group is read by one "
             "query at a time",
             **lost.context,

@@ -94,12 +94,18 @@ class SharedMembership:
         together.
         """
         self._plan(lambda group, topics: self._entered(group, topics, interest))
-        plan = self._log.written_state().groups[self._group].plan
-        self.epoch = next((e for e, each in plan.members.items() if each.id == self._id), 0)
+        self.epoch = self._epoch_in(self._log.written_state().groups[self._group].plan)
+
+    def _epoch_in(self, plan: GroupPlan) -> int:
+        """Its epoch, known or not: a plan whose outcome was unknown may have it; 0 without one."""
+        return next((epoch for epoch, each in plan.members.items() if each.id == self._id), 0)
 
     def _entered(self, group: Group, topics: Topics, interest: Interest) -> GroupPlan:
-        if self.is_in(group.plan):
-            return planning.with_interest(group.plan, self.epoch, interest, topics)
+        epoch = self._epoch_in(group.plan)
+        if epoch and not self.epoch and group.plan.members[epoch].interest == interest:
+            return group.plan  # it came in with a commit of which nobody knew
+        if epoch:
+            return planning.with_interest(group.plan, epoch, interest, topics)
         self._check_shared(group)
         self._check_not_replaced(group.plan)
         self._take_lock()

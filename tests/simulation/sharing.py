@@ -75,6 +75,7 @@ class Sharer:
         self._world = world
         self._number = number
         self._rng = random.Random(world.rng.getrandbits(64))
+        self._interest = self._rng.choice(_INTERESTS)
         self._positions: dict[Key, int] = {}
 
     def run(self) -> None:
@@ -105,7 +106,7 @@ class Sharer:
         plan = _plan_of(state)
         if not place.is_in(plan):
             self._stop_reading(set(self._positions))
-            place.enter(self._rng.choice(_INTERESTS))
+            place.enter(self._interest)
             self._world.done["joined"] += 1
             state = log.refresh()
             plan = _plan_of(state)
