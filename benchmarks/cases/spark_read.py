@@ -88,9 +88,13 @@ def kmq_typed(job: Job) -> Measure:
 
     rows = 4 * job.sizes.spark_rows  # two columns of fewer take no longer than starting a query
     path = str(stores.filled_with_columns(job, rows))
-    reader = spark_session.start(job).read.format("kmq").option("subscribe", stores.TOPIC)
-    every = _checked(partial(reader.load, path), rows)
-    two = partial(reader.load, path, columns="n3,text2")
+    session = spark_session.start(job)
+
+    def load(**options: str) -> DataFrame:  # a reader keeps its options: one for each read
+        return session.read.format("kmq").load(path, subscribe=stores.TOPIC, **options)
+
+    every = _checked(load, rows)
+    two = partial(load, columns="n3,text2")
     return lambda: {"rate": _noop(every, rows), "two_rate": _noop(two, rows)}
 
 

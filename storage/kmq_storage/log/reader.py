@@ -36,7 +36,7 @@ _MAPPED_BYTES = 128 * 1024 * 1024
 _MAPPED_FILES = 2
 #: When so many bytes of maps were handed out, files are mapped anew: pages of a map that were
 #: touched count as memory of the process, as long as anybody has a batch of it.
-_TOUCHED_BYTES = 32 * 1024 * 1024
+_TOUCHED_BYTES = 64 * 1024 * 1024
 _FOOTERS_KEPT = 256
 #: Bytes on their way ahead of a reader.
 _AHEAD = 32 * 1024 * 1024
