@@ -14,7 +14,7 @@ from kmq_spark.client.sends import OnDelivery, RowSends, Sends
 from kmq_spark.client.structured import TypedValue
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import ClosedError
-from kmq_storage.names import check_name
+from kmq_storage.names import check_name, queue_of_log
 
 #: What a record costs in memory besides its bytes.
 _ROW_BYTES = 64
@@ -87,7 +87,7 @@ class Pending:
             if on_delivery is not None:
                 rows.user_callbacks.append((index, on_delivery))
         except TypeError:
-            check_name("topic", topic)  # a list, for example, is no key of a dict
+            _checked(topic)  # a list, for example, is no key of a dict
             raise
         finally:
             self._release()
@@ -98,7 +98,7 @@ class Pending:
 
     def _open_rows(self, topic: str) -> RowSends:
         self._check_open()
-        rows = RowSends(check_name("topic", topic), self.expedite)
+        rows = RowSends(_checked(topic), self.expedite)
         rows.alarm = min(self._batch_bytes, self._room() // (len(self._open) + 1))
         self._open[topic] = rows
         self._waiting.append(rows)
@@ -262,6 +262,13 @@ class Pending:
             self._arrived.set()
             self._urgent.set()
             self._changed.notify_all()
+
+
+def _checked(topic: str) -> str:
+    """The name of a topic, or of a queue's own log, whose name was checked before."""
+    if isinstance(topic, str) and queue_of_log(topic) is not None:
+        return topic
+    return check_name("topic", topic)
 
 
 def _clear(event: threading.Event) -> None:

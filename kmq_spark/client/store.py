@@ -14,8 +14,10 @@ import pyarrow as pa
 from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_count, checked_seconds
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
 from kmq_spark.client.producer import Producer, ProducerSettings
+from kmq_spark.client.queue import Queue
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader, trim_offsets
 from kmq_spark.client.routing import Partitioner
+from kmq_spark.client.store_queues import StoreQueues
 from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
@@ -43,14 +45,14 @@ if TYPE_CHECKING:
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-class Store:
+class Store(StoreQueues):
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
     def __init__(self, log: CommitLog, *, maintenance: bool = True) -> None:
         #: The commit log beneath, for code that plans its own reads (the Spark source).
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
-        self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._handles: weakref.WeakSet[Producer | Consumer | Queue] = weakref.WeakSet()
 
     @property
     def url(self) -> str:
@@ -114,7 +116,7 @@ class Store:
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name; KmqWarning when damage may hide some, or ends of them."""
         state = self.log.refresh()
-        found = [topic for _, topic in sorted(state.topics.items())]
+        found = state.user_topics()
         warn_of_doubtful_ends(state, found)
         return [topic.info() for topic in found]
 
