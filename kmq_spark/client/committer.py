@@ -163,6 +163,8 @@ class Committer:
         unit = work.take_placed(topic) if isinstance(work, ArrowWork) else None
         if unit is not None:
             return unit
+        if isinstance(work, RowWork):
+            work.check_schedules(state)
         now = self._log.environment.now_us()
         placed = self._place(work.encode(topic, self._router, now), room)
         more = work.more_entries(topic) if isinstance(work, RowWork) and placed.entries else ()

@@ -47,6 +47,7 @@ from kmq_storage.format.queue_entries import (
 )
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.queue_state import Queue as QueueState
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.looking import look_ahead
@@ -145,6 +146,7 @@ class Queue:
 
     def _acquire(self, most: int, timeout: float | None) -> AcquireEntry | None:
         log, now = self._log, self._log.environment.monotonic
+        check_writable(log.disk)
         deadline = now() + (_FOREVER if timeout is None else timeout)
         while True:
             queue = self._live()
@@ -282,6 +284,7 @@ class Queue:
         if max_records is not None:
             checked_count("max_records", max_records)
         queue = self._live()
+        check_writable(self._log.disk)
         if self._log.state.queues.find(queue.dead_letter) is None:
             return 0
         with Queue(self._log, queue.dead_letter) as letters:

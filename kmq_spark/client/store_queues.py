@@ -42,7 +42,8 @@ class StoreQueues:
         `nack` waits, by the number of deliveries. After `max_deliveries` (None: never) a record
         goes to the queue `dead_letter`, or `<name>.dlq`. `order`: `none`, `key` (nobody else gets
         records of a key while somebody holds one) or `strict` (nor any other). `capacity`:
-        unfinished records when no more may be sent to it. AlreadyExistsError with `exist_ok=False`, KmqWarning for other settings.
+        unfinished records when no more may be sent to it. AlreadyExistsError with
+        `exist_ok=False`, KmqWarning for other settings.
         """
         settings = {
             "lock_timeout": lock_timeout,

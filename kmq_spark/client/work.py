@@ -28,7 +28,9 @@ from kmq_spark.errors import (
 )
 from kmq_storage.format.entries import Entry
 from kmq_storage.log.binding import Unit
+from kmq_storage.log.queue_rows import PRIORITY
 from kmq_storage.log.staging import PartitionRecords
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import queue_of_log
 
@@ -89,6 +91,15 @@ class RowWork:
         return rows_of_values(
             topic, values, keys, times // 1000, extras=extras, refuse=self._refuse_row
         )
+
+    def check_schedules(self, state: StoreState) -> None:
+        """Refuse priorities where a queue has another order."""
+        name = queue_of_log(self.topic)
+        queue = None if name is None else state.queues.find(name)
+        if queue is not None and queue.settings.order != "none":
+            for row, extra in self._extras().items():
+                if extra.schedule is not None and extra.schedule.priority != PRIORITY:
+                    self._refuse_row(row, _has_an_order(queue.name, queue.settings.order))
 
     def more_entries(self, topic: Topic) -> tuple[Entry, ...]:
         """What is committed beside the records: when those of a queue are handed out."""
@@ -247,6 +258,14 @@ class ArrowWork:
 def _definition(topic: Topic) -> object:
     """What an encoding depends on."""
     return topic.id, topic.partitions, topic.settings
+
+
+def _has_an_order(queue: str, order: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"queue {queue} hands out records in order ({order}): a priority would break that",
+        queue=queue,
+        field="priority",
+    )
 
 
 def work_of(waiting: Sequence[Sends]) -> list[RowWork | ArrowWork]:

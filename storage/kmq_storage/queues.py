@@ -36,6 +36,7 @@ def create_queue(
     """Make a queue, or keep the one there is (a warning names settings that differ)."""
     check_name("queue", name)
     settings = checked_queue_settings(QueueSettings(), changes)
+    _expect("dead_letter", name, settings.dead_letter != name, "another queue")
     state = log.refresh()
     found = state.queues.find(name)
     if found is None:

@@ -258,15 +258,9 @@ class Rows:
         """The offsets of records that nobody holds and whose time is over."""
         if not self.expire:
             return np.zeros(0, np.int64)
-        found = [
-            rows["offset"][
-                (rows["expires"] <= now)
-                & (rows["state"] != GONE)
-                & ((rows["state"] != LOCKED) | (rows["at"] <= now))
-            ]
-            for rows in (block.rows for block in self._blocks)
-        ]
-        return np.concatenate([np.zeros(0, np.int64), *found])
+        rows = self.all()
+        offsets: Offsets = rows["offset"][are_over(rows, now)]
+        return offsets
 
     def lowest(self) -> int | None:
         """The offset of the first record that is not done."""
@@ -291,6 +285,16 @@ class Rows:
                 return offset
             number += 1
         return offset
+
+
+def are_over(rows: Array, now: int) -> Array:
+    """Of which rows nobody holds the record, and its time is over."""
+    over: Array = (
+        (rows["expires"] <= now)
+        & (rows["state"] != GONE)
+        & ((rows["state"] != LOCKED) | (rows["at"] <= now))
+    )
+    return over
 
 
 def _blocks_of(rows: Array) -> list[_Block]:

@@ -67,7 +67,8 @@ def _restored_queue(facts: dict[str, Any]) -> Queue:
         {bytes.fromhex(key): _restored_binding(each) for key, each in facts["bindings"]},
     )
     for topic_id, partition, following in facts["sources"]:
-        queue.sources[bytes.fromhex(topic_id), partition] = Source(following)
+        source = queue.source((bytes.fromhex(topic_id), partition))
+        source.next = following
     queue.delivered, queue.acked, queue.dead, queue.expired, queue.turns = facts["totals"]
     return queue
 
@@ -78,7 +79,7 @@ def _restored_binding(periods: list[Any]) -> Binding:
 
 def _tables(rows: bytes, count: int) -> list[Any]:
     """The rows of each partition."""
-    if not rows:
+    if not (rows and count):
         return [np.zeros(0, ROW)] * count
     batch = pa.ipc.open_stream(b64decode(rows)).read_next_batch()
     table = np.zeros(batch.num_rows, ROW)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from kmq_storage.log.queue_rows import (
     Array,
     Offsets,
     Rows,
+    are_over,
     new_rows,
 )
 
@@ -50,11 +50,13 @@ class Wish:
 class Source:
     """What a queue did with the records of one partition."""
 
-    __slots__ = ("next", "rows")
+    __slots__ = ("_looked", "next", "rows")
 
-    def __init__(self, start: int = 0) -> None:
-        #: From here on nobody had a record that has no row.
+    def __init__(self, start: int = 0, *, looked: bool = False) -> None:
+        #: From here on nobody had a record that has no row, or looked at one.
         self.next = start
+        #: Whether every record has to be looked at, whatever else is to be said of it.
+        self._looked = looked
         self.rows = Rows()
 
     # --- looking ------------------------------------------------------------------------
@@ -126,8 +128,7 @@ class Source:
     def unfinished(self, unseen: Offsets, now: int) -> Array:
         """A row for each record that is not finished, in order; `unseen` ones have none yet."""
         rows = self.rows.all()
-        free = (rows["state"] != LOCKED) | (rows["at"] <= now)
-        rows = rows[(rows["state"] != GONE) & ~(free & (rows["expires"] <= now))]
+        rows = rows[(rows["state"] != GONE) & ~are_over(rows, now)]
         rows = np.concatenate([rows, new_rows(unseen)])
         return rows[np.argsort(rows["offset"], kind="stable")]
 
@@ -179,11 +180,10 @@ class Source:
 
     # --- applying -----------------------------------------------------------------------
 
-    def put(self, rows: Array, *, looked: bool) -> None:
+    def put(self, rows: Array) -> None:
         """Something is to be said of these records, which nobody had yet."""
         self.rows.put(rows)
-        if not looked:
-            self._go_on(self.next)
+        self._go_on(self.next)
 
     def look(self, entry: LookEntry) -> None:
         """Somebody looked at records: those that enter have a row from now on."""
@@ -236,7 +236,8 @@ class Source:
         return run.first <= self.next < run.first + run.rows
 
     def _go_on(self, offset: int) -> None:
-        self.next = self.rows.end_of_run(offset) if self.rows else offset
+        hops = self.rows and not self._looked
+        self.next = self.rows.end_of_run(offset) if hops else offset
 
     def wait(self, run: Run, at: int) -> None:
         """The records of a run come again at an instant."""
@@ -292,13 +293,15 @@ def runs_of(key: Key, offsets: Offsets, counts: Offsets) -> Iterable[Run]:
         yield Run(*key, int(offsets[low]), high - low, int(counts[low]))
 
 
-def tallied(rows: Array, now: int) -> dict[str, Any]:
-    """How many of some rows are ready, locked and delayed."""
-    live = rows["state"] != GONE
+def tallied(rows: Array, now: int) -> dict[str, int]:
+    """How many of some rows are ready, locked, delayed and too old."""
+    over = are_over(rows, now)
+    live = (rows["state"] != GONE) & ~over
     ahead = live & (rows["at"] > now)
     locked = int(np.count_nonzero(ahead & (rows["state"] == LOCKED)))
     return {
         "locked": locked,
         "delayed": int(np.count_nonzero(ahead)) - locked,
         "ready": int(np.count_nonzero(live)) - int(np.count_nonzero(ahead)),
+        "expired": int(np.count_nonzero(over)),
     }

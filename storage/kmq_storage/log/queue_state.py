@@ -125,7 +125,8 @@ class Queue:
         found = self.sources.get(key)
         if found is None:
             binding = self.bindings.get(key[0])
-            found = Source(0 if binding is None else binding.start(key[1]))
+            start = 0 if binding is None else binding.start(key[1])
+            found = Source(start, looked=self.settings.order == "key")
         return found
 
     def looks(self, key: Key) -> bool:
@@ -188,6 +189,10 @@ class Queue:
         source = self._peek(key)
         return source.unfinished(source.unseen_offsets(end) if entering is None else entering, now)
 
+    def done_below(self, key: Key, end: int) -> int:
+        """All records of a partition below this offset are finished."""
+        return self._peek(key).done_below(end)
+
     def exhausted(self, now: int) -> list[Run]:
         """Records whose last lock ended, and that are not to be handed out again."""
         return [
@@ -208,17 +213,13 @@ class Queue:
 
         `entering`: where there are filters, what they let in of those that nobody looked at.
         """
-        tally = {"ready": 0, "locked": 0, "delayed": 0}
-        over = 0
+        tally = {"ready": 0, "locked": 0, "delayed": 0, "expired": self.expired}
         for key, (_, end) in spans.items():
             source = self._peek(key)
-            over += len(source.rows.expired(now))
             counts = tallied(source.rows.all(), now)
             counts["ready"] += len(entering[key]) if key in entering else source.unseen(end)
             tally = {name: tally[name] + counts[name] for name in tally}
-        tally["ready"] -= over
-        totals = (self.delivered, self.acked, self.dead, self.expired + over)
-        return QueueStats(tally["ready"], tally["locked"], tally["delayed"], *totals)
+        return QueueStats(**tally, delivered=self.delivered, acked=self.acked, dead=self.dead)
 
     # --- checking -----------------------------------------------------------------------
 
@@ -261,7 +262,7 @@ class Queue:
         rows["expires"] = [each.expires for each in schedules]
         rows["priority"] = [each.priority for each in schedules]
         rows["state"] = FREE
-        self.source(self.log_key).put(rows, looked=self.looks(self.log_key))
+        self.source(self.log_key).put(rows)
 
     def apply_look(self, entry: LookEntry) -> None:
         """Somebody looked at records of a partition."""
