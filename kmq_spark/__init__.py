@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kmq_spark.client.opening import clone_store as clone
     from kmq_spark.client.opening import open_store as open  # noqa: A004 - the name users type
     from kmq_spark.client.producer import Producer
+    from kmq_spark.client.queue import Queue
+    from kmq_spark.client.queue_delivery import Delivery
     from kmq_spark.client.record import Record
     from kmq_spark.client.store import Store
     from kmq_spark.datasource.incremental import incremental
@@ -53,7 +55,16 @@ if TYPE_CHECKING:
         StoreStats,
         TrimReport,
     )
-    from kmq_storage.model import Commit, GroupInfo, MemberInfo, TopicInfo, TopicSettings
+    from kmq_storage.model import (
+        Commit,
+        GroupInfo,
+        MemberInfo,
+        QueueInfo,
+        QueueSettings,
+        QueueStats,
+        TopicInfo,
+        TopicSettings,
+    )
 
 __version__ = "0.1.0"
 
@@ -72,6 +83,7 @@ __all__ = [
     "CorruptionError",
     "Damage",
     "DataLossError",
+    "Delivery",
     "FencedError",
     "FormatVersionError",
     "GroupInfo",
@@ -87,7 +99,11 @@ __all__ = [
     "NotFoundError",
     "OffsetOutOfRangeError",
     "Producer",
+    "Queue",
     "QueueFullError",
+    "QueueInfo",
+    "QueueSettings",
+    "QueueStats",
     "Record",
     "RecordMetadata",
     "Report",
@@ -111,6 +127,8 @@ _LATER = {
     **dict.fromkeys(("BatchMetadata", "RecordMetadata"), "kmq_spark.client.metadata"),
     "Consumer": "kmq_spark.client.consumer",
     "Producer": "kmq_spark.client.producer",
+    "Queue": "kmq_spark.client.queue",
+    "Delivery": "kmq_spark.client.queue_delivery",
     "Record": "kmq_spark.client.record",
     "Store": "kmq_spark.client.store",
     "clone": "kmq_spark.client.opening:clone_store",
@@ -134,7 +152,11 @@ _LATER = {
         "kmq_storage.maintenance.reports",
     ),
     **dict.fromkeys(
-        ("Commit", "GroupInfo", "MemberInfo", "TopicInfo", "TopicSettings"), "kmq_storage.model"
+        (
+            *("Commit", "GroupInfo", "MemberInfo", "QueueInfo", "QueueSettings", "QueueStats"),
+            *("TopicInfo", "TopicSettings"),
+        ),
+        "kmq_storage.model",
     ),
 }
 

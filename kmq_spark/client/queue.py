@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -31,6 +32,7 @@ from kmq_spark.errors import (
     DataLossError,
     IllegalStateError,
     InvalidRequestError,
+    KmqError,
 )
 from kmq_storage import deliveries as handing
 from kmq_storage import queues
@@ -242,6 +244,14 @@ class Queue:
         if runs:
             queue = self._live()
             self._log.commit([Unit((handing.answer(self._log, queue, what, runs, at),))])
+
+    def _give_back(self, received: list[Delivery] | pa.Table | None) -> None:
+        """Nobody got these after all: they are free at once, and count as never handed out."""
+        with suppress(KmqError):  # else they come again when their lock ends
+            if isinstance(received, pa.Table):
+                self._answer(RELEASE, runs_of_table(self._id, received))
+            elif received:
+                self._answer(RELEASE, runs_of_deliveries(received))
 
     # --- dead letters -------------------------------------------------------------------
 

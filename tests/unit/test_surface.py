@@ -39,6 +39,7 @@ METHODS = {
     "Store": [
         "add_partitions",
         "alter_topic",
+        "bind_queue",
         "checkpoint",
         "close",
         "collect",
@@ -46,8 +47,10 @@ METHODS = {
         "compact",
         "consumer",
         "copy_group",
+        "create_queue",
         "create_topic",
         "delete_group",
+        "delete_queue",
         "delete_topic",
         "describe_group",
         "describe_topic",
@@ -57,6 +60,8 @@ METHODS = {
         "offsets_for_time",
         "pin",
         "producer",
+        "queue",
+        "queues",
         "read",
         "repair",
         "seal",
@@ -64,6 +69,7 @@ METHODS = {
         "stats",
         "topics",
         "trim",
+        "unbind_queue",
         "url",
         "verify",
     ],
@@ -95,6 +101,15 @@ METHODS = {
         "subscribe",
         "unsubscribe",
     ],
+    "Queue": [
+        *("ack", "close", "extend", "nack", "recall", "receive", "receive_arrow", "redrive"),
+        *("reject", "state", "stats"),
+    ],
+    "Delivery": [
+        *("ack", "count", "delivery_count", "extend", "headers", "hold", "index", "key"),
+        *("locked_until", "nack", "offset", "partition", "place", "properties", "queue"),
+        *("reject", "run", "timestamp", "topic", "value"),
+    ],
 }
 
 VALUES = {
@@ -119,6 +134,11 @@ VALUES = {
         "lag_seconds",
     ),
     "MemberInfo": ("name", "client", "assignment", "joined", "epoch"),
+    "QueueInfo": ("name", "topics", "settings", "stats"),
+    "QueueStats": (
+        *("ready", "locked", "delayed"),
+        *("delivered", "acked", "dead", "expired"),
+    ),
     "Commit": ("lsn", "time", "entries"),
     "Damage": ("file", "topic", "partition", "start", "end", "reason"),
     "Report": ("ok", "damage", "unreferenced", "notes"),
@@ -145,6 +165,7 @@ def test_names_of_kmq_spark():
             *VALUES,
             "KmqDataSource",
             "KmqWarning",
+            "QueueSettings",
             "TopicSettings",
             "clone",
             "open",
@@ -167,7 +188,7 @@ def test_names_of_the_asyncio_twins():
         if isinstance(value, type | FunctionType) and value.__module__ == aio.__name__
         if not name.startswith("_")
     }
-    assert public == {"Consumer", "Opening", "Producer", "Store", "open"}
+    assert public == {"Consumer", "Delivery", "Opening", "Producer", "Queue", "Store", "open"}
 
 
 def test_kmq_storage_offers_modules_only():
