@@ -349,3 +349,36 @@ def test_state_has_a_row_for_each_unfinished_record(store: kmq.Store):
     assert rows["t", 2]["state"] == "ready"
     assert rows["t", 2]["available_at"] is None
     assert (rows[None, 0]["state"], rows[None, 0]["priority"]) == ("delayed", 7)
+
+
+def test_what_is_finished_goes_from_the_queues_own_log_and_all_else_stays(store: kmq.Store):
+    store.create_queue("q", lock_timeout=60)
+    _send(store, "q", *(b"%d" % n for n in range(10)))
+    queue = store.queue("q")
+    held = queue.receive(6)
+    queue.ack(held[:3])
+    queue.ack(held[4:])
+    store.maintain()
+    own = store.log.refresh().topic("queue:q").partition(0)
+    assert (own.start, own.end) == (3, 10)
+    held[3].nack(0)
+    assert _values(queue.receive(10)) == [b"3", b"6", b"7", b"8", b"9"]
+    assert queue.stats().locked == 5
+
+
+def test_nothing_is_lost_or_comes_again_when_the_store_is_opened_from_a_checkpoint(tmp_path):
+    with kmq.open(tmp_path / "store", durability="os") as store:
+        store.create_queue("q", lock_timeout=3600)
+        _send(store, "q", *(b"%d" % n for n in range(6)))
+        _send(store, "q", b"later", delay=3600)
+        queue = store.queue("q")
+        held = queue.receive(3)
+        held[0].ack()
+        held[1].nack(3600)
+        store.checkpoint()
+        before, stats = queue.state(), queue.stats()
+    with kmq.open(tmp_path / "store", durability="os") as store:
+        queue = store.queue("q")
+        assert queue.state() == before
+        assert queue.stats() == stats
+        assert _values(queue.receive(10)) == [b"3", b"4", b"5"]

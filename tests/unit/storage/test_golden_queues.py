@@ -50,7 +50,8 @@ def test_the_golden_queues_come_back_with_what_each_record_is_at(tmp_path: Path)
     rows = plain.unfinished((TOPIC, 0), 5, LATER - 1, None)
     assert rows["offset"].tolist() == [1, 2, 3, 4]
     assert rows["count"].tolist() == [2, 1, 0, 1]
-    assert rows["at"].tolist()[1:] == [MUCH_LATER, 0, LATER]
+    assert rows["at"].tolist()[1:3] == [MUCH_LATER, 0]
+    assert rows["at"][3] > LATER
     assert plain.unfinished((PLAIN, 0), 5, 0, None)["expires"].tolist() == [LATER, NEVER]
     assert keyed.bindings[TOPIC].periods == (((0, 0), "n >= 2"), ((5, 5), None))
     looked = keyed.unfinished((TOPIC, 0), 5, 0, None)
