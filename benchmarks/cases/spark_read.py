@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from functools import partial
 
 from pyspark.sql import DataFrame
 
 from benchmarks import spark_session
-from benchmarks.clock import stopwatch
+from benchmarks.clock import middle, stopwatch
 from benchmarks.job import Job, Measure, Sample
 from benchmarks.limit_source import LimitSource, write_batches
 
@@ -30,34 +29,24 @@ def _checked(load: _Load, rows: int) -> _Load:
     return load
 
 
-def _rate(query: Callable[[], object], rows: int) -> float:
-    """Rows per second of one of three queries, the middle one: a JVM warms up for many of them."""
-    took = []
-    for _ in range(3):
-        with stopwatch() as watch:
-            query()
-        took.append(watch.seconds)
-    return rows / statistics.median(took)
-
-
 def _noop(load: _Load, rows: int) -> float:
     """Rows per second, every column read and dropped."""
-    return _rate(lambda: load().write.format("noop").mode("overwrite").save(), rows)
+    with stopwatch() as watch:
+        load().write.format("noop").mode("overwrite").save()
+    return rows / watch.seconds
 
 
 def _sums(load: _Load, rows: int) -> float:
     """Rows per second, counted, and the lengths of their values summed."""
-
-    def counted() -> None:
+    with stopwatch() as watch:
         (row,) = load().selectExpr("count(*)", "sum(length(value))").collect()
-        if row[0] != rows:
-            raise RuntimeError(f"Spark counts {row[0]} of {rows} records")
-
-    return _rate(counted, rows)
+    if row[0] != rows:
+        raise RuntimeError(f"Spark counts {row[0]} of {rows} records")
+    return rows / watch.seconds
 
 
 def _both(load: _Load, rows: int) -> Sample:
-    return {"rate": _noop(load, rows), "sum_rate": _sums(load, rows)}
+    return middle(lambda: {"rate": _noop(load, rows), "sum_rate": _sums(load, rows)})
 
 
 def kmq(job: Job, times: int = 1) -> Measure:
@@ -79,7 +68,7 @@ def kmq_sent(job: Job) -> Measure:
     path = str(stores.filled_by_send(job, rows))
     reader = spark_session.start(job).read.format("kmq").option("subscribe", stores.TOPIC)
     load = _checked(partial(reader.load, path), rows)
-    return lambda: {"rate": _noop(load, rows)}
+    return partial(middle, lambda: {"rate": _noop(load, rows)})
 
 
 def kmq_typed(job: Job) -> Measure:
@@ -95,7 +84,7 @@ def kmq_typed(job: Job) -> Measure:
 
     every = _checked(load, rows)
     two = partial(load, columns="n3,text2")
-    return lambda: {"rate": _noop(every, rows), "two_rate": _noop(two, rows)}
+    return partial(middle, lambda: {"rate": _noop(every, rows), "two_rate": _noop(two, rows)})
 
 
 def kafka(job: Job) -> Measure:
