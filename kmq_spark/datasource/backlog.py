@@ -85,23 +85,19 @@ class Backlog:
 
 def backlog_of(wanted: TopicRanges, history: History | None, losses: Losses) -> Backlog:
     """What waits in these ranges; what is neither in the archive nor in the log is reported."""
-    archived = np.zeros(len(wanted), np.int64)
-    if history is not None:
-        archived[:] = [_archived(each, history) for each in wanted]
+    archived, old = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
     starts, ends = wanted.starts.copy(), wanted.ends.copy()
-    for place in np.flatnonzero(wanted.outside() & (archived == 0)).tolist():
-        inside = readable(wanted.at(place), losses).offsets
+    for place, each in enumerate(wanted if history is not None else ()):
+        parts = history.cut(each) if history is not None else None
+        if parts is not None:
+            below, held, _ = parts
+            if below.size:
+                readable(TopicRange(each.topic, below), losses, history)
+            starts[place], archived[place], old[place] = below.end, held.size, True
+    for place in np.flatnonzero(wanted.outside() & ~old).tolist():
+        inside = readable(wanted.at(place), losses, history).offsets
         starts[place], ends[place] = inside.start, inside.end
     return Backlog(wanted.moved(starts, ends), archived)
-
-
-def _archived(wanted: TopicRange, history: History) -> int:
-    """How many records wait in the archive, where a partition goes on there."""
-    number, topic = wanted.offsets.partition, wanted.topic
-    part, begin = topic.parts[number], wanted.offsets.start
-    end = min(wanted.offsets.end, history.border(topic, number))
-    goes_on = history.low(topic, number) <= begin < min(part.start, end)
-    return end - begin if goes_on else 0
 
 
 def fits(backlogs: Sequence[Backlog], limits: Limits) -> bool:

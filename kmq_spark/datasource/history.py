@@ -16,7 +16,7 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.pieces import Pieces
-from kmq_spark.datasource.ranges import task_count
+from kmq_spark.datasource.ranges import OffsetRange, task_count
 from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_storage.log.commit_log import CommitLog
@@ -54,22 +54,42 @@ class History:
         _, end = self._archived(topic, number)
         return max(min(end, topic.partition(number).start), self.low(topic, number))
 
+    def cut(self, wanted: TopicRange) -> tuple[OffsetRange, OffsetRange, OffsetRange] | None:
+        """What of a range nobody has, what the archive has, and the rest, in this order.
+
+        None for a range that begins behind the archive: it is the log's as a whole.
+        """
+        topic, place = wanted.topic, wanted.offsets
+        low, border = self.low(topic, place.partition), self.border(topic, place.partition)
+        if low >= border or place.start >= border or place.start > place.end:
+            return None
+        first, last = (min(max(each, place.start), place.end) for each in (low, border))
+        return (
+            place.between(place.start, first),
+            place.between(first, last),
+            place.between(last, place.end),
+        )
+
     def split(self, wanted: Iterable[TopicRange]) -> tuple[list[ArchivedRange], list[TopicRange]]:
         """What to read from the archive, and the rest, of which the log may have lost some."""
         archived: list[ArchivedRange] = []
         rest: list[TopicRange] = []
         for each in wanted:
-            topic, place = each.topic, each.offsets
-            low, border = self.low(topic, place.partition), self.border(topic, place.partition)
-            start, end = max(place.start, low), min(place.end, border)
-            if start >= end:
+            parts, topic = self.cut(each), each.topic
+            if parts is None:
                 rest.append(each)
                 continue
-            at = (topic.topic_id, place.partition, start, end)
-            archived.append(self.archive.range(topic.name, *at))
-            around = place.between(place.start, start), place.between(end, place.end)
-            rest += [TopicRange(topic, part) for part in around if part.size]
+            below, old, behind = parts
+            if old.size:
+                at = (topic.topic_id, old.partition, old.start, old.end)
+                archived.append(self.archive.range(topic.name, *at))
+            rest += [TopicRange(topic, part) for part in (below, behind) if part.size]
         return archived, rest
+
+    def told(self, topic: Topic, number: int) -> str:
+        """What a message adds on the archive after what the log holds."""
+        low, border = self.low(topic, number), self.border(topic, number)
+        return f", the archive {low} to {border}" if low < border else ""
 
     def first_since(self, topic: Topic, number: int, microseconds: int) -> int | None:
         """The first offset below the log's start with a timestamp from there on."""

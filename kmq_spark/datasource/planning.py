@@ -19,9 +19,9 @@ def plan(
 ) -> list[InputPartition]:
     """The tasks that read these ranges; what neither archive nor log holds is reported."""
     if history is None:
-        return [*plan_tasks([_readable(each, losses) for each in wanted], limits)]
+        return [*plan_tasks([_readable(each, losses, None) for each in wanted], limits)]
     archived, rest = history.split(each for several in wanted for each in several)
-    ranges = [_readable(each, losses) for each in _by_topic(rest)]
+    ranges = [_readable(each, losses, history) for each in _by_topic(rest)]
     return [*archived_tasks(archived), *plan_tasks(ranges, limits)]
 
 
@@ -30,7 +30,7 @@ def _by_topic(ranges: Iterable[TopicRange]) -> list[TopicRanges]:
     return [TopicRanges.of(topic, [each.offsets for each in run]) for topic, run in runs]
 
 
-def _readable(wanted: TopicRanges, losses: Losses) -> TopicRanges:
+def _readable(wanted: TopicRanges, losses: Losses, history: History | None) -> TopicRanges:
     """The parts of these ranges that the log holds."""
     doubtful = wanted.doubtful
     if not doubtful.any():
@@ -38,6 +38,6 @@ def _readable(wanted: TopicRanges, losses: Losses) -> TopicRanges:
     parts = [
         part.offsets
         for each, doubt in zip(wanted, doubtful.tolist(), strict=True)
-        for part in (readable_parts(each, losses) if doubt else [each])
+        for part in (readable_parts(each, losses, history) if doubt else [each])
     ]
     return TopicRanges.of(wanted.topic, parts)
