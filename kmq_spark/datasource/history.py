@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from kmq_spark.datasource.pieces import Pieces
-from kmq_spark.datasource.ranges import OffsetRange, task_count
+from kmq_spark.datasource.pieces import Pieces, share_of
+from kmq_spark.datasource.ranges import OffsetRange, TaskLimits, at_most, divide, task_count
 from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_storage.log.commit_log import CommitLog
@@ -123,17 +123,28 @@ def history_of(log: CommitLog, state: StoreState, path: str | None) -> History |
     return History(open_archive(path, log.identity.store_id, storage_options(path)), state)
 
 
-def archived_tasks(ranges: Sequence[ArchivedRange]) -> list[ArchivedTask]:
-    """Tasks of about equal bytes; a task holds one range after the other in memory."""
-    owners, starts, ends, sizes = (
-        np.array(column, np.int64)
-        for column in (
-            range(len(ranges)),
-            [each.start for each in ranges],
-            [each.end for each in ranges],
-            [each.bytes for each in ranges],
-        )
-    )
-    pieces = Pieces(owners, starts, ends, sizes)
-    runs = pieces.balanced(task_count(pieces.total, os.cpu_count() or 1))
+def archived_tasks(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
+    """Tasks as `plan_tasks` makes them; a task holds one range after the other in memory."""
+    if limits.min_partitions is not None or limits.max_records is not None:
+        return _divided(ranges, limits)
+    pieces, largest = _pieces(ranges), limits.max_bytes and share_of(limits.max_bytes)
+    runs = pieces.balanced(task_count(pieces.total, os.cpu_count() or 1, largest))
     return [ArchivedTask(tuple(ranges[n].between(*at) for n, *at in run.tolist())) for run in runs]
+
+
+def _divided(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
+    # By its number, a range is found again.
+    places = [OffsetRange(r.topic, n, r.start, r.end) for n, r in enumerate(ranges)]
+    parts = at_most(places, limits.max_records)
+    if limits.max_bytes is not None:
+        pieces = _pieces([ranges[part.partition].between(part.start, part.end) for part in parts])
+        parts = [parts[n].between(*at) for n, *at in pieces.of_bytes(limits.max_bytes).tolist()]
+    return [
+        ArchivedTask((ranges[part.partition].between(part.start, part.end),))
+        for part in divide(parts, limits.min_partitions or 1)
+    ]
+
+
+def _pieces(ranges: Sequence[ArchivedRange]) -> Pieces:
+    rows = [(n, each.start, each.end, each.bytes) for n, each in enumerate(ranges)]
+    return Pieces(*np.array(rows, np.int64).reshape(-1, 4).T)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from pyspark.sql.datasource import InputPartition
@@ -22,7 +23,19 @@ def plan(
         return [*plan_tasks([_readable(each, losses, None) for each in wanted], limits)]
     archived, rest = history.split(each for several in wanted for each in several)
     ranges = [_readable(each, losses, history) for each in _by_topic(rest)]
-    return [*archived_tasks(archived), *plan_tasks(ranges, limits)]
+    of_log = sum(int((each.ends - each.starts).sum()) for each in ranges)
+    old = archived_tasks(archived, _share(limits, sum(r.end - r.start for r in archived), of_log))
+    if limits.min_partitions is not None:
+        limits = replace(limits, min_partitions=max(limits.min_partitions - len(old), 1))
+    return [*old, *plan_tasks(ranges, limits)]
+
+
+def _share(limits: TaskLimits, archived: int, of_log: int) -> TaskLimits:
+    """The limits with the archive's share of the fewest tasks, by records, rounded up."""
+    if limits.min_partitions is None:
+        return limits
+    share = -(-limits.min_partitions * archived // max(archived + of_log, 1))
+    return replace(limits, min_partitions=max(share, 1))
 
 
 def _by_topic(ranges: Iterable[TopicRange]) -> list[TopicRanges]:

@@ -265,6 +265,28 @@ def test_what_is_lost_below_an_archive_is_told_with_what_it_has(
         _reader(archiver, startingOffsets='{"orders": {"*": 2}}').partitions()
 
 
+def test_limits_of_tasks_hold_in_the_archive_and_in_the_log_together(
+    shop: Shop, archiver: Archiver
+):
+    places = _send(shop, 100)
+    archiver.run()
+    places += _send(shop, 20)
+    for options, fewest in (
+        ({"maxRecordsPerPartition": "30"}, 10),
+        ({"minPartitions": "12"}, 12),
+        ({"maxBytesPerPartition": "1k"}, 4),
+        ({"maxBytesPerPartition": "1k", "maxRecordsPerPartition": "30"}, 10),
+    ):
+        reader = _reader(archiver, **options)
+        tasks = [_places(reader, [task]) for task in reader.partitions()]
+        assert len(tasks) >= fewest, options
+        if "maxRecordsPerPartition" in options:
+            assert max(map(len, tasks)) <= 30
+        if "minPartitions" in options:
+            assert len(tasks) <= 14
+        assert sorted(place for task in tasks for place in task) == sorted(places)
+
+
 def test_an_archive_in_a_bucket_is_reached_as_the_store_in_a_bucket_is(
     moto: S3Server, tmp_path: Path
 ):
