@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     Numbers: TypeAlias = npt.NDArray[np.int64]
 
-#: What an archived record is taken to weigh where the log has none to compare with.
+#: What an archived record is taken to weigh at least where the log has none to compare with: the
+#: archive's files are compressed.
 _ARCHIVED_WEIGHT = 1024
 
 #: Estimates are seldom off by this much.
@@ -35,6 +36,7 @@ class Backlog:
     ranges: TopicRanges
     #: Of each range, how many wait in the archive: a batch doesn't go on in the log behind them.
     archived: Numbers
+    history: History | None = None
 
     @property
     def topic(self) -> str:
@@ -49,7 +51,7 @@ class Backlog:
     def filled(self) -> Backlog:
         """Without the partitions that have none."""
         some = self.records > 0
-        return Backlog(self.ranges.only(some), self.archived[some])
+        return Backlog(self.ranges.only(some), self.archived[some], self.history)
 
     def positions(self, offsets: Numbers) -> dict[int, int]:
         """An offset of each partition."""
@@ -68,12 +70,15 @@ class Backlog:
         of_log = (held * (self.records / np.maximum(high - low, 1))).astype(np.int64)
         return np.where(self.archived, self.records * self.archived_weights, of_log)
 
-    @property
+    @cached_property
     def archived_weights(self) -> Numbers:
-        """What one archived record is taken to weigh: as much as those in the log do."""
+        """What one archived record is taken to weigh: as those in the log, or in the files, do."""
         sizes, rows = self._held
+        unknown, other = rows == 0, 0
+        if self.history is not None and (unknown & (self.archived > 0)).any():
+            other = weight_in_memory(self.history.bytes_per_row(self.topic), 1)
         weights = weight_in_memory(sizes, rows) // np.maximum(rows, 1)
-        return np.where(rows > 0, weights, _ARCHIVED_WEIGHT)
+        return np.where(unknown, max(other, _ARCHIVED_WEIGHT), weights)
 
     @cached_property
     def _held(self) -> tuple[Numbers, Numbers]:
@@ -97,7 +102,7 @@ def backlog_of(wanted: TopicRanges, history: History | None, losses: Losses) -> 
     for place in np.flatnonzero(wanted.outside() & ~old).tolist():
         inside = readable(wanted.at(place), losses, history).offsets
         starts[place], ends[place] = inside.start, inside.end
-    return Backlog(wanted.moved(starts, ends), archived)
+    return Backlog(wanted.moved(starts, ends), archived, history)
 
 
 def fits(backlogs: Sequence[Backlog], limits: Limits) -> bool:

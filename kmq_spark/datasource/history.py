@@ -86,6 +86,11 @@ class History:
             rest += [TopicRange(topic, part) for part in (below, behind) if part.size]
         return archived, rest
 
+    def bytes_per_row(self, topic: str) -> int:
+        """What a record of a topic takes in the archive's files."""
+        files = [each for each in self.archive.files if each.topic == topic and each.rows]
+        return sum(each.bytes for each in files) // max(sum(each.rows for each in files), 1)
+
     def told(self, topic: Topic, number: int) -> str:
         """What a message adds on the archive after what the log holds."""
         low, border = self.low(topic, number), self.border(topic, number)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -285,6 +286,22 @@ def test_limits_of_tasks_hold_in_the_archive_and_in_the_log_together(
         if "minPartitions" in options:
             assert len(tasks) <= 14
         assert sorted(place for task in tasks for place in task) == sorted(places)
+
+
+def test_a_limit_of_bytes_weighs_what_is_only_in_the_archive_by_its_files(
+    shop: Shop, archiver: Archiver
+):
+    with shop.store.producer() as producer:
+        for n in range(40):
+            value = Random(n).randbytes(50_000)
+            producer.send("orders", value, partition=n % 2).result(30)
+    archiver.run()
+    sink = Sink()
+    options = _options(archiver, startingOffsets="earliest", maxBytesPerTrigger="500k")
+    Query(options, Checkpoint(), sink).all_available()
+    sizes = [len(rows) for rows in sink.batches.values()]
+    assert sum(sizes) == 40
+    assert 5 <= max(sizes) <= 10
 
 
 def test_an_archive_in_a_bucket_is_reached_as_the_store_in_a_bucket_is(
