@@ -32,7 +32,7 @@ from kmq_storage.maintenance.reports import (
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.trim import retain
 
-#: Fewer small neighbours are not worth writing their records once more.
+#: Neighbours become a segment this many times as large as each, or writing them is not worth it.
 _MERGED = 10
 
 
@@ -83,7 +83,7 @@ def _compact_one(
     if worth_compacting(topic):
         return compact_keys(log, topic, lsn, partitions=partitions)
     if topic.settings.cleanup == "delete":
-        return merge(log, plan_merges(topic, lsn, partitions=partitions, fewest=_MERGED))
+        return merge(log, plan_merges(topic, lsn, partitions=partitions, times=_MERGED))
     due = with_old_tombstones(topic, log.environment.now_us())
     wanted = due if partitions is None else [number for number in partitions if number in due]
     return compact_keys(log, topic, lsn, partitions=wanted)
