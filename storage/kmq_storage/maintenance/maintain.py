@@ -70,7 +70,9 @@ def tidy(
 
 def _compact(log: CommitLog, state: StoreState, only: tuple[str, int] | None) -> CompactReport:
     lsn = state.lsn
-    topics = list(state.topics.values()) if only is None else [state.topic(only[0])]
+    topics = list(state.topics.values())
+    if only is not None:  # which may have been deleted meanwhile
+        topics = [topic for topic in topics if topic.name == only[0]]
     partitions = None if only is None else [only[1]]
     return all_compacted(_compact_one(log, topic, lsn, partitions) for topic in topics)
 

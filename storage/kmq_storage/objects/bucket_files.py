@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple
 from itertools import chain
 
@@ -47,8 +49,9 @@ class BucketFiles:
         self.bucket = bucket
         self.url = bucket.url
         self.read_only = read_only
-        self.cache = ReadCache(bucket, cache_bytes, cache_folder)
         self._cache_bytes, self._cache_folder = cache_bytes, cache_folder
+        self._afresh, self._lock = 0, threading.Lock()
+        self.cache = self._new_cache()
         self._environment = environment
         #: What is raced for when a store is made here.
         self.races = races
@@ -121,6 +124,28 @@ class BucketFiles:
         for path, position, length in places:
             self.cache.fetch_ahead(paths.in_bucket(path), position, length)
         return True
+
+    @contextmanager
+    def afresh(self) -> Iterator[None]:
+        """While this lasts, nothing counts that was fetched before, by this process or another.
+
+        Who reads meanwhile does so afresh, too: what they fetch is as new.
+        """
+        self._forget(1)
+        try:
+            yield
+        finally:
+            self._forget(-1)
+
+    def _forget(self, more: int) -> None:
+        """Another cache: what is on its way to the one before is for those who wait for it."""
+        with self._lock:
+            self._afresh += more
+            self.cache = self._new_cache()
+
+    def _new_cache(self) -> ReadCache:
+        folder = None if self._afresh else self._cache_folder
+        return ReadCache(self.bucket, self._cache_bytes, folder)
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create an object whole or not at all; False when the name is taken by other bytes."""
