@@ -37,7 +37,7 @@ from kmq_storage.objects.bucket_files import BucketFiles
 #: Commits that are fetched at once where they are read one after another.
 _AHEAD = 16
 
-#: A store that was not made in a bucket but brought there.
+#: A store that was not made in a bucket but brought there before its first commit.
 NOTHING_KNOWN = BucketFacts("nobody tried when the store was brought there", True, ())
 
 
