@@ -65,7 +65,8 @@ class BucketLog:
         self.durable = durable
         self._files = disk
         facts = identity.bucket or NOTHING_KNOWN
-        self._objects = CommitObjects(disk, identity.seed, conditional=facts.conditional)
+        disk.conditional = facts.conditional
+        self._objects = CommitObjects(disk, identity.seed)
         self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
         with translated(disk.url):
             self._follower = Follower(disk, self._objects, environment)
