@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from argparse import Namespace
 
 import kmq_spark as kmq
@@ -14,7 +15,12 @@ from kmq_spark.cli.output import Output
 def _maintain(arguments: Namespace, output: Output) -> None:
     with open_store(arguments) as store:
         while True:
-            _report(store.maintain(), output)
+            try:
+                _report(store.maintain(), output)
+            except kmq.KmqError as error:
+                if not (arguments.watch and error.retryable):
+                    raise
+                print(f"kmq: {error}; looking again", file=sys.stderr, flush=True)
             if not arguments.watch:
                 return
             store.log.environment.sleep(arguments.interval)

@@ -370,21 +370,3 @@ def test_parser_reads_no_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KMQ_STORE", "x")
     assert _parser().parse_args(["topic", "list"]).store is None
     assert os.environ["KMQ_STORE"] == "x"
-
-
-def test_maintain_does_what_is_due_and_tells(run_json: Run, url: str):
-    with kmq.open(url, maintenance=False) as store:
-        store.trim("orders", {0: 1})
-    report = run_json("maintain")
-    assert report["sealed"]["rows"] == 0  # nothing is old or large enough
-    assert report["checkpoint"]["lsn"] > 0
-
-
-def test_maintain_goes_on_until_it_is_interrupted(url: str):
-    words = [sys.executable, "-m", "kmq_spark.cli", "maintain", "--watch", "--interval", "0.01"]
-    with subprocess.Popen([*words, "--store", url], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(3)]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
-    assert all(line.startswith("sealed 0 records") for line in told)

@@ -37,7 +37,7 @@ from kmq_storage.objects.bucket_files import BucketFiles
 #: Commits that are fetched at once where they are read one after another.
 _AHEAD = 16
 
-#: A store that was not made in a bucket but brought there.
+#: A store that was not made in a bucket but brought there before its first commit.
 NOTHING_KNOWN = BucketFacts("nobody tried when the store was brought there", True, ())
 
 
@@ -65,7 +65,8 @@ class BucketLog:
         self.durable = durable
         self._files = disk
         facts = identity.bucket or NOTHING_KNOWN
-        self._objects = CommitObjects(disk, identity.seed, conditional=facts.conditional)
+        disk.conditional = facts.conditional
+        self._objects = CommitObjects(disk, identity.seed)
         self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
         with translated(disk.url):
             self._follower = Follower(disk, self._objects, environment)
