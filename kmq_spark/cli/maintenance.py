@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 
 import kmq_spark as kmq
-from kmq_spark.cli.command import Command, argument
+from kmq_spark.cli.command import Command, argument, seconds
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 
@@ -61,7 +61,7 @@ COMMANDS = (
         _maintain,
         (
             argument("--watch", action="store_true", help="go on until interrupted"),
-            argument("--interval", type=float, default=10.0, help="seconds between two looks"),
+            argument("--interval", type=seconds, default=10.0, help="seconds between two looks"),
         ),
     ),
     Command("stats", "bytes by kind, segments, garbage, write amplification", _stats),

@@ -146,7 +146,7 @@ class RowSends(Sends):
             error = self.error(index)
             try:
                 callback(error, None if error else places[index])
-            except Exception:
+            except BaseException:  # also one that would end this thread, on which others wait
                 _LOGGER.exception("on_delivery failed for a record of topic %s", self.topic)
 
 

@@ -193,3 +193,32 @@ def test_an_enum_member_is_a_whole_number_of_a_property(shop: kmq.Store):
     with shop.consumer() as consumer:
         consumer.assign({"t": [0]})
         assert consumer.consume(20)[-1].properties == {"status": 404}
+
+
+@pytest.mark.parametrize(
+    ("way", "stop"),
+    [
+        ("on_delivery", SystemExit),
+        ("on_delivery", KeyboardInterrupt),
+        ("done", SystemExit),
+        ("done", KeyboardInterrupt),
+        ("partitioner", SystemExit),
+    ],
+)
+def test_a_callback_that_would_end_its_thread_ends_no_producer(
+    shop: kmq.Store, way: str, stop: type[BaseException]
+):
+    def leave(*_: object) -> int:
+        if troubles:
+            raise troubles.pop()("the callback wants to leave")
+        return 0
+
+    troubles = [stop]
+    with shop.producer(partitioner=leave if way == "partitioner" else "murmur2") as producer:
+        told = leave if way == "on_delivery" else None
+        first = producer.send("t", b"1", b"k", on_delivery=told)
+        if way == "done":
+            first.add_done_callback(leave)
+        assert producer.flush(10) == 0
+        assert producer.send("t", b"2", b"k").result(10)
+        assert not troubles
