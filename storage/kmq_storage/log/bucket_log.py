@@ -11,10 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kmq_storage import limits
 from kmq_storage.environment import Environment
-from kmq_storage.errors import (
-    ClosedError,
-    UnavailableError,
-)
+from kmq_storage.errors import ClosedError, UnavailableError
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.behind import CutOut
