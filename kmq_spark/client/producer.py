@@ -75,7 +75,7 @@ class Producer:
         settings, log = self._settings, self._log
         self._closed = False
         self._pending = Pending(
-            log.environment.now_ns,
+            log.environment,
             linger=settings.linger,
             batch_bytes=settings.batch_bytes,
             max_bytes=settings.max_pending_bytes,

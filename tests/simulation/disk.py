@@ -374,6 +374,10 @@ class SimulatedLock:
     def release(self) -> None:
         self._holder = None
 
+    def release_own(self) -> None:
+        if self._holder is not None and self._holder is self._scheduler.running:
+            self._holder = None
+
     def is_held(self) -> bool:
         if not self.try_acquire():
             return True
