@@ -247,9 +247,7 @@ class Pending:
         taken, fresh = list(self._waiting), deque[Sends]()
         all_taken = self._taken | dict.fromkeys(taken)
         self._waiting, self._open, self._taken = fresh, {}, all_taken  # all at once
-        self._urgent.silence()
-        if not self._closed:
-            self._arrived.silence()
+        self._urgent.silence()  # not what arrived: the worker would wake up for each, and in vain
         return taken
 
     def finished(self, sends: Sequence[Sends]) -> None:

@@ -159,6 +159,9 @@ class Producer:
         count = _common_length(
             values, keys=keys, headers=headers, properties=properties, timestamps=timestamps
         )
+        values, keys, headers, properties, timestamps = (
+            _by_position(column) for column in (values, keys, headers, properties, timestamps)
+        )
         batch = BatchSend(topic, self._pending.expedite)
         batch.values = self._all_values(topic, values, keys)
         batch.keys = _all_bytes("key", keys) if keys is not None else [None] * count
@@ -302,6 +305,11 @@ def _common_length(values: object, **others: object) -> int:
                 f"{name} has {_length(name, column)} elements, values has {count}", field=name
             )
     return count
+
+
+def _by_position(column: Any) -> Any:
+    """What `[row]` gives the element of a row: for a pandas Series that would be a label."""
+    return column if column is None or isinstance(column, list | tuple) else list(column)
 
 
 def _length(name: str, column: Any) -> int:
