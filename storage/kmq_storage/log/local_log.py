@@ -31,8 +31,8 @@ from kmq_storage.log.hint import open_hint
 from kmq_storage.log.history import History
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.mending import Mending
-from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.visible import VisibleReplica
 from kmq_storage.log.written_end import WrittenEnd
@@ -71,14 +71,14 @@ class LocalLog:
             self._hint = open_hint(disk, identity.seed)
         lock = disk.open_lock(paths.APPEND_LOCK)
         append_lock = AppendLock(lock, self._hint, self.environment)
-        sync_lock, journal = disk.open_lock(paths.SYNC_LOCK), self._new_journal()
+        sync_lock, journal = disk.open_lock(paths.SYNC_LOCK), Journal(disk, identity, self._hint)
         locks = (append_lock, sync_lock)
         self._mending = mending = Mending(disk, journal, self._hint, locks, self.environment)
         self._sync = GroupSync(journal, self._hint, sync_lock, mending, self.environment)
-        self._history = History(disk.url, self._new_journal, mending, self._hint)
-        shared = (disk, self._hint, mending, self._new_journal, self.environment)
-        self._end = WrittenEnd(*shared, append_lock=append_lock, seed=identity.seed)
-        self._reader = VisibleReplica(*shared, sync=self._sync, durable=self.durable)
+        self._log = log = LogOnDisk(disk, identity, self._hint, mending, self.environment)
+        self._history = History(log)
+        self._end = WrittenEnd(log, append_lock)
+        self._reader = VisibleReplica(log, self._sync, durable=self.durable)
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._closed = self._looked_beyond = False
@@ -87,9 +87,6 @@ class LocalLog:
         """Start over with own descriptors, locks and replicas."""
         if not self._closed:
             self._open()
-
-    def _new_journal(self) -> Journal:
-        return Journal(self.disk, self.identity, self._hint)
 
     @property
     def prompt(self) -> bool:
@@ -249,7 +246,7 @@ class LocalLog:
         lsn = self.refresh().lsn
         if lsn and not self.disk.read_only:  # else `refresh` did what can be done
             self.sync(lsn)
-        replica = Replica(self.disk, self._new_journal(), indexed=True)
+        replica = self._log.new_replica(indexed=True)
         replica.advance(lsn, lsn)
         return replica.state, replica.cursor
 
@@ -276,5 +273,5 @@ class LocalLog:
         with idle(self._writing), idle(self._reading):
             gone: Any = Closed()
             self._end.close()
-            self._hint = self._sync = self._mending = self._history = gone
-            self._end = self._reader = self._visible = gone
+            self._log = self._hint = self._sync = self._mending = gone
+            self._history = self._end = self._reader = self._visible = gone

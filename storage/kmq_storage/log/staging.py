@@ -106,13 +106,14 @@ class Stager:
         """Whether placing this would not wait: it goes inside a frame, or is uploaded meanwhile."""
         if self._uploads is not None:
             return True
-        sizes = [_message_bytes(records) for records in parts]
+        sizes = [sum(_message_lengths(records)) for records in parts]
         return sum(sizes) <= room and max(sizes, default=0) <= self._inline_bytes_max
 
     def place(self, records: PartitionRecords, *, room: int) -> Placed:
         """Inside the frame while the batches are small and fit into `room` bytes; else staged."""
-        if _message_bytes(records) > min(self._inline_bytes_max, room):
-            return Placed(tuple(self.stage(records)))
+        lengths = _message_lengths(records)
+        if sum(lengths) > min(self._inline_bytes_max, room):
+            return Placed(tuple(self._stage(records, lengths)))
         columns = records.columns
         encoded = [
             encode_batch(sized.batch, size=sized.size, columns=columns) for sized in records.batches
@@ -125,8 +126,11 @@ class Stager:
 
         With uploads it may still be on its way: `wait_for` the entries before their commit.
         """
+        return self._stage(records, _message_lengths(records))
+
+    def _stage(self, records: PartitionRecords, lengths: Sequence[int]) -> list[RecordsEntry]:
         file_id = self._new_id()
-        contents, spans = _arrow_file(records)
+        contents, spans = _arrow_file(records, lengths)
         if self._uploads is None:
             self._write(file_id, contents)
         else:
@@ -146,8 +150,8 @@ class Stager:
             self._uploads.wait_for({e.staged for e in entries if isinstance(e, RecordsEntry)})
 
 
-def _message_bytes(records: PartitionRecords) -> int:
-    return sum(pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches)
+def _message_lengths(records: PartitionRecords) -> list[int]:
+    return [pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches]
 
 
 def _staged_entry(
@@ -186,10 +190,11 @@ def staged_schema(schema: pa.Schema, topic: str, partition: int) -> pa.Schema:
     )
 
 
-def _arrow_file(records: PartitionRecords) -> tuple[pa.Buffer, list[tuple[int, int]]]:
+def _arrow_file(
+    records: PartitionRecords, lengths: Sequence[int]
+) -> tuple[pa.Buffer, list[tuple[int, int]]]:
     """An Arrow IPC file of the batches, and where each message stands (position, length)."""
     schema = staged_schema(records.batches[0].batch.schema, records.topic, records.partition)
-    lengths = [pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches]
     schema_bytes = schema.serialize().size
     space = 2 * schema_bytes + sum(lengths) + 32 * len(lengths) + _FOOTER_BYTES
     target = pa.allocate_buffer(space)
