@@ -170,7 +170,7 @@ def chosen_partitions(
     return filled
 
 
-def check_partitions(column: pa.Array, name: str = "partition") -> None:
+def check_partition_numbers(column: pa.Array, name: str = "partition") -> None:
     """InvalidRequestError for a negative number."""
     if (column.fill_null(0).to_numpy() < 0).any():
         raise InvalidRequestError(f"column {name!r} holds a negative number", column=name)

@@ -13,7 +13,7 @@ from kmq_spark.client.arrow_extras import check_headers, check_properties
 from kmq_spark.client.encoding import (
     check_arrow_columns,
     check_instants,
-    check_partitions,
+    check_partition_numbers,
     in_stored_types,
     rows_of_arrow,
 )
@@ -96,7 +96,7 @@ def _in_plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     if "properties" in batch.schema.names:
         check_properties(batch.column("properties"))
     if "partition" in batch.schema.names:
-        check_partitions(batch.column("partition"))
+        check_partition_numbers(batch.column("partition"))
     if "timestamp" in batch.schema.names:
         check_instants(batch.column("timestamp"))
     return batch

@@ -17,7 +17,7 @@ from kmq_spark.client.encoding import (
     binary_lengths,
     cast_column,
     check_instants,
-    check_partitions,
+    check_partition_numbers,
     chosen_partitions,
     filled_timestamps,
 )
@@ -122,7 +122,7 @@ def in_typed_columns(batch: pa.RecordBatch, topic: str, columns: TypedColumns) -
     if "_properties" in arrays:
         check_properties(arrays["_properties"], "_properties")
     if "_partition" in arrays:
-        check_partitions(arrays["_partition"], "_partition")
+        check_partition_numbers(arrays["_partition"], "_partition")
     if "_timestamp" in arrays:
         check_instants(arrays["_timestamp"], "_timestamp")
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))

@@ -15,6 +15,7 @@ from kmq_storage import limits, paths
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.file_ids import new_file_id
+from kmq_storage.format.message import FILE_MAGIC_BYTES
 from kmq_storage.format.records import EncodedBatch, columns_of, encode_batch, timestamp_bounds
 from kmq_storage.format.typed import versioned
 from kmq_storage.log.commit_log import CommitLog
@@ -22,7 +23,6 @@ from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.files import Files
 
-_FILE_MAGIC_BYTES = 8
 _CONTINUATION = b"\xff\xff\xff\xff"
 #: The footer repeats the schema and has 24 bytes per batch; this much is enough for both.
 _FOOTER_BYTES = 4096
@@ -203,7 +203,7 @@ def _arrow_file(
         for sized in records.batches:
             writer.write_batch(sized.batch)
     contents = target.slice(0, sink.tell())
-    return contents, _spans(contents, _FILE_MAGIC_BYTES + schema_bytes, lengths)
+    return contents, _spans(contents, FILE_MAGIC_BYTES + schema_bytes, lengths)
 
 
 def _spans(contents: pa.Buffer, first: int, lengths: Sequence[int]) -> list[tuple[int, int]]:

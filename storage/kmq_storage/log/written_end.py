@@ -18,7 +18,7 @@ from typing import Any
 from kmq_storage.errors import KmqError
 from kmq_storage.format.frame import chain_of
 from kmq_storage.log.closed import Closed
-from kmq_storage.log.disk_errors import broken_end, repair_goes_on, unavailable
+from kmq_storage.log.disk_errors import broken_end, rewriting_goes_on, unavailable
 from kmq_storage.log.framing import Framed, Stamp
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
@@ -148,7 +148,7 @@ class WrittenEnd:
         self._replica.advance(written)
         if self._log.mending.explains(self.state):
             self._start()
-            raise repair_goes_on(self._log.disk.url)
+            raise rewriting_goes_on(self._log.disk.url)
         if self.cursor.lsn > written:
             # Whole frames of a writer that died before it could show them.
             self._hint.publish_written(self.cursor.lsn)

@@ -13,7 +13,7 @@ from kmq_storage.log.disk_errors import (
     collected,
     damaged_commit,
     lost_commit,
-    repair_goes_on,
+    rewriting_goes_on,
     unknown_commit,
 )
 from kmq_storage.log.journal import CollectedError, StoredFrame
@@ -22,7 +22,7 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
 
 
-class History:
+class PastCommits:
     """The frames of one store's log, from an LSN on."""
 
     def __init__(self, log: LogOnDisk) -> None:
@@ -82,7 +82,7 @@ class History:
             raise collected(self._url, first, journal.first_lsn()) from error
         except InvalidFrameError as error:
             if self._log.mending.goes_on():
-                raise repair_goes_on(self._url) from error
+                raise rewriting_goes_on(self._url) from error
             raise damaged_commit(paths.log_file(cursor.file), cursor.lsn + 1, str(error)) from error
 
 
