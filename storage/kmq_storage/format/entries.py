@@ -49,6 +49,8 @@ class RecordsEntry:
     staged: bytes = b""
 
     _layout = struct.Struct("<16sIIQQIIHHIqqQ")
+    #: The same without what only says that a batch is staged.
+    _fields = struct.Struct("<16sIIQQIIHxxxxxxqqQ")
     #: A write of Spark's names thousands of files: theirs are shorter, and stand in 96 bytes.
     _staged_layout = struct.Struct("<16s16sIIQIIIIqqHxxxxxx")
 
@@ -134,35 +136,7 @@ class RecordsEntry:
     @classmethod
     def parse(cls, payload: bytes) -> RecordsEntry:
         """The entry of the long binary form; old logs have staged batches in it, too."""
-        (
-            topic_id,
-            partition,
-            rows,
-            base,
-            position,
-            length,
-            check,
-            columns,
-            _,
-            _,
-            low,
-            high,
-            size,
-        ) = cls._layout.unpack_from(payload)
-        return cls(
-            topic_id,
-            partition,
-            rows,
-            base,
-            position,
-            length,
-            check,
-            columns,
-            low,
-            high,
-            size,
-            payload[cls._layout.size :],
-        )
+        return cls(*(*cls._fields.unpack_from(payload), payload[cls._layout.size :]))
 
 
 @dataclass(frozen=True, slots=True)
