@@ -29,6 +29,7 @@ from kmq_storage.model import Commit, GroupInfo, TopicInfo
 from kmq_storage.names import check_name
 
 if TYPE_CHECKING:
+    from kmq_spark.client.keyed_queues import KeyedQueues
     from kmq_storage.integrity.report import Report
     from kmq_storage.maintenance.reports import (
         CheckpointReport,
@@ -51,6 +52,7 @@ class Store:
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
         self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._keyed_queues: dict[str, KeyedQueues] = {}
 
     @property
     def url(self) -> str:
@@ -241,6 +243,18 @@ class Store:
         if self._maintenance is not None:
             self._maintenance.start()
         return producer
+
+    def keyed_queues(self, name: str) -> KeyedQueues:
+        """The light queues that are the keys of a topic, which is made unless it is there.
+
+        InvalidRequestError when it was made without queues.
+        """
+        from kmq_spark.client.keyed_queues import KeyedQueues
+        from kmq_storage.keyed.topic import ensure_keyed_topic
+
+        ensure_keyed_topic(self.log, check_name("topic", name))
+        made = KeyedQueues(self.log, name, self.producer)
+        return self._keyed_queues.setdefault(name, made)
 
     def consumer(
         self,

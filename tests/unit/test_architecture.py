@@ -27,6 +27,7 @@ LAYERS = (
     tuple(
         f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
     ),
+    ("kmq_storage.keyed",),
     ("kmq_spark.errors", "kmq_spark.client"),
     ("kmq_spark.aio", "kmq_spark.lake"),
     tuple(
