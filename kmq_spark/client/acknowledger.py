@@ -6,12 +6,15 @@ this one is on its way to the disk; one sync then serves all that were written m
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections import deque
 
 from kmq_spark.client.committer import Committer, Written
 from kmq_spark.client.pending import Pending
+
+_LOGGER = logging.getLogger(__name__)
 
 #: Commits that are written and not acknowledged; while they are on their way, more gather.
 _UNACKNOWLEDGED_MAX = 4
@@ -57,7 +60,10 @@ class Acknowledger:
             self._pending.call_worker()
             return
         for send in written.sends if called else ():
-            send.call_back()
+            try:
+                send.call_back()
+            except BaseException:  # `sys.exit`: this thread is not the callback's to end
+                _LOGGER.exception("a callback of topic %s wanted to end its thread", send.topic)
         self._pending.finished(written.sends)
 
     def call_back(self) -> None:

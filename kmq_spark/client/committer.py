@@ -107,7 +107,7 @@ class Committer:
             written.fail(error)
         except OSError as error:
             written.fail(UnavailableError(f"store {self._log.disk.url}: {error}"))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a partitioner may raise whatever it likes
             _LOGGER.exception("commit of %d sends failed", len(written.sends))
             written.fail(KmqError(f"sends failed unexpectedly: {error!r}"))
 

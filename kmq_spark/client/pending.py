@@ -38,7 +38,6 @@ class Pending:
         self._batch_bytes = batch_bytes
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._acquire, self._release = self._lock.acquire, self._lock.release
         self._changed = threading.Condition(self._lock)
         #: Records sent one by one gather here until they are taken.
         self._open: dict[str, RowSends] = {}
@@ -65,32 +64,34 @@ class Pending:
         on_delivery: OnDelivery | None,
     ) -> Delivery[RecordMetadata]:
         """Add one record; waits while too many bytes are pending. Called once per record: lean."""
-        self._acquire()  # `with` costs twice as much
-        try:
-            rows = self._open.get(topic)
+        with self._lock:  # no signal comes between taking it and being in here
+            try:
+                rows = self._open.get(topic)
+            except TypeError:
+                check_name("topic", topic)  # a list, for example, is no key of a dict
+                raise
             if rows is None:
                 rows = self._open_rows(topic)
             values = rows.values
-            index = len(values)
-            values.append(value)
-            rows.keys.append(key)
-            rows.times.append(self._now_ns())
-            size = rows.size + _ROW_BYTES
+            index, size = len(values), rows.size
+            try:
+                values.append(value)
+                rows.keys.append(key)
+                rows.times.append(self._now_ns())
+                if extras is not None:
+                    rows.extras[index] = extras
+                    size += extras.size
+                if on_delivery is not None:
+                    rows.user_callbacks.append((index, on_delivery))
+            except BaseException:  # a signal's: the others of this commit go on
+                rows.take_back(index)
+                raise
+            size += _ROW_BYTES
             if value is not None:
                 size += len(value)
             if key is not None:
                 size += len(key)
             rows.size = size
-            if extras is not None:
-                rows.extras[index] = extras
-                rows.size += extras.size
-            if on_delivery is not None:
-                rows.user_callbacks.append((index, on_delivery))
-        except TypeError:
-            check_name("topic", topic)  # a list, for example, is no key of a dict
-            raise
-        finally:
-            self._release()
         if size >= rows.alarm:
             self._gathered(rows)
         delivery: Delivery[RecordMetadata] = Delivery((rows, index))

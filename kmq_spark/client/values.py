@@ -15,7 +15,7 @@ PropertyValue = int | float | str | bytes | bool
 Properties = Mapping[str, PropertyValue]
 
 _EMPTY = {"int": None, "float": None, "text": None, "bytes": None, "bool": None}
-_INT64 = range(-(2**63), 2**63)
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _property(name: str, value: object) -> dict[str, Any]:
     match value:
         case bool():
             member = "bool"
-        case int() if value in _INT64:
+        case int() if _INT64_MIN <= value <= _INT64_MAX:  # of an enum's member a range asks each
             member = "int"
         case float():
             member = "float"

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     Numbers: TypeAlias = npt.NDArray[np.int64]
 
-#: What an archived record is taken to weigh where the log has none to compare with.
+#: What an archived record is taken to weigh at least where the log has none to compare with: the
+#: archive's files are compressed.
 _ARCHIVED_WEIGHT = 1024
 
 #: Estimates are seldom off by this much.
@@ -35,6 +36,7 @@ class Backlog:
     ranges: TopicRanges
     #: Of each range, how many wait in the archive: a batch doesn't go on in the log behind them.
     archived: Numbers
+    history: History | None = None
 
     @property
     def topic(self) -> str:
@@ -49,7 +51,7 @@ class Backlog:
     def filled(self) -> Backlog:
         """Without the partitions that have none."""
         some = self.records > 0
-        return Backlog(self.ranges.only(some), self.archived[some])
+        return Backlog(self.ranges.only(some), self.archived[some], self.history)
 
     def positions(self, offsets: Numbers) -> dict[int, int]:
         """An offset of each partition."""
@@ -68,12 +70,15 @@ class Backlog:
         of_log = (held * (self.records / np.maximum(high - low, 1))).astype(np.int64)
         return np.where(self.archived, self.records * self.archived_weights, of_log)
 
-    @property
+    @cached_property
     def archived_weights(self) -> Numbers:
-        """What one archived record is taken to weigh: as much as those in the log do."""
+        """What one archived record is taken to weigh: as those in the log, or in the files, do."""
         sizes, rows = self._held
+        unknown, other = rows == 0, 0
+        if self.history is not None and (unknown & (self.archived > 0)).any():
+            other = weight_in_memory(self.history.bytes_per_row(self.topic), 1)
         weights = weight_in_memory(sizes, rows) // np.maximum(rows, 1)
-        return np.where(rows > 0, weights, _ARCHIVED_WEIGHT)
+        return np.where(unknown, max(other, _ARCHIVED_WEIGHT), weights)
 
     @cached_property
     def _held(self) -> tuple[Numbers, Numbers]:
@@ -85,23 +90,19 @@ class Backlog:
 
 def backlog_of(wanted: TopicRanges, history: History | None, losses: Losses) -> Backlog:
     """What waits in these ranges; what is neither in the archive nor in the log is reported."""
-    archived = np.zeros(len(wanted), np.int64)
-    if history is not None:
-        archived[:] = [_archived(each, history) for each in wanted]
+    archived, old = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
     starts, ends = wanted.starts.copy(), wanted.ends.copy()
-    for place in np.flatnonzero(wanted.outside() & (archived == 0)).tolist():
-        inside = readable(wanted.at(place), losses).offsets
+    for place, each in enumerate(wanted if history is not None else ()):
+        parts = history.cut(each) if history is not None else None
+        if parts is not None:
+            below, held, _ = parts
+            if below.size:
+                readable(TopicRange(each.topic, below), losses, history)
+            starts[place], archived[place], old[place] = below.end, held.size, True
+    for place in np.flatnonzero(wanted.outside() & ~old).tolist():
+        inside = readable(wanted.at(place), losses, history).offsets
         starts[place], ends[place] = inside.start, inside.end
-    return Backlog(wanted.moved(starts, ends), archived)
-
-
-def _archived(wanted: TopicRange, history: History) -> int:
-    """How many records wait in the archive, where a partition goes on there."""
-    number, topic = wanted.offsets.partition, wanted.topic
-    part, begin = topic.parts[number], wanted.offsets.start
-    end = min(wanted.offsets.end, history.border(topic, number))
-    goes_on = history.low(topic, number) <= begin < min(part.start, end)
-    return end - begin if goes_on else 0
+    return Backlog(wanted.moved(starts, ends), archived, history)
 
 
 def fits(backlogs: Sequence[Backlog], limits: Limits) -> bool:

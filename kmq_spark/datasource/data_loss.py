@@ -7,11 +7,15 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from kmq_spark.datasource.ranges import OffsetRange
 from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state import StoreState
+
+if TYPE_CHECKING:
+    from kmq_spark.datasource.history import History
 
 _log = logging.getLogger(__name__)
 
@@ -104,9 +108,11 @@ def warn_once(message: str) -> None:
     _log.warning("%s", message)
 
 
-def readable_parts(wanted: TopicRange, losses: Losses) -> list[TopicRange]:
+def readable_parts(
+    wanted: TopicRange, losses: Losses, history: History | None = None
+) -> list[TopicRange]:
     """The parts of a range that the log holds: without what is outside, and without gaps."""
-    inside = readable(wanted, losses)
+    inside = readable(wanted, losses, history)
     offsets = inside.offsets
     position, parts = offsets.start, []
     gaps = inside.topic.index(offsets.partition).gaps_between(offsets.start, offsets.end)
@@ -129,8 +135,11 @@ def readable_parts(wanted: TopicRange, losses: Losses) -> list[TopicRange]:
     return [TopicRange(inside.topic, part) for part in parts if part.size or not gaps]
 
 
-def readable(wanted: TopicRange, losses: Losses) -> TopicRange:
-    """The part of a range that the log holds; what it doesn't is reported as lost."""
+def readable(wanted: TopicRange, losses: Losses, history: History | None = None) -> TopicRange:
+    """The part of a range that the log holds; what it doesn't is reported as lost.
+
+    What an archive has of it was taken out before; it is named only.
+    """
     offsets = wanted.offsets
     part = wanted.topic.partition(offsets.partition)
     low, high = part.start, part.end
@@ -139,9 +148,11 @@ def readable(wanted: TopicRange, losses: Losses) -> TopicRange:
     if (start, end) == (offsets.start, offsets.end):
         return wanted
     lost = [replace(offsets, end=min(offsets.end, start)), replace(offsets, start=end)]
+    archive = "" if history is None else history.told(wanted.topic, offsets.partition)
     losses.report(
         f"{offsets.topic}-{offsets.partition}: offsets {offsets.start} to {offsets.end} (next) "
-        f"were to be read, the log holds {low} to {high}: {_count_of(lost)} records are lost",
+        f"were to be read, the log holds {low} to {high}{archive}: "
+        f"{_count_of(lost)} records are lost",
         wanted.topic.topic_id,
         lost,
         topic=offsets.topic,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from kmq_spark.datasource.pieces import Pieces
-from kmq_spark.datasource.ranges import task_count
+from kmq_spark.datasource.pieces import Pieces, share_of
+from kmq_spark.datasource.ranges import OffsetRange, TaskLimits, at_most, divide, task_count
 from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.datasource.topic_ranges import TopicRange
 from kmq_storage.log.commit_log import CommitLog
@@ -54,22 +54,47 @@ class History:
         _, end = self._archived(topic, number)
         return max(min(end, topic.partition(number).start), self.low(topic, number))
 
+    def cut(self, wanted: TopicRange) -> tuple[OffsetRange, OffsetRange, OffsetRange] | None:
+        """What of a range nobody has, what the archive has, and the rest, in this order.
+
+        None for a range that begins behind the archive: it is the log's as a whole.
+        """
+        topic, place = wanted.topic, wanted.offsets
+        low, border = self.low(topic, place.partition), self.border(topic, place.partition)
+        if low >= border or place.start >= border or place.start > place.end:
+            return None
+        first, last = (min(max(each, place.start), place.end) for each in (low, border))
+        return (
+            place.between(place.start, first),
+            place.between(first, last),
+            place.between(last, place.end),
+        )
+
     def split(self, wanted: Iterable[TopicRange]) -> tuple[list[ArchivedRange], list[TopicRange]]:
         """What to read from the archive, and the rest, of which the log may have lost some."""
         archived: list[ArchivedRange] = []
         rest: list[TopicRange] = []
         for each in wanted:
-            topic, place = each.topic, each.offsets
-            low, border = self.low(topic, place.partition), self.border(topic, place.partition)
-            start, end = max(place.start, low), min(place.end, border)
-            if start >= end:
+            parts, topic = self.cut(each), each.topic
+            if parts is None:
                 rest.append(each)
                 continue
-            at = (topic.topic_id, place.partition, start, end)
-            archived.append(self.archive.range(topic.name, *at))
-            around = place.between(place.start, start), place.between(end, place.end)
-            rest += [TopicRange(topic, part) for part in around if part.size]
+            below, old, behind = parts
+            if old.size:
+                at = (topic.topic_id, old.partition, old.start, old.end)
+                archived.append(self.archive.range(topic.name, *at))
+            rest += [TopicRange(topic, part) for part in (below, behind) if part.size]
         return archived, rest
+
+    def bytes_per_row(self, topic: str) -> int:
+        """What a record of a topic takes in the archive's files."""
+        files = [each for each in self.archive.files if each.topic == topic and each.rows]
+        return sum(each.bytes for each in files) // max(sum(each.rows for each in files), 1)
+
+    def told(self, topic: Topic, number: int) -> str:
+        """What a message adds on the archive after what the log holds."""
+        low, border = self.low(topic, number), self.border(topic, number)
+        return f", the archive {low} to {border}" if low < border else ""
 
     def first_since(self, topic: Topic, number: int, microseconds: int) -> int | None:
         """The first offset below the log's start with a timestamp from there on."""
@@ -103,17 +128,28 @@ def history_of(log: CommitLog, state: StoreState, path: str | None) -> History |
     return History(open_archive(path, log.identity.store_id, storage_options(path)), state)
 
 
-def archived_tasks(ranges: Sequence[ArchivedRange]) -> list[ArchivedTask]:
-    """Tasks of about equal bytes; a task holds one range after the other in memory."""
-    owners, starts, ends, sizes = (
-        np.array(column, np.int64)
-        for column in (
-            range(len(ranges)),
-            [each.start for each in ranges],
-            [each.end for each in ranges],
-            [each.bytes for each in ranges],
-        )
-    )
-    pieces = Pieces(owners, starts, ends, sizes)
-    runs = pieces.balanced(task_count(pieces.total, os.cpu_count() or 1))
+def archived_tasks(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
+    """Tasks as `plan_tasks` makes them; a task holds one range after the other in memory."""
+    if limits.min_partitions is not None or limits.max_records is not None:
+        return _divided(ranges, limits)
+    pieces, largest = _pieces(ranges), limits.max_bytes and share_of(limits.max_bytes)
+    runs = pieces.balanced(task_count(pieces.total, os.cpu_count() or 1, largest))
     return [ArchivedTask(tuple(ranges[n].between(*at) for n, *at in run.tolist())) for run in runs]
+
+
+def _divided(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
+    # By its number, a range is found again.
+    places = [OffsetRange(r.topic, n, r.start, r.end) for n, r in enumerate(ranges)]
+    parts = at_most(places, limits.max_records)
+    if limits.max_bytes is not None:
+        pieces = _pieces([ranges[part.partition].between(part.start, part.end) for part in parts])
+        parts = [parts[n].between(*at) for n, *at in pieces.of_bytes(limits.max_bytes).tolist()]
+    return [
+        ArchivedTask((ranges[part.partition].between(part.start, part.end),))
+        for part in divide(parts, limits.min_partitions or 1)
+    ]
+
+
+def _pieces(ranges: Sequence[ArchivedRange]) -> Pieces:
+    rows = [(n, each.start, each.end, each.bytes) for n, each in enumerate(ranges)]
+    return Pieces(*np.array(rows, np.int64).reshape(-1, 4).T)

@@ -106,6 +106,7 @@ class References:
         self._log = log
         self._source = source
         self._target = target
+        target.conditional = source.conditional
         self._began = 0
         self.origins = (source.prefix, *log.identity.origins)
 

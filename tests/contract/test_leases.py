@@ -114,3 +114,12 @@ def test_maintenance_in_the_background_survives_a_damaged_lock():
         maintenance = BackgroundMaintenance(store.log)
         maintenance._maintain()
     assert paths.lease(paths.MAINTAIN_LOCK, 2) in bucket.objects
+
+
+def test_who_lost_a_lease_leaves_the_one_of_its_successor_as_it_is():
+    bucket = _Bucket()
+    lock = bucket.lock()
+    assert lock.try_acquire()
+    bucket.put(_FIRST, [_lease(nonce="another's")])  # no upload is conditional there
+    lock.release()
+    assert bucket.objects[_FIRST] == _lease(nonce="another's")

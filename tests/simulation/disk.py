@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -168,6 +169,10 @@ class SimulatedDisk:
 
     def foreign_file(self) -> None:
         """The folder has no other use."""
+
+    def afresh(self) -> AbstractContextManager[None]:
+        """Nothing is kept beside what is there."""
+        return nullcontext()
 
     def bucket_facts(self) -> None:
         pass

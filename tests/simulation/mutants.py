@@ -31,7 +31,7 @@ from kmq_storage.log.replica import Replica
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.written_end import WrittenEnd
-from kmq_storage.maintenance import collect, segments, survivors
+from kmq_storage.maintenance import collect, newest, segments
 from kmq_storage.maintenance.references import References
 from tests.simulation import world
 from tests.simulation.disk import SimulatedDisk
@@ -256,10 +256,12 @@ def drops_a_tombstone_at_once(patch: pytest.MonkeyPatch) -> None:
 def keeps_the_oldest_of_each_key(patch: pytest.MonkeyPatch) -> None:
     """Compaction keeps the wrong one."""
 
-    def oldest(table: pa.Table) -> Any:
-        return table.group_by("key").aggregate([("offset", "min")]).column("offset_min").to_numpy()
+    def oldest(batches: Any) -> pa.Table:
+        table = pa.Table.from_batches(batches, newest.KEYED)
+        found = table.group_by("key").aggregate([("offset", "min")])
+        return found.select(["key", "offset_min"]).rename_columns(newest.KEYED.names)
 
-    patch.setattr(survivors, "_newest", oldest)
+    patch.setattr(newest, "_folded", oldest)
 
 
 def numbers_compacted_records_anew(patch: pytest.MonkeyPatch) -> None:

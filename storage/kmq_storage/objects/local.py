@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -91,6 +91,10 @@ class LocalDisk:
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Mapping costs nothing here."""
         return False
+
+    def afresh(self) -> AbstractContextManager[None]:
+        """Nothing is kept beside what is there."""
+        return nullcontext()
 
     def bucket_facts(self) -> None:
         """This is no bucket."""

@@ -11,6 +11,7 @@ import mmap
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import pyarrow as pa
 
@@ -89,6 +90,10 @@ class MemoryDisk:
 
     def foreign_file(self) -> None:
         """Nobody else has it."""
+
+    def afresh(self) -> AbstractContextManager[None]:
+        """Nothing is kept beside what is there."""
+        return nullcontext()
 
     def bucket_facts(self) -> None:
         """This is no bucket."""

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -165,3 +166,59 @@ def test_a_close_while_another_thread_reads_is_a_closed_error_there(shop: kmq.St
         assert not thread.is_alive()
     assert shop.describe_group("g").committed == {"t": {0: 1, 1: 0}}
     shop.consumer("g").close()
+
+
+def test_a_send_interrupted_anywhere_leaves_the_others_stored_and_the_producer_usable(
+    shop: kmq.Store,
+):
+    at, interrupted = 1, True
+    while interrupted:
+        interrupted = False
+        with shop.producer(linger=10.0) as producer:
+            before = producer.send("t", b"before", b"k")
+            try:
+                with Interruption(at):
+                    producer.send("t", b"v", b"k", properties={"n": 1})
+            except KeyboardInterrupt:
+                interrupted, at = True, at + 1
+            after = producer.send("t", b"after", b"k")
+            assert producer.flush(10) == 0
+            assert after.result(0).offset - before.result(0).offset in (1, 2)
+    assert at > 5
+
+
+def test_an_enum_member_is_a_whole_number_of_a_property(shop: kmq.Store):
+    with shop.producer() as producer:
+        producer.send("t", b"v", properties={"status": HTTPStatus.NOT_FOUND}, partition=0)
+    with shop.consumer() as consumer:
+        consumer.assign({"t": [0]})
+        assert consumer.consume(20)[-1].properties == {"status": 404}
+
+
+@pytest.mark.parametrize(
+    ("way", "stop"),
+    [
+        ("on_delivery", SystemExit),
+        ("on_delivery", KeyboardInterrupt),
+        ("done", SystemExit),
+        ("done", KeyboardInterrupt),
+        ("partitioner", SystemExit),
+    ],
+)
+def test_a_callback_that_would_end_its_thread_ends_no_producer(
+    shop: kmq.Store, way: str, stop: type[BaseException]
+):
+    def leave(*_: object) -> int:
+        if troubles:
+            raise troubles.pop()("the callback wants to leave")
+        return 0
+
+    troubles = [stop]
+    with shop.producer(partitioner=leave if way == "partitioner" else "murmur2") as producer:
+        told = leave if way == "on_delivery" else None
+        first = producer.send("t", b"1", b"k", on_delivery=told)
+        if way == "done":
+            first.add_done_callback(leave)
+        assert producer.flush(10) == 0
+        assert producer.send("t", b"2", b"k").result(10)
+        assert not troubles
