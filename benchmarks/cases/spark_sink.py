@@ -171,10 +171,10 @@ def driver_commit(job: Job) -> Measure:
     import pickle
 
     from benchmarks import stores
-    from kmq_spark.datasource.sink import Written, open_sink
-    from kmq_spark.datasource.sink_commit import commit_written
-    from kmq_spark.datasource.sink_options import SinkOptions
-    from kmq_spark.datasource.sink_task import write_task
+    from kmq_spark.datasource.executor.writing import write_task
+    from kmq_spark.datasource.options.sink_options import SinkOptions
+    from kmq_spark.datasource.sink.commit import commit_written
+    from kmq_spark.datasource.sink.sink import Written, open_sink
     from kmq_storage.format.entries import BatchIdEntry, directory_length
 
     def measure() -> Sample:

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
+from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.sink import Written, open_sink
-from kmq_spark.datasource.sink_commit import commit_written
-from kmq_spark.datasource.sink_options import SinkOptions, parse_sink_options
-from kmq_spark.datasource.sink_task import write_task
+from kmq_spark.datasource.options.sink_options import SinkOptions, parse_sink_options
+from kmq_spark.datasource.sink.commit import commit_written
+from kmq_spark.datasource.sink.sink import Written, open_sink
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
 from kmq_storage.environment import SYSTEM
