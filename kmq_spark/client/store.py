@@ -29,6 +29,7 @@ from kmq_storage.model import Commit, GroupInfo, TopicInfo
 from kmq_storage.names import check_name
 
 if TYPE_CHECKING:
+    from kmq_spark.client.keyed_queues import KeyedQueues
     from kmq_storage.integrity.report import Report
     from kmq_storage.maintenance.reports import (
         CheckpointReport,
@@ -51,6 +52,7 @@ class Store:
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
         self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._keyed_queues: dict[str, KeyedQueues] = {}
 
     @property
     def url(self) -> str:
@@ -242,6 +244,18 @@ class Store:
             self._maintenance.start()
         return producer
 
+    def keyed_queues(self, name: str) -> KeyedQueues:
+        """The light queues that are the keys of a topic, which is made unless it is there.
+
+        InvalidRequestError when it was made without queues.
+        """
+        from kmq_spark.client.keyed_queues import KeyedQueues
+        from kmq_storage.keyed.topic import ensure_keyed_topic
+
+        ensure_keyed_topic(self.log, check_name("topic", name))
+        made = KeyedQueues(self.log, name, self.producer)
+        return self._keyed_queues.setdefault(name, made)
+
     def consumer(
         self,
         group: str | None = None,
@@ -255,16 +269,22 @@ class Store:
         session_timeout: float | timedelta = 45.0,
         assignor: str = "range",
     ) -> Consumer:
-        """A consumer, alone or as the member of a group.
+        """A consumer, alone or as a member of a group, whose members share the partitions.
 
-        A group has one member at a time: a second one is IllegalStateError, so
-        `max_poll_interval`, `session_timeout` and `assignor` decide nothing yet.
+        One that makes no call for `max_poll_interval` seconds, or whose process shows no life for
+        `session_timeout`, loses its partitions to the others. The partitions of a member with a
+        `name` wait for the next one of that name for `session_timeout`. `assignor`: `range`,
+        `roundrobin` or `sticky`, the same for all members.
         """
         check_choice("assignor", assignor, _ASSIGNORS)
-        checked_seconds("max_poll_interval", max_poll_interval, above=0)
-        checked_seconds("session_timeout", session_timeout, above=0)
         settings = ConsumerSettings(
-            group=group, name=name, auto_offset_reset=auto_offset_reset, auto_commit=auto_commit
+            group=group,
+            name=name,
+            auto_offset_reset=auto_offset_reset,
+            auto_commit=auto_commit,
+            max_poll_interval=checked_seconds("max_poll_interval", max_poll_interval, above=0),
+            session_timeout=checked_seconds("session_timeout", session_timeout, above=0),
+            assignor=assignor,
         )
         topics = checked_topics(topics)
         state = self.log.refresh()
@@ -274,6 +294,8 @@ class Store:
         try:
             if topics is not None or pattern is not None:
                 consumer.subscribe(topics, pattern=pattern)
+            elif group is not None:
+                consumer.unsubscribe()  # a member that reads nothing yet
         except BaseException:
             consumer.close()
             raise

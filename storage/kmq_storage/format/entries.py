@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from kmq_storage.errors import FormatVersionError
+from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
 from kmq_storage.format.layout_entries import (
     CondemnEntry,
     LayoutEntry,
@@ -167,7 +168,7 @@ class GroupOffsetsEntry:
     """Offsets that a group committed: the next one to read per partition of one topic."""
 
     group: str
-    #: The generation of the member that commits; -1 from outside (admin, Spark).
+    #: The generation in which the member joined that commits; -1 from outside (admin).
     generation: int
     topic_id: bytes
     offsets: tuple[tuple[int, int], ...]
@@ -249,7 +250,7 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """A member joined a group (a new generation) or reads other partitions (the same one).
+    """The one member of a group joined (a new generation) or reads others (the same one).
 
     Generation 0 deletes the group.
     """
@@ -295,6 +296,8 @@ Entry = (
     | BatchIdEntry
     | TopicEntry
     | GroupEntry
+    | GroupPlanEntry
+    | GroupReleaseEntry
     | LayoutEntry
     | CondemnEntry
 )

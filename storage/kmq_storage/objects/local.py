@@ -217,7 +217,7 @@ class LocalDisk:
                 raise
             return MemoryWords(count)  # nobody of this boot wrote: the page would say nothing
 
-    def open_lock(self, path: str) -> FileLock:
+    def open_lock(self, path: str, *, seconds: float | None = None) -> FileLock:
         """Open or create a lock."""
         return FileLock(self._path(path), read_only=self.read_only)
 
