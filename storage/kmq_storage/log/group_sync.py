@@ -94,7 +94,9 @@ class GroupSync:
         if self._hint.sync_failed:
             self._write_again(synced, "by another process")
             return
-        target = self._hint.written or 0  # before the sync: what is written meanwhile may miss it
+        # Before the sync: what is written meanwhile may miss it.
+        target = max(self._hint.written or 0, lsn)
+        assert target > synced, "what is published as synced never goes back"
         try:
             staged = self._staged_between(synced, target)
             with self._hint.syncing():
