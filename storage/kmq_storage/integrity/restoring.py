@@ -48,7 +48,7 @@ def _renew_resized(log: LocalLog) -> list[str]:
     """Have log files at their full size that were cut behind the last commit, or added to."""
     hint = open_hint(log.disk, log.identity.seed)
     journal = Journal(log.disk, log.identity, hint)
-    if not journal.resized() or not hint.valid:
+    if not journal.folder.resized() or not hint.valid:
         return []
     environment = log.environment
     append_lock = AppendLock(log.disk.open_lock(paths.APPEND_LOCK), hint, environment)
@@ -57,7 +57,7 @@ def _renew_resized(log: LocalLog) -> list[str]:
         replica.advance(hint.mark)
         if replica.state.broken is not None or replica.state.damage or hint.sync_failed:
             return []
-        found = journal.resized()
+        found = journal.folder.resized()
         if found:
             journal.renew(min(found), replica.cursor)
         return [paths.log_file(first) for first in found]

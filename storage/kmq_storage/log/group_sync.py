@@ -46,7 +46,7 @@ class GroupSync:
     def sync_read_only(self, written: int) -> None:
         """Bring what others wrote to disk, without locks and without telling anybody."""
         # Commits that were collected are on disk.
-        synced = max(self._hint.synced or 0, self._journal.first_lsn() - 1)
+        synced = max(self._hint.synced or 0, self._journal.folder.first_lsn() - 1)
         if synced < written:
             self._journal.sync_staged(self._staged_between(synced, written))
             self._journal.sync(synced + 1, written)
@@ -98,7 +98,9 @@ class GroupSync:
         if self._hint.sync_failed:
             self._write_again(synced, "by another process")
             return
-        target = self._hint.written or 0  # before the sync: what is written meanwhile may miss it
+        # Before the sync: what is written meanwhile may miss it.
+        target = max(self._hint.written or 0, lsn)
+        assert target > synced, "what is published as synced never goes back"
         try:
             staged = self._staged_between(synced, target)
             with self._hint.syncing():

@@ -1,7 +1,8 @@
 """The end of a log on a disk, where commits are written: reach it, make it clean, write there.
 
 - Nobody writes but under the append lock, with a replica that has read every frame before.
-- A frame is written, then shown, then applied here. What is shown is whole.
+- That it names staged files which are not on disk is noted on the page before a frame is written,
+  then it is written, then shown, then applied here. What is shown is whole.
 - Behind the last frame that was shown stands what a writer left that died. Frames that prove
   themselves whole are taken over; the rest is a torn tail, and cut. What was shown or acknowledged
   and does not prove itself is damage: nothing is written behind it.
