@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.job import Sample
@@ -36,3 +37,9 @@ def spread(milliseconds: Sequence[float]) -> Sample:
         "p99_ms": ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)],
         "max_ms": ordered[-1],
     }
+
+
+def middle(once: Callable[[], Sample]) -> Sample:
+    """The medians of three samples: for a JVM, which warms up over many queries."""
+    samples = [once() for _ in range(3)]
+    return {name: statistics.median(each[name] for each in samples) for name in samples[0]}

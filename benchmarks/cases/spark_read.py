@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from functools import partial
 
 from pyspark.sql import DataFrame
 
 from benchmarks import spark_session
-from benchmarks.clock import stopwatch
+from benchmarks.clock import middle, stopwatch
 from benchmarks.job import Job, Measure, Sample
 from benchmarks.limit_source import LimitSource, write_batches
 
@@ -30,34 +29,30 @@ def _checked(load: _Load, rows: int) -> _Load:
     return load
 
 
-def _rate(query: Callable[[], object], rows: int) -> float:
-    """Rows per second of one of three queries, the middle one: a JVM warms up for many of them."""
-    took = []
-    for _ in range(3):
-        with stopwatch() as watch:
-            query()
-        took.append(watch.seconds)
-    return rows / statistics.median(took)
-
-
 def _noop(load: _Load, rows: int) -> float:
     """Rows per second, every column read and dropped."""
-    return _rate(lambda: load().write.format("noop").mode("overwrite").save(), rows)
+    with stopwatch() as watch:
+        load().write.format("noop").mode("overwrite").save()
+    return rows / watch.seconds
 
 
 def _sums(load: _Load, rows: int) -> float:
     """Rows per second, counted, and the lengths of their values summed."""
-
-    def counted() -> None:
+    with stopwatch() as watch:
         (row,) = load().selectExpr("count(*)", "sum(length(value))").collect()
-        if row[0] != rows:
-            raise RuntimeError(f"Spark counts {row[0]} of {rows} records")
-
-    return _rate(counted, rows)
+    if row[0] != rows:
+        raise RuntimeError(f"Spark counts {row[0]} of {rows} records")
+    return rows / watch.seconds
 
 
 def _both(load: _Load, rows: int) -> Sample:
     return {"rate": _noop(load, rows), "sum_rate": _sums(load, rows)}
+
+
+def _measured(load: _Load, rows: int, times: int) -> Measure:
+    """Both; a read of many times the records warms the JVM up by itself."""
+    once = partial(_both, load, rows)
+    return once if times > 1 else partial(middle, once)
 
 
 def kmq(job: Job, times: int = 1) -> Measure:
@@ -68,7 +63,7 @@ def kmq(job: Job, times: int = 1) -> Measure:
     path = str(stores.filled_by_arrow(job, job.sizes.spark_rows, times=times))
     reader = spark_session.start(job).read.format("kmq").option("subscribe", stores.TOPIC)
     load = _checked(partial(reader.load, path), rows)
-    return lambda: _both(load, rows)
+    return _measured(load, rows, times)
 
 
 def kmq_sent(job: Job) -> Measure:
@@ -79,7 +74,7 @@ def kmq_sent(job: Job) -> Measure:
     path = str(stores.filled_by_send(job, rows))
     reader = spark_session.start(job).read.format("kmq").option("subscribe", stores.TOPIC)
     load = _checked(partial(reader.load, path), rows)
-    return lambda: {"rate": _noop(load, rows)}
+    return partial(middle, lambda: {"rate": _noop(load, rows)})
 
 
 def kmq_typed(job: Job) -> Measure:
@@ -95,7 +90,7 @@ def kmq_typed(job: Job) -> Measure:
 
     every = _checked(load, rows)
     two = partial(load, columns="n3,text2")
-    return lambda: {"rate": _noop(every, rows), "two_rate": _noop(two, rows)}
+    return partial(middle, lambda: {"rate": _noop(every, rows), "two_rate": _noop(two, rows)})
 
 
 def kafka(job: Job) -> Measure:
@@ -109,11 +104,10 @@ def kafka(job: Job) -> Measure:
 
     def measure() -> Sample:
         fast = _both(tuned, rows)
-        return {"tuned_rate": fast["rate"], "tuned_sum_rate": fast["sum_rate"]} | _both(
-            default, rows
-        )
+        tuned_rates = {"tuned_rate": fast["rate"], "tuned_sum_rate": fast["sum_rate"]}
+        return tuned_rates | _both(default, rows)
 
-    return measure
+    return partial(middle, measure)
 
 
 def kafka_tuned(job: Job, times: int = 1) -> Measure:
@@ -123,7 +117,7 @@ def kafka_tuned(job: Job, times: int = 1) -> Measure:
     rows = job.sizes.spark_rows * times
     topic = topics.fill(job.broker, job.sizes.spark_rows, times=times)
     load = _checked(_kafka_load(job, topic, TUNED), rows)
-    return lambda: _both(load, rows)
+    return _measured(load, rows, times)
 
 
 def _kafka_load(job: Job, topic: str, settings: dict[str, str]) -> _Load:
@@ -138,7 +132,7 @@ def limit(job: Job, times: int = 1) -> Measure:
     session = spark_session.start(job)
     session.dataSource.register(LimitSource)
     load = _checked(partial(session.read.format("limit").load, folder), rows)
-    return lambda: _both(load, rows)
+    return _measured(load, rows, times)
 
 
 def delta(job: Job, times: int = 1) -> Measure:
@@ -150,4 +144,4 @@ def delta(job: Job, times: int = 1) -> Measure:
     table = str(job.path("delta", "read", str(times)))
     session.read.format("limit").load(folder).write.format("delta").save(table)
     load = _checked(partial(session.read.format("delta").load, table), rows)
-    return lambda: _both(load, rows)
+    return _measured(load, rows, times)

@@ -9,12 +9,13 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import dataset, spark_session
-from benchmarks.clock import stopwatch
+from benchmarks.clock import middle, stopwatch
 from benchmarks.job import KEY_BYTES, PARTITIONS, VALUE_BYTES, Job, Measure, Sample
 from benchmarks.limit_source import LimitSource
 
@@ -53,7 +54,7 @@ def kmq(job: Job) -> Measure:
             stores.check(store, job.sizes.spark_rows)
         return {"rate": rate}
 
-    return measure
+    return partial(middle, measure)
 
 
 def kafka(job: Job) -> Measure:
@@ -71,7 +72,7 @@ def kafka(job: Job) -> Measure:
         topics.delete(job.broker, topic)
         return rate
 
-    return lambda: {"rate": once({}), "tuned_rate": once(TUNED)}
+    return partial(middle, lambda: {"rate": once({}), "tuned_rate": once(TUNED)})
 
 
 def delta(job: Job) -> Measure:
@@ -88,7 +89,7 @@ def delta(job: Job) -> Measure:
         shutil.rmtree(table)
         return {"rate": rate}
 
-    return measure
+    return partial(middle, measure)
 
 
 def limit(job: Job) -> Measure:
@@ -108,13 +109,13 @@ def limit(job: Job) -> Measure:
         shutil.rmtree(folder)
         return {"rate": rate}
 
-    return measure
+    return partial(middle, measure)
 
 
 def rows_only(job: Job) -> Measure:
     """The noop sink: what making the rows costs everybody."""
     writer = _rows(spark_session.start(job), job.sizes.spark_rows).write.format("noop")
-    return lambda: {"rate": _rate(job, writer.mode("overwrite").save)}
+    return partial(middle, lambda: {"rate": _rate(job, writer.mode("overwrite").save)})
 
 
 def _stream(
@@ -143,7 +144,7 @@ def kmq_stream(job: Job) -> Measure:
             stores.check(store, job.sizes.spark_rows)
         return {"rate": rate}
 
-    return measure
+    return partial(middle, measure)
 
 
 def kafka_stream(job: Job) -> Measure:
@@ -162,7 +163,7 @@ def kafka_stream(job: Job) -> Measure:
         topics.delete(job.broker, topic)
         return rate
 
-    return lambda: {"rate": once({}), "tuned_rate": once(TUNED)}
+    return partial(middle, lambda: {"rate": once({}), "tuned_rate": once(TUNED)})
 
 
 def driver_commit(job: Job) -> Measure:
@@ -170,11 +171,11 @@ def driver_commit(job: Job) -> Measure:
     import pickle
 
     from benchmarks import stores
-    from kmq_spark.datasource.sink import Written, open_sink
-    from kmq_spark.datasource.sink_commit import commit_written
-    from kmq_spark.datasource.sink_options import SinkOptions
-    from kmq_spark.datasource.sink_task import write_task
-    from kmq_storage.format.entries import BatchIdEntry, directory_length
+    from kmq_spark.datasource.executor.writing import write_task
+    from kmq_spark.datasource.options.sink_options import SinkOptions
+    from kmq_spark.datasource.sink.commit import commit_written
+    from kmq_spark.datasource.sink.sink import Written, open_sink
+    from kmq_storage.format.entries import BatchIdEntry, encode_entry
 
     def measure() -> Sample:
         with stores.fresh(job, "fsync") as (store, path):
@@ -188,7 +189,7 @@ def driver_commit(job: Job) -> Measure:
                 commit_written(store.log, written, BatchIdEntry("query", 0))
         return {
             "commit_ms": watch.seconds * 1e3,
-            "bytes_a_file_times": directory_length(staged) / STAGED_FILES,
+            "bytes_a_file_times": len(encode_entry(entry.bound(0))),
         }
 
-    return measure
+    return partial(middle, measure)

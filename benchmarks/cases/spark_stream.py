@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks import spark_session
 from benchmarks.cases import senders
-from benchmarks.clock import spread, stopwatch
+from benchmarks.clock import middle, spread, stopwatch
 from benchmarks.job import Job, Measure, Sample
 from benchmarks.limit_source import LimitSource, write_batches
 
@@ -26,9 +26,7 @@ WARM_UP_SECONDS = 5.0
 
 
 def _available_now(job: Job, stream: DataFrame) -> Sample:
-    """The middle one of three queries: a JVM warms up for many of them."""
-    samples = [_backlog(job, stream) for _ in range(3)]
-    return sorted(samples, key=lambda sample: sample["available_now_rate"])[1]
+    return middle(lambda: _backlog(job, stream))
 
 
 def _backlog(job: Job, stream: DataFrame) -> Sample:

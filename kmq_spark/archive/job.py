@@ -17,11 +17,12 @@ from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.trimming import Offsets, trim_archived
 from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
-from kmq_spark.datasource.lag import sources_of
-from kmq_spark.datasource.listener import follow
-from kmq_spark.datasource.store_url import as_options, beside
+from kmq_spark.datasource.groups.lag import sources_of
+from kmq_spark.datasource.groups.listener import follow
+from kmq_spark.datasource.store_url import as_options, beside, storage_options
+from kmq_spark.lake.batches import batch_folder, finish_batch
 from kmq_spark.lake.columns import columns_of
-from kmq_spark.lake.places import fixed
+from kmq_spark.lake.places import ArchivePlace, fixed
 from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord
 
 if TYPE_CHECKING:
@@ -136,10 +137,11 @@ def start(
 
 
 def _writer(path: str, record: ArchiveRecord) -> Callable[[DataFrame, int], None]:
+    place = ArchivePlace(path, storage_options(path))
     write = _write_delta if record.format == DELTA else _write_parquet
 
     def write_batch(batch: DataFrame, number: int) -> None:
-        write(_laid_out(batch, record), path, record, number)
+        write(_laid_out(batch, record), place, record, number)
 
     return write_batch
 
@@ -155,7 +157,7 @@ def _laid_out(batch: DataFrame, record: ArchiveRecord) -> DataFrame:
     return dated.sortWithinPartitions(*order)
 
 
-def _write_delta(batch: DataFrame, path: str, record: ArchiveRecord, number: int) -> None:
+def _write_delta(batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, number: int) -> None:
     (
         batch.write.format(DELTA)
         .mode("append")
@@ -164,17 +166,21 @@ def _write_delta(batch: DataFrame, path: str, record: ArchiveRecord, number: int
         .option("mergeSchema", "true")
         .option("delta.enableTypeWidening", "true")  # as typed topics do; counts at the first
         .partitionBy(record.column("topic"), record.column("day"))
-        .save(path)
+        .save(place.url)
     )
 
 
-def _write_parquet(batch: DataFrame, path: str, record: ArchiveRecord, number: int) -> None:
-    # A folder for each batch: what an attempt that was cut short has left is written over.
+def _write_parquet(
+    batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, number: int
+) -> None:
+    folder = batch_folder(record, number)
     (
         batch.write.mode("overwrite")
+        .option("partitionOverwriteMode", "static")  # whatever an attempt cut short has left
         .partitionBy(record.column("topic"), record.column("day"))
-        .parquet(f"{path}/batch={record.checkpoint[:8]}-{number:010d}")
+        .parquet(f"{place.url}/{folder}")
     )
+    finish_batch(place, folder, batch.isEmpty)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+import math
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,22 @@ from kmq_spark.cli.output import Output
 
 class UsageError(Exception):
     """The command line is wrong; the command ends with 2."""
+
+
+def count(text: str) -> int:
+    """A whole number from 0 on, as `argparse` asks for one."""
+    number = int(text)
+    if number < 0:
+        raise ArgumentTypeError(f"must be 0 or more, not {text}")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A time in seconds, as `argparse` asks for one."""
+    number = float(text)
+    if not (math.isfinite(number) and number >= 0):
+        raise ArgumentTypeError(f"must be 0 seconds or more, not {text}")
+    return number
 
 
 @dataclass(frozen=True, slots=True)

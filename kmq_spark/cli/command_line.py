@@ -20,6 +20,7 @@ _INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _have_streams()
     try:
         arguments = _parser().parse_args(argv)
     except SystemExit as stop:  # argparse has printed the usage, or the help
@@ -27,6 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning  # type: ignore[assignment]
         return _run(arguments)
+
+
+def _have_streams() -> None:
+    """A stream that whoever called closed is as good as one that leads nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from kmq_spark.cli.command import Command, argument
+from kmq_spark.cli.command import Command, argument, count
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output, plain
 
@@ -55,7 +55,7 @@ COMMANDS = (
         _log,
         (
             argument("--from", dest="start", type=int, metavar="LSN", help="begin at this commit"),
-            argument("--max", type=int, metavar="N", help="end after this many"),
+            argument("--max", type=count, metavar="N", help="end after this many"),
         ),
     ),
 )

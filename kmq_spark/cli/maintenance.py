@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from argparse import Namespace
 
 import kmq_spark as kmq
-from kmq_spark.cli.command import Command, argument
+from kmq_spark.cli.command import Command, argument, seconds
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 
@@ -14,7 +15,12 @@ from kmq_spark.cli.output import Output
 def _maintain(arguments: Namespace, output: Output) -> None:
     with open_store(arguments) as store:
         while True:
-            _report(store.maintain(), output)
+            try:
+                _report(store.maintain(), output)
+            except kmq.KmqError as error:
+                if not (arguments.watch and error.retryable):
+                    raise
+                print(f"kmq: {error}; looking again", file=sys.stderr, flush=True)
             if not arguments.watch:
                 return
             store.log.environment.sleep(arguments.interval)
@@ -55,7 +61,7 @@ COMMANDS = (
         _maintain,
         (
             argument("--watch", action="store_true", help="go on until interrupted"),
-            argument("--interval", type=float, default=10.0, help="seconds between two looks"),
+            argument("--interval", type=seconds, default=10.0, help="seconds between two looks"),
         ),
     ),
     Command("stats", "bytes by kind, segments, garbage, write amplification", _stats),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from itertools import islice
 
-from kmq_spark.cli.command import Command, argument
+from kmq_spark.cli.command import Command, UsageError, argument
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 
@@ -15,6 +16,8 @@ _LINES_PER_BATCH = 1_000
 
 
 def _produce(arguments: Namespace, output: Output) -> None:
+    if arguments.separator == "":
+        raise UsageError("--separator must not be empty")
     lines = _values(arguments)
     sent = 0
     with open_store(arguments, create=True) as store, store.producer() as producer:
@@ -30,14 +33,14 @@ def _produce(arguments: Namespace, output: Output) -> None:
 
 def _values(arguments: Namespace) -> Iterator[bytes]:
     if arguments.value:
-        return (value.encode() for value in arguments.value)
+        return map(os.fsencode, arguments.value)  # as it was typed, UTF-8 or not
     return (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
 
 
 def _split(line: bytes, arguments: Namespace) -> tuple[bytes | None, bytes]:
     if arguments.separator is None:
-        return (arguments.key.encode() if arguments.key is not None else None), line
-    key, found, value = line.partition(arguments.separator.encode())
+        return (None if arguments.key is None else os.fsencode(arguments.key)), line
+    key, found, value = line.partition(os.fsencode(arguments.separator))
     return (key, value) if found else (None, line)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.queue_delivery import Delivery, Hold
-from kmq_spark.client.record_columns import records_of
+from kmq_spark.client.record_values import records_of
 from kmq_spark.client.topic_tables import table_of
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.deliveries import merged

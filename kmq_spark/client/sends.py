@@ -85,6 +85,12 @@ class RowSends(Sends):
     def __len__(self) -> int:
         return len(self.values) if self._count is None else self._count
 
+    def take_back(self, index: int) -> None:
+        """Forget the last row, which may be there in part."""
+        for column in (self.values, self.keys, self.times):
+            del column[index:]
+        self.extras.pop(index, None)
+
     def fail_rows(self, rows: Iterable[int], error: KmqError) -> None:
         """These rows can't be stored; the others can."""
         self.row_errors.update(dict.fromkeys(rows, error))
@@ -152,7 +158,7 @@ class RowSends(Sends):
             error = self.error(index)
             try:
                 callback(error, None if error else places[index])
-            except Exception:
+            except BaseException:  # also one that would end this thread, on which others wait
                 _LOGGER.exception("on_delivery failed for a record of topic %s", self.topic)
 
 

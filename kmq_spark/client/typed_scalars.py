@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +14,8 @@ import pyarrow as pa
 from pyarrow import types
 
 Convert = Callable[[Any], Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MisfitError(Exception):
@@ -107,8 +110,13 @@ def _bytes(kind: pa.DataType) -> Convert:
     return converted
 
 
-def _exactly(kind: pa.DataType, is_right: Callable[[Any], bool], what: str) -> Convert:
-    """Takes what Arrow gives back equal, so nothing is rounded or moved."""
+def _exactly(
+    kind: pa.DataType,
+    is_right: Callable[[Any], bool],
+    what: str,
+    same: Callable[[Any, Any], bool] = operator.eq,
+) -> Convert:
+    """Takes what Arrow gives back the same, so nothing is rounded or moved."""
 
     def converted(value: Any) -> Any:
         if not is_right(value):
@@ -117,7 +125,7 @@ def _exactly(kind: pa.DataType, is_right: Callable[[Any], bool], what: str) -> C
             back = pa.scalar(value, kind).as_py()
         except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
             raise MisfitError(f"{value!r:.80} does not fit ({error})") from None
-        if back != value:
+        if not same(back, value):
             raise MisfitError(f"{value!r:.80} would become {back!r:.80}")
         return value
 
@@ -151,7 +159,13 @@ def _timestamp(kind: pa.DataType) -> Convert:
     def is_right(value: Any) -> bool:
         return isinstance(value, datetime) and (value.utcoffset() is not None) == zoned
 
-    return _exactly(kind, is_right, f"datetime with{'' if zoned else 'out'} a time zone")
+    what = f"datetime with{'' if zoned else 'out'} a time zone"
+    return _exactly(kind, is_right, what, _same_instant if zoned else operator.eq)
+
+
+def _same_instant(one: datetime, other: datetime) -> bool:
+    """What `==` denies between zones in an hour that a clock shows twice."""
+    return one - _EPOCH == other - _EPOCH
 
 
 def _duration(kind: pa.DataType) -> Convert:

@@ -16,7 +16,7 @@ PropertyValue = int | float | str | bytes | bool
 Properties = Mapping[str, PropertyValue]
 
 _EMPTY = {"int": None, "float": None, "text": None, "bytes": None, "bool": None}
-_INT64 = range(-(2**63), 2**63)
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,8 @@ def _partition(partition: object) -> int | None:
 def _headers(headers: Headers) -> list[dict[str, Any]]:
     try:
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        if any(isinstance(pair, str) for pair in pairs):
+            raise TypeError("two letters are no pair")
         pairs = [(name, value) for name, value in pairs]
     except (TypeError, ValueError):
         raise InvalidRequestError(
@@ -131,7 +133,7 @@ def _property(name: str, value: object) -> dict[str, Any]:
     match value:
         case bool():
             member = "bool"
-        case int() if value in _INT64:
+        case int() if _INT64_MIN <= value <= _INT64_MAX:  # of an enum's member a range asks each
             member = "int"
         case float():
             member = "float"

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from kmq_spark.lake.batches import no_files, whole_batches
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import DELTA, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
@@ -30,9 +31,6 @@ _HARMLESS = {
 
 #: Delta cuts the times in its statistics to milliseconds, downwards.
 _TRUNCATED = timedelta(milliseconds=1)
-
-#: Spark's mark of a folder that was written to its end.
-_COMPLETE = "_SUCCESS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,10 @@ class ArchivedFile:
 
 
 def archived_files(place: ArchivePlace, record: ArchiveRecord) -> list[ArchivedFile]:
-    """All files of the archive as it is now, by offset."""
+    """All files of the archive as it is now, by offset.
+
+    Who asks knows of records that were archived: IllegalStateError when there is nothing.
+    """
     found = _delta_files(place, record) if record.format == DELTA else _parquet_files(place, record)
     return sorted(found, key=lambda each: (each.offsets or (0, 0), each.path))
 
@@ -76,7 +77,7 @@ def _delta_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[Archive
         ) from error
     options = place.delta_options()
     if not DeltaTable.is_deltatable(place.url, options):
-        return  # nothing was archived yet
+        raise no_files(place)
     table = DeltaTable(place.url, storage_options=options)
     _refuse_unreadable(place.url, set(table.protocol().reader_features or ()))
     for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
@@ -109,12 +110,8 @@ def _of_action(action: dict[str, Any], record: ArchiveRecord) -> ArchivedFile:
 
 
 def _parquet_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[ArchivedFile]:
-    system, root = place.file_system()
-    for mark in system.glob(f"{root}/batch=*/{_COMPLETE}"):
-        folder = mark.removesuffix(_COMPLETE)
-        for name in system.find(folder):
-            if name.endswith(".parquet"):
-                yield _of_footer(place, name.removeprefix(f"{root}/"), record.prefix)
+    for name in whole_batches(place):
+        yield _of_footer(place, name, record.prefix)
 
 
 @lru_cache(maxsize=65_536)  # a file's name is never used again

@@ -131,7 +131,8 @@ def _share(file: ArchivedFile, start: int, end: int) -> int:
     if file.offsets is None:
         return file.bytes
     low, high = int(file.offsets[0]), int(file.offsets[1]) + 1
-    return file.bytes * max(min(end, high) - max(start, low), 0) // (high - low)
+    # More rows than offsets are of several partitions, fewer are what compaction left.
+    return file.bytes * max(min(end, high) - max(start, low), 0) // max(high - low, file.rows)
 
 
 def _all_before(found: dict[int, int], partitions: Sequence[int], offset: int) -> bool:

@@ -1,8 +1,8 @@
-"""Cutting a sequence where it would grow too large: into segments, commits, copies."""
+"""Cutting a sequence where it would grow too large: into segments, commits, copies; and merging."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,3 +20,32 @@ def cut(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[
         size += size_of(item)
     if run:
         yield run
+
+
+def grown(
+    items: Sequence[T], size_of: Callable[[T], int], most: int, *, times: int
+) -> Iterator[Sequence[T]]:
+    """Runs of two neighbours or more, of at most this size, `times` as large as any item of them.
+
+    If such a run becomes one item, again and again, nothing is part of more than
+    log(most / smallest item) of them, to the base `times`. From each item the longest run is taken.
+    """
+    sizes = [size_of(item) for item in items]
+    first = 0
+    while first < len(items):
+        behind = _grown_to(sizes, first, most, times)
+        if behind - first >= 2:
+            yield items[first:behind]
+        first = max(behind, first + 1)
+
+
+def _grown_to(sizes: Sequence[int], first: int, most: int, times: int) -> int:
+    """Up to where the longest run that grows enough goes on from a place; the place if none."""
+    behind, total, largest = first, 0, 0
+    for at in range(first, len(sizes)):
+        total, largest = total + sizes[at], max(largest, sizes[at])
+        if total > most:
+            break
+        if total >= times * largest:
+            behind = at + 1
+    return behind

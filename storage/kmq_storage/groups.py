@@ -19,6 +19,8 @@ from kmq_storage.membership import discard_locks, live_members
 from kmq_storage.model import GroupInfo, MemberInfo, to_datetime
 from kmq_storage.names import check_name
 
+_TRIES, _PAUSE = 5, 0.001
+
 Offsets = Mapping[str, Mapping[int, int]]
 
 
@@ -29,13 +31,21 @@ class Membership:
         self._log = log
         self._group = check_name("group", group)
         self._lock = log.disk.open_lock(paths.member_lock(group))
-        if not self._lock.try_acquire():
+        if not self._taken():
             raise _taken(group, self._lock.holder())
         try:
             self._join(member)
         except BaseException:
             self._lock.release()
             raise
+
+    def _taken(self) -> bool:
+        """Whether the place is ours now; who only looks whether it is taken has it for a moment."""
+        for _ in range(_TRIES):
+            if self._lock.try_acquire():
+                return True
+            self._log.environment.sleep(_PAUSE)
+        return False
 
     def _join(self, member: str) -> None:
         self._member = member
@@ -226,7 +236,7 @@ def _age_of(topic: Topic, number: int, offset: int, now: int) -> float:
     return 0.0 if timestamp is None else max(0.0, (now - timestamp) / 1e6)
 
 
-def check_inside(state: StoreState, offsets: Offsets) -> None:
+def check_offsets(state: StoreState, offsets: Offsets) -> None:
     """OffsetOutOfRangeError unless every offset lies in its partition's log."""
     for name, by_partition in offsets.items():
         topic = state.topic(name)

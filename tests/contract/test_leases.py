@@ -89,7 +89,7 @@ def test_groups_whose_lock_is_damaged_go_on_and_verify_tells_of_it():
     bucket = _Bucket()
     with _store(bucket) as store:
         store.create_topic("t")
-        with store.consumer("g", topics="t"):
+        with store.consumer("g", topics="t", name="till"):
             pass
         assert store.verify(deep=True).notes == []
         file = next(name for name in bucket.objects if ".member/" in name)
@@ -101,7 +101,7 @@ def test_groups_whose_lock_is_damaged_go_on_and_verify_tells_of_it():
         with pytest.raises(kmq.IllegalStateError, match="live member"):
             store.delete_group("g")
         bucket.wait(LEASE_SECONDS + 1)
-        with store.consumer("g", topics="t"):
+        with store.consumer("g", topics="t", name="till"):
             assert store.verify(deep=True).notes == []
 
 
@@ -114,3 +114,12 @@ def test_maintenance_in_the_background_survives_a_damaged_lock():
         maintenance = BackgroundMaintenance(store.log)
         maintenance._maintain()
     assert paths.lease(paths.MAINTAIN_LOCK, 2) in bucket.objects
+
+
+def test_who_lost_a_lease_leaves_the_one_of_its_successor_as_it_is():
+    bucket = _Bucket()
+    lock = bucket.lock()
+    assert lock.try_acquire()
+    bucket.put(_FIRST, [_lease(nonce="another's")])  # no upload is conditional there
+    lock.release()
+    assert bucket.objects[_FIRST] == _lease(nonce="another's")

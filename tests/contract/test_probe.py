@@ -6,7 +6,9 @@ their commit is stored, and one would be gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -20,6 +22,7 @@ from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects import lease
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.open import open_disk
 from kmq_storage.objects.probe import Race, judge, probe
 from tests.support.fault_proxy import Fault, FaultProxy
@@ -35,6 +38,11 @@ BAD = (Fault.IGNORE_CONDITION, Fault.CHECK_THEN_WRITE, Fault.REFUSE_501, Fault.L
 def proxy(moto: S3Server) -> Iterator[FaultProxy]:
     with FaultProxy(moto, hang_seconds=0.0) as started:
         yield started
+
+
+def settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("single_writer", "store_files"):
+        monkeypatch.setattr(f"kmq_storage.log.{module}._SETTLE", 0.05)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +80,9 @@ def test_good_servers_prove_that_they_create_a_name_once(moto: S3Server, versity
 def test_a_bad_server_is_found_out_and_takes_one_writer(
     proxy: FaultProxy, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("kmq_storage.log.single_writer._SETTLE", 0.05)
-    proxy.choose = lambda request: (
-        fault if request.conditional and "probe" in request.path else None
-    )
+    settle_at_once(monkeypatch)
+    below = "" if fault is Fault.REFUSE_501 else "probe"  # the others only show in a race
+    proxy.choose = lambda request: fault if request.conditional and below in request.path else None
     url, options = proxy.server.new_url(), proxy.options()
     with kmq.open(url, storage_options=options) as store:
         store.create_topic("t")
@@ -93,17 +100,60 @@ def test_a_bad_server_is_found_out_and_takes_one_writer(
 def test_a_store_works_where_no_upload_is_conditional(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("kmq_storage.log.single_writer._SETTLE", 0.05)
-    files = open_disk(proxy.server.new_url(), storage_options=proxy.options())
-    assert isinstance(files, BucketFiles)
-    facts = BucketFacts("it does not answer", False, ())
-    log = BucketLog(files, Identity(SYSTEM.new_uuid(), bucket=facts), SYSTEM)
-    proxy.choose = lambda request: (
-        Fault.REFUSE_501 if request.conditional and "/log/" in request.path else None
-    )
-    make_topic(log)
-    send(log, b"x")
-    assert values_of(log) == [b"x"]
+    settle_at_once(monkeypatch)
+    proxy.choose = lambda request: Fault.REFUSE_501 if request.conditional else None
+    url, options = proxy.server.new_url(), proxy.options()
+    with kmq.open(url, storage_options=options) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send("t", b"x").result(10)
+        store.seal()
+        assert store.checkpoint()
+    kmq.clone(url, f"{url}-clone", storage_options=options)
+    for place in (url, f"{url}-clone"):
+        with kmq.open(place, storage_options=options) as store, store.producer() as producer:
+            producer.send("t", b"y").result(10)
+            assert store.read("t").read_all()["value"].to_pylist() == [b"x", b"y"]
+
+
+def test_two_that_make_a_store_where_no_upload_is_conditional_make_the_same_one():
+    bucket = Unconditional("memory-bucket://both")
+    both = threading.Barrier(2)
+    environment = replace(SYSTEM, sleep=lambda _: both.wait(10) and None)
+    bucket.before_put = lambda name: name == "kmq.json" and both.wait(10)
+
+    def make(_: int) -> Identity:
+        files = BucketFiles(bucket, races=[Race(1, 2, 16)])
+        return open_identity(files, environment, create=True)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(make, range(2))
+    assert first == second
+    assert first.bucket is not None
+    assert not first.bucket.conditional
+
+
+class Unconditional(MemoryBucket):
+    """Answers no upload that is to create a name."""
+
+    before_put: Callable[[str], object] = staticmethod(lambda name: None)
+
+    def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
+        return Put.UNKNOWN
+
+    def put(self, name: str, buffers: Iterable[Bytes]) -> None:
+        self.before_put(name)
+        super().put(name, buffers)
+
+
+def test_a_name_that_is_taken_stays_as_it_is_where_no_upload_is_conditional():
+    environment = replace(SYSTEM, sleep=lambda _: None)
+    files = BucketFiles(Unconditional("memory-bucket://taken"), environment=environment)
+    with pytest.raises(OSError, match="neither there nor accepted"):
+        files.publish("name", [ONE], sync=True)  # nothing showed yet that none is answered
+    files.conditional = False
+    assert [files.publish("name", [body], sync=True) for body in (ONE, TWO)] == [True, False]
+    assert files.read("name") == ONE
 
 
 def test_a_writer_that_was_stopped_for_longer_than_its_lease_is_fenced(
@@ -135,4 +185,4 @@ def test_the_facts_of_a_bucket_stand_in_the_identity_and_are_checked():
 
 
 def test_the_races_run_on_a_bucket_in_memory():
-    assert probe(MemoryBucket("memory-bucket://p"), SYSTEM, [Race(3, 8, 100)]).is_atomic
+    assert probe(MemoryBucket("memory-bucket://p"), SYSTEM, [Race(3, 8, 100)]).reason == ""

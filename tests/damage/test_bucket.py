@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -18,6 +19,7 @@ from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.cache_folder import CacheFolder
 from tests.support.dying_bucket import DyingBucket
 from tests.support.dying_disk import Died
 from tests.support.memory_bucket import MemoryBucket
@@ -39,10 +41,24 @@ def bucket() -> MemoryBucket:
     return bucket
 
 
-def _store(bucket: MemoryBucket) -> Store:
-    files = BucketFiles(bucket, environment=SYSTEM)
+def _store(bucket: MemoryBucket, folder: CacheFolder | None = None) -> Store:
+    files = BucketFiles(bucket, cache_folder=folder, environment=SYSTEM)
     identity = open_identity(files, SYSTEM, create=True)
     return Store(open_commit_log(files, identity, SYSTEM))
+
+
+def _commits(bucket: MemoryBucket) -> list[str]:
+    return sorted(name for name in bucket.objects if name.startswith("log"))
+
+
+def _flip(bucket: MemoryBucket, name: str) -> None:
+    changed = bytearray(bucket.objects[name])
+    changed[20] ^= 1
+    bucket.objects[name] = bytes(changed)
+
+
+def _remove(bucket: MemoryBucket, name: str) -> None:
+    del bucket.objects[name]
 
 
 def test_a_whole_bucket_is_whole(bucket: MemoryBucket):
@@ -99,6 +115,64 @@ def test_every_changed_byte_of_an_object_is_found(bucket: MemoryBucket, kind: st
         bucket.objects[name] = original
 
 
+@pytest.mark.parametrize(
+    ("harm", "kinds"),
+    [
+        (_flip, ("checkpoints", "log", "pages", "segments", "staged")),
+        (_remove, ("segments", "staged")),
+    ],
+)
+@pytest.mark.parametrize("opened_again", [False, True])
+def test_what_was_read_before_does_not_hide_what_became_of_the_bucket(
+    bucket: MemoryBucket,
+    tmp_path: Path,
+    harm: Callable[[MemoryBucket, str], None],
+    kinds: tuple[str, ...],
+    opened_again: bool,
+):
+    folder = CacheFolder(tmp_path, bucket.url, 1 << 26)
+    store = _store(bucket, folder)
+    with store.producer() as producer:
+        producer.send_batch("t", [random.Random(5).randbytes(1_000_000)] * 5).result(10)
+    assert store.read("t").read_all().num_rows == 95
+    assert store.verify(deep=True).damage == []
+    names = [name for name in bucket.objects if name.startswith(kinds)]
+    assert {name.partition("/")[0] for name in names} == set(kinds)
+    for name in names:
+        if opened_again:
+            store.close()
+            store = _store(bucket, folder)
+        original = bucket.objects[name]
+        harm(bucket, name)
+        assert name in {each.file for each in store.verify(deep=True).damage}
+        bucket.objects[name] = original
+    assert store.verify(deep=True).damage == []
+    store.close()
+
+
+def test_two_looks_at_once_each_see_what_became_of_the_bucket(bucket: MemoryBucket, tmp_path: Path):
+    files = BucketFiles(bucket, cache_folder=CacheFolder(tmp_path, bucket.url, 1 << 20))
+    name = next(name for name in bucket.objects if name.startswith("pages"))
+    whole = files.map(name).to_pybytes()
+    _flip(bucket, name)
+    with files.afresh():
+        with files.afresh():
+            assert files.map(name).to_pybytes() == bucket.objects[name]
+        assert files.map(name).to_pybytes() == bucket.objects[name]
+    assert files.map(name).to_pybytes() == whole  # the folder's is as it was written
+
+
+def test_repair_cuts_out_what_only_its_own_handle_still_knows(bucket: MemoryBucket):
+    with _store(bucket) as store:
+        assert store.read("t").read_all().num_rows == 90
+        _flip(bucket, _commits(bucket)[-2])
+        assert store.repair(drop_damaged=True).damage == []
+        with _store(bucket) as other:
+            assert other.verify(deep=True).damage == []
+            for partition in range(2):
+                assert _read_around(store, partition) == _read_around(other, partition)
+
+
 def test_a_missing_commit_is_damage(bucket: MemoryBucket):
     name = sorted(name for name in bucket.objects if name.startswith("log"))[-2]
     del bucket.objects[name]
@@ -120,20 +194,6 @@ def test_damaged_records_of_a_segment_are_cut_out(bucket: MemoryBucket):
             except kmq.DataLossError as error:
                 lost += error.context["end"] - error.context["start"]
         assert lost in (0, 15)
-
-
-def _commits(bucket: MemoryBucket) -> list[str]:
-    return sorted(name for name in bucket.objects if name.startswith("log"))
-
-
-def _flip(bucket: MemoryBucket, name: str) -> None:
-    changed = bytearray(bucket.objects[name])
-    changed[20] ^= 1
-    bucket.objects[name] = bytes(changed)
-
-
-def _remove(bucket: MemoryBucket, name: str) -> None:
-    del bucket.objects[name]
 
 
 def _read_around(store: Store, partition: int) -> list[tuple[int, bytes]]:

@@ -16,8 +16,11 @@ import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.moving import planning
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges
+from kmq_storage.maintenance.reports import CompactReport
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.local import LocalDisk
 from tests.support.engine import counted, held
@@ -82,16 +85,21 @@ def _producing(store: kmq.Store, sent: dict[int, list[bytes]]) -> Callable[[], N
 def _maintaining(store: kmq.Store, seed: int) -> Callable[[], None]:
     rng, log = random.Random(seed), store.log
 
+    def merged(state: StoreState) -> CompactReport:
+        return merge(log, plan_merges(state.topic("plain"), state.lsn, segment_bytes=50_000))
+
+    def compacted(state: StoreState) -> CompactReport:
+        return compact_keys(log, state.topic("keyed"), state.lsn, segment_bytes=5_000)
+
     def step() -> None:
-        state = log.refresh()
-        lsn = state.lsn
-        match rng.randrange(6):
+        size = rng.choice([500, 20_000])
+        match rng.randrange(6):  # `planning`: with no grace a page goes while a plan looks for it
             case 0 | 1:
-                seal(log, plan_seal(state, segment_bytes=rng.choice([500, 20_000])))
+                planning(log, lambda state: seal(log, plan_seal(state, segment_bytes=size)))
             case 2:
-                merge(log, plan_merges(state.topic("plain"), lsn, segment_bytes=50_000))
+                planning(log, merged)
             case 3:
-                compact_keys(log, state.topic("keyed"), lsn, segment_bytes=5_000)
+                planning(log, compacted)
             case 4:
                 store.checkpoint()
             case 5:

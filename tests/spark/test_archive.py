@@ -74,6 +74,23 @@ def test_a_batch_whose_end_was_lost_is_archived_once(
     assert _places(spark.read.format(file_format).load(str(path))) == Counter(places)
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.sql.sources.partitionOverwriteMode", "dynamic"),
+        ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"),
+    ],
+)
+def test_a_session_that_leaves_no_mark_of_spark_archives_as_any_other(
+    spark: SparkSession, shop: Shop, tmp_path: Path, setting: str, value: str
+):
+    path, places, session = tmp_path / "lake[1]", _send(shop), spark.newSession()
+    session.conf.set(setting, value)
+    archive.run(session, shop.url, path, topics=["orders"], file_format="parquet", keep=0)
+    assert shop.store.describe_topic("orders").rows == 0
+    assert _places(_whole(spark, shop, path)) == Counter(places)
+
+
 def test_a_record_keeps_all_it_has_in_the_archive(spark: SparkSession, shop: Shop, tmp_path: Path):
     path = tmp_path / "lake"
     with shop.store.producer() as producer:

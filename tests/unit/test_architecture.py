@@ -17,7 +17,16 @@ SOURCES = package_sources()
 LAYERS = (
     tuple(
         f"kmq_storage.{name}"
-        for name in ("cutting", "errors", "limits", "names", "paths", "model", "environment")
+        for name in (
+            "cutting",
+            "errors",
+            "limits",
+            "names",
+            "paths",
+            "model",
+            "environment",
+            "waking",
+        )
     ),
     ("kmq_storage.format",),
     ("kmq_storage.objects",),
@@ -31,10 +40,20 @@ LAYERS = (
     tuple(
         f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
     ),
-    ("kmq_storage.queues",),
+    ("kmq_storage.keyed", "kmq_storage.queues"),
     ("kmq_spark.errors", "kmq_spark.client"),
     ("kmq_spark.aio", "kmq_spark.lake"),
-    ("kmq_spark.datasource",),
+    tuple(
+        f"kmq_spark.datasource.{name}"
+        for name in ("offsets", "opening", "refusal", "spark_versions", "store_url", "warning")
+    ),
+    ("kmq_spark.datasource.columns", "kmq_spark.datasource.groups"),
+    ("kmq_spark.datasource.options",),
+    ("kmq_spark.datasource.planning",),
+    ("kmq_spark.datasource.streams", "kmq_spark.datasource.sink"),
+    ("kmq_spark.datasource.executor",),
+    ("kmq_spark.datasource.tables",),
+    ("kmq_spark.datasource",),  # what Spark calls, and users
     ("kmq_spark.archive", "kmq_spark.listener", "kmq_spark.maintenance"),
     ("kmq_spark.cli", "kmq_spark.delta_session", "kmq_spark.demo", "kmq_spark"),
 )
@@ -62,7 +81,7 @@ MAY_DELETE = {
     "kmq_storage.integrity.repair",  # pins that can't be read, checkpoints behind the one kept
     "kmq_storage.log.collected",  # its own marks
     "kmq_storage.log.commit_objects",  # for `collect`: commits before every checkpoint
-    "kmq_storage.log.journal",  # for `collect`; files that were cut off, or written again
+    "kmq_storage.log.log_folder",  # for the journal: for `collect`; what was cut off, or replaced
     "kmq_storage.log.store_files",  # the identity of a store that gives way to a clone
     "kmq_storage.maintenance.collect",
     "kmq_storage.maintenance.pins",  # its own pin

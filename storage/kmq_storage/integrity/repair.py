@@ -36,7 +36,7 @@ def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
     read or written: the next repair goes on.
     """
     check_writable(log.disk)
-    with translated(log.disk.url):
+    with translated(log.disk.url), log.disk.afresh():
         done = list(_steps(log, drop_damaged=drop_damaged))
     report = verify(log, deep=True)
     return Report(report.ok, report.damage, report.unreferenced, done + report.notes)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from kmq_storage import paths
 from kmq_storage.format.identity import decode_identity, encode_identity
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.hint import WORDS, Hint
+from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Journal
 from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.locking import AppendLock, held
+from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.replica import Replica
 from kmq_storage.objects.files import Files
 
@@ -34,7 +34,8 @@ def differs(disk: Files) -> bool:
 def _write_identity(log: CommitLog) -> None:
     contents = encode_identity(decode_identity(log.disk.read(paths.STORE_FILE), log.disk.url))
     if isinstance(log, LocalLog):
-        with AppendLock(log.disk.open_lock(paths.APPEND_LOCK), _hint(log), log.environment):
+        hint = open_hint(log.disk, log.identity.seed)
+        with AppendLock(log.disk.open_lock(paths.APPEND_LOCK), hint, log.environment):
             log.disk.replace_log(paths.STORE_FILE, len(contents), [contents])
         return
     from kmq_storage.objects.bucket_files import BucketFiles  # buckets are imported late
@@ -45,23 +46,18 @@ def _write_identity(log: CommitLog) -> None:
 
 def _renew_resized(log: LocalLog) -> list[str]:
     """Have log files at their full size that were cut behind the last commit, or added to."""
-    hint = _hint(log)
+    hint = open_hint(log.disk, log.identity.seed)
     journal = Journal(log.disk, log.identity, hint)
-    if not journal.resized() or not hint.valid:
+    if not journal.folder.resized() or not hint.valid:
         return []
     environment = log.environment
     append_lock = AppendLock(log.disk.open_lock(paths.APPEND_LOCK), hint, environment)
-    with held(log.disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
+    with SyncLock(log.disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
         replica = Replica(log.disk, journal, indexed=False)
         replica.advance(hint.mark)
         if replica.state.broken is not None or replica.state.damage or hint.sync_failed:
             return []
-        found = journal.resized()
+        found = journal.folder.resized()
         if found:
             journal.renew(min(found), replica.cursor)
         return [paths.log_file(first) for first in found]
-
-
-def _hint(log: LocalLog) -> Hint:
-    disk = log.disk
-    return Hint(disk.open_words(paths.HINT, WORDS), log.identity.seed, disk.boot_id())

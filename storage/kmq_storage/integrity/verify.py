@@ -34,7 +34,7 @@ def verify(log: CommitLog, *, deep: bool = False) -> Report:
 
     UnavailableError when it can't be read.
     """
-    with translated(log.disk.url):
+    with translated(log.disk.url), log.disk.afresh():
         return _verified(log, deep=deep)
 
 

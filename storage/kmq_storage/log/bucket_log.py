@@ -11,10 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kmq_storage import limits
 from kmq_storage.environment import Environment
-from kmq_storage.errors import (
-    ClosedError,
-    UnavailableError,
-)
+from kmq_storage.errors import ClosedError, UnavailableError
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.behind import CutOut
@@ -37,7 +34,7 @@ from kmq_storage.objects.bucket_files import BucketFiles
 #: Commits that are fetched at once where they are read one after another.
 _AHEAD = 16
 
-#: A store that was not made in a bucket but brought there.
+#: A store that was not made in a bucket but brought there before its first commit.
 NOTHING_KNOWN = BucketFacts("nobody tried when the store was brought there", True, ())
 
 
@@ -65,7 +62,8 @@ class BucketLog:
         self.durable = durable
         self._files = disk
         facts = identity.bucket or NOTHING_KNOWN
-        self._objects = CommitObjects(disk, identity.seed, conditional=facts.conditional)
+        disk.conditional = facts.conditional
+        self._objects = CommitObjects(disk, identity.seed)
         self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
         with translated(disk.url):
             self._follower = Follower(disk, self._objects, environment)

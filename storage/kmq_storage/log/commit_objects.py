@@ -73,10 +73,9 @@ def follows(header: FrameHeader, chain: int | None) -> bool:
 class CommitObjects:
     """Creates and fetches commits; knows nothing of topics."""
 
-    def __init__(self, files: BucketFiles, seed: int, *, conditional: bool = True) -> None:
+    def __init__(self, files: BucketFiles, seed: int) -> None:
         self._files = files
         self._seed = seed
-        self._conditional = conditional
 
     def create(self, commit: NewCommit) -> Put:
         """Try to be the commit of this LSN; any answer but CREATED proves nothing."""
@@ -88,7 +87,7 @@ class CommitObjects:
         return outcome
 
     def _put(self, name: str, body: bytes) -> Put:
-        if self._conditional:
+        if self._files.conditional:
             return self._files.bucket.put_if_absent(name, [body])
         # There is one writer, which knows that the name is free.
         self._files.bucket.put(name, [body])

@@ -5,7 +5,8 @@
 - It is bound to the state it follows. When another writer was faster, it is bound anew.
 - A name behind the end may be free again once its commit was collected. So what was created while
   the end was not known for certain counts only above the newest mark of collection.
-- Where creating is not atomic, one writer at a time holds a lease with an epoch in its nonces.
+- Where creating is not atomic, one writer at a time holds a lease, and looks before a commit, when
+  it did not for a while, whether it still does.
 """
 
 from __future__ import annotations

@@ -6,10 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kmq_storage import paths
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.disk import Disk
@@ -32,13 +34,17 @@ def open_place(
     """Where a store is, with all that it shares with others, and its identity.
 
     NotFoundError when there is none and `create` makes none; a clone that was made read-only is
-    read-only however it is opened.
+    read-only however it is opened. InvalidRequestError when its files were copied here as they are,
+    from a disk to a bucket or back: nobody would look where its commits stand.
     """
     disk = open_disk(url, read_only=read_only, storage_options=storage_options)
     identity = open_identity(disk, environment, create=create)
     if identity.read_only and not read_only:
         disk = open_disk(url, read_only=True, storage_options=storage_options)
-    return with_shared(disk, identity), identity
+    disk = with_shared(disk, identity)
+    with translated(disk.url):
+        _check_not_brought(disk, identity)
+    return disk, identity
 
 
 def with_shared(disk: Disk | BucketFiles, identity: Identity) -> Disk | BucketFiles:
@@ -52,6 +58,28 @@ def with_shared(disk: Disk | BucketFiles, identity: Identity) -> Disk | BucketFi
             url=disk.url,
         )
     return disk.with_origins(identity.origins)
+
+
+def _check_not_brought(disk: Disk | BucketFiles, identity: Identity) -> None:
+    """kmq.json tells where a store was made: elsewhere its log would seem to be empty."""
+    on_disk, made_on_disk = _is_disk(disk), identity.bucket is None
+    if on_disk == made_on_disk:
+        return
+    found = (file.path for file in disk.walk(paths.LOG_FOLDER))
+    commits = next((path for path in found if _has_commits(path, of_disk=made_on_disk)), None)
+    if commits is not None:
+        here, there = ("a folder", "a bucket") if on_disk else ("a bucket", "a folder")
+        raise InvalidRequestError(
+            f"store {disk.url} was made in {there} and is in {here} now, where its commits (as "
+            f"{commits}) are not read; bring it here with `kmq copy` from {there}",
+            url=disk.url,
+            file=commits,
+        )
+
+
+def _has_commits(path: str, *, of_disk: bool) -> bool:
+    name = path.removeprefix(f"{paths.LOG_FOLDER}/")
+    return (paths.try_first_lsn(name) if of_disk else paths.try_commit_lsn(path)) is not None
 
 
 def open_commit_log(

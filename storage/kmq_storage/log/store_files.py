@@ -8,6 +8,9 @@ from kmq_storage.errors import CorruptionError, InvalidRequestError, NotFoundErr
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
 from kmq_storage.objects.files import Files, FoundFile
 
+#: Two that make a store at once, where no upload is conditional, agree after this long (seconds).
+_SETTLE = 1.0
+
 
 def open_identity(
     disk: Files,
@@ -27,9 +30,12 @@ def open_identity(
             if not create or disk.read_only:
                 raise NotFoundError(f"Store[{disk.url}] doesn't exist.", url=disk.url)
             _check_no_other_use(disk)
-            identity = Identity(environment.new_uuid(), log_file_bytes, disk.bucket_facts())
+            facts = disk.bucket_facts()
+            identity = Identity(environment.new_uuid(), log_file_bytes, facts)
             if disk.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True):
                 _check_no_clone_began(disk)
+            if facts is not None and not facts.conditional:
+                environment.sleep(_SETTLE)
         return decode_identity(disk.read(paths.STORE_FILE), disk.url)
     except (NotADirectoryError, FileExistsError) as error:
         raise InvalidRequestError(

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage import limits
-from kmq_storage.cutting import cut
+from kmq_storage.cutting import grown
 from kmq_storage.format.layout_entries import NO_TOMBSTONES
 from kmq_storage.format.manifest import SEGMENT, Page, Row, weight_of
 from kmq_storage.format.records import offsets_of, with_offsets
@@ -45,20 +45,19 @@ def plan_merges(
     lsn: int,
     *,
     partitions: Iterable[int] | None = None,
-    fewest: int = 2,
+    times: int = 1,
     segment_bytes: int = limits.SEGMENT_BYTES,
 ) -> Iterator[Replacement]:
-    """Neighbouring segments of a topic, `fewest` or more, that fit into one."""
+    """Neighbouring segments that fit into one, which is at least `times` as large as each."""
     for number in range(topic.partitions) if partitions is None else partitions:
         part = topic.partition(number)
 
         def is_small(rows: Row | Page) -> Any:
-            return (rows.kind == SEGMENT) & (rows.weight < segment_bytes // 2)
+            return (rows.kind == SEGMENT) & (rows.weight < segment_bytes // max(times, 2))
 
         for small in topic.index(number).runs(part.start, part.end, is_small):
-            for run in cut(small, weight_of, segment_bytes):
-                if len(run) >= fewest:
-                    yield Replacement(topic, number, tuple(run), lsn)
+            for run in grown(small, weight_of, segment_bytes, times=times):
+                yield Replacement(topic, number, tuple(run), lsn)
 
 
 def merge(log: CommitLog, plan: Iterable[Replacement]) -> CompactReport:

@@ -32,7 +32,7 @@ from kmq_storage.maintenance.reports import (
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.trim import retain
 
-#: Fewer small neighbours are not worth writing their records once more.
+#: Neighbours become a segment this many times as large as each, or writing them is not worth it.
 _MERGED = 10
 
 
@@ -70,7 +70,9 @@ def tidy(
 
 def _compact(log: CommitLog, state: StoreState, only: tuple[str, int] | None) -> CompactReport:
     lsn = state.lsn
-    topics = list(state.topics.values()) if only is None else [state.topic(only[0])]
+    topics = list(state.topics.values())
+    if only is not None:  # which may have been deleted meanwhile
+        topics = [topic for topic in topics if topic.name == only[0]]
     partitions = None if only is None else [only[1]]
     return all_compacted(_compact_one(log, topic, lsn, partitions) for topic in topics)
 
@@ -81,7 +83,7 @@ def _compact_one(
     if worth_compacting(topic):
         return compact_keys(log, topic, lsn, partitions=partitions)
     if topic.settings.cleanup == "delete":
-        return merge(log, plan_merges(topic, lsn, partitions=partitions, fewest=_MERGED))
+        return merge(log, plan_merges(topic, lsn, partitions=partitions, times=_MERGED))
     due = with_old_tombstones(topic, log.environment.now_us())
     wanted = due if partitions is None else [number for number in partitions if number in due]
     return compact_keys(log, topic, lsn, partitions=wanted)

@@ -61,6 +61,18 @@ def all_sealed(reports: Iterable[SealReport]) -> SealReport:
     )
 
 
+def all_trimmed(reports: Iterable[TrimReport]) -> TrimReport:
+    """What several trims of one topic did together."""
+    reports = list(reports)
+    starts: dict[str, dict[int, int]] = {}
+    for report in reports:
+        for topic, by_partition in report.starts.items():
+            starts.setdefault(topic, {}).update(by_partition)
+    return TrimReport(
+        starts, sum(report.rows for report in reports), sum(report.bytes for report in reports)
+    )
+
+
 def all_compacted(reports: Iterable[CompactReport]) -> CompactReport:
     """What several compactions did together."""
     reports = list(reports)

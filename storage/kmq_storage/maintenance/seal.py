@@ -37,7 +37,7 @@ def plan_seal(
     """
     wanted = _is_unsealed if staged else _is_in_the_log
     lsn = state.lsn  # before: what a thread applies meanwhile makes it a conflict
-    for topic, number in partitions_of(state) if only is None else [_found(state, *only)]:
+    for topic, number in partitions_of(state) if only is None else _found(state, *only):
         part = topic.partition(number)
         unsealed = topic.index(number).runs(part.start, part.end, wanted)
         for run, whole in (each for rows in unsealed for each in _segments(rows, segment_bytes)):
@@ -51,8 +51,9 @@ def partitions_of(state: StoreState) -> list[tuple[Topic, int]]:
     return [(topic, number) for topic in topics for number in range(topic.partitions)]
 
 
-def _found(state: StoreState, name: str, number: int) -> tuple[Topic, int]:
-    return state.topic(name), number
+def _found(state: StoreState, name: str, number: int) -> list[tuple[Topic, int]]:
+    topic = state.find_topic(name)
+    return [] if topic is None else [(topic, number)]  # it may have been deleted meanwhile
 
 
 def _is_unsealed(rows: Row | Page) -> Any:

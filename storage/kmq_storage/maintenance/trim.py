@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from kmq_storage.errors import ConflictError, NotFoundError
+from kmq_storage.errors import ConflictError, InvalidRequestError, NotFoundError
 from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -16,7 +16,10 @@ from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.moving import planning
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
-from kmq_storage.maintenance.reports import TrimReport
+from kmq_storage.maintenance.reports import TrimReport, all_trimmed
+
+#: How often a trim by hand looks again at partitions that were laid out anew meanwhile.
+_LOOKS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +99,31 @@ def _retained_from(topic: Topic, number: int, now: int) -> int:
 def trim_topic(
     log: CommitLog, name: str, starts_of: Callable[[Topic], Mapping[int, int]]
 ) -> TrimReport:
-    """Trim a topic to the starts that a look at it gives."""
+    """Trim a topic to the starts that a look at it gives.
 
-    def trimmed(state: StoreState) -> TrimReport:
+    ConflictError when a partition was laid out anew each time that this looked.
+    """
+
+    def trimmed(state: StoreState) -> tuple[int, TrimReport]:
         topic, lsn = state.topic(name), state.lsn
-        return trim(log, plan_trim(topic, starts_of(topic)), lsn)
+        if topic.settings.keyed:
+            raise InvalidRequestError(
+                f"topic {name} has keyed queues, which count their messages from the first on: "
+                "none can be given up",
+                topic=name,
+            )
+        plan = plan_trim(topic, starts_of(topic))
+        return len(plan), trim(log, plan, lsn)
 
-    return planning(log, trimmed)
+    reports: list[TrimReport] = []
+    for _ in range(_LOOKS):
+        planned, report = planning(log, trimmed)
+        reports.append(report)
+        if planned == sum(map(len, report.starts.values())):
+            return all_trimmed(reports)
+    raise ConflictError(
+        f"topic {name} is sealed or compacted faster than it can be trimmed; try again", topic=name
+    )
 
 
 def retain(log: CommitLog, state: StoreState) -> TrimReport:

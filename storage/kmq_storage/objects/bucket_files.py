@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple
 from itertools import chain
 
@@ -47,11 +49,14 @@ class BucketFiles:
         self.bucket = bucket
         self.url = bucket.url
         self.read_only = read_only
-        self.cache = ReadCache(bucket, cache_bytes, cache_folder)
         self._cache_bytes, self._cache_folder = cache_bytes, cache_folder
+        self._afresh, self._lock = 0, threading.Lock()
+        self.cache = self._new_cache()
         self._environment = environment
         #: What is raced for when a store is made here.
         self.races = races
+        #: Whether the bucket answers uploads that are to create a name: see `create`.
+        self.conditional = True
 
     @property
     def prefix(self) -> str:
@@ -70,7 +75,7 @@ class BucketFiles:
     def with_origins(self, prefixes: Iterable[str]) -> BucketFiles:
         """The same place, with the shared files of the stores at these prefixes."""
         origins = [self.bucket.beside(prefix) for prefix in prefixes]
-        return BucketFiles(
+        files = BucketFiles(
             BranchBucket(self.bucket, origins),
             read_only=self.read_only,
             cache_bytes=self._cache_bytes,
@@ -78,6 +83,8 @@ class BucketFiles:
             environment=self._environment,
             races=self.races,
         )
+        files.conditional = self.conditional
+        return files
 
     def exists(self, path: str) -> bool:
         """Whether the object is there."""
@@ -122,11 +129,45 @@ class BucketFiles:
             self.cache.fetch_ahead(paths.in_bucket(path), position, length)
         return True
 
+    @contextmanager
+    def afresh(self) -> Iterator[None]:
+        """While this lasts, nothing counts that was fetched before, by this process or another.
+
+        Who reads meanwhile does so afresh, too: what they fetch is as new.
+        """
+        self._forget(1)
+        try:
+            yield
+        finally:
+            self._forget(-1)
+
+    def _forget(self, more: int) -> None:
+        """Another cache: what is on its way to the one before is for those who wait for it."""
+        with self._lock:
+            self._afresh += more
+            self.cache = self._new_cache()
+
+    def _new_cache(self) -> ReadCache:
+        folder = None if self._afresh else self._cache_folder
+        return ReadCache(self.bucket, self._cache_bytes, folder)
+
+    def create(self, path: str, buffers: Sequence[Bytes]) -> Put:
+        """Create an object if its name is free.
+
+        Where the bucket answers no such uploads, the name is looked up and written then: several
+        may do so at once, so whoever must be the only one looks again a moment later.
+        """
+        outcome = self.bucket.put_if_absent(path, buffers)
+        if self.conditional or outcome is not Put.UNKNOWN or self.exists(path):
+            return outcome
+        self.bucket.put(path, buffers)
+        return Put.CREATED
+
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create an object whole or not at all; False when the name is taken by other bytes."""
         body = joined_bytes(buffers)
         for attempt in range(_ATTEMPTS):
-            if self.bucket.put_if_absent(path, [body]) is Put.CREATED:
+            if self.create(path, [body]) is Put.CREATED:
                 return True
             try:
                 return self.read(path) == body  # whoever wrote it, it says what it should
@@ -140,7 +181,8 @@ class BucketFiles:
 
     def open_lock(self, path: str, *, seconds: float | None = None) -> Lease:
         """A lock among hosts: a lease that ends some seconds after its holder died."""
-        lease = Lease(self.bucket, path, self._environment, read_only=self.read_only)
+        create, read_only = self.create, self.read_only
+        lease = Lease(self.bucket, path, self._environment, read_only=read_only, create=create)
         lease.seconds = seconds or lease.seconds
         return lease
 
@@ -150,6 +192,7 @@ class BucketFiles:
     def bucket_facts(self) -> BucketFacts:
         """What racing for names shows: whether several writers can share the bucket."""
         proof = probe(self.bucket, self._environment, self.races)
+        self.conditional = proof.conditional
         return BucketFacts(proof.reason, proof.conditional, tuple(map(astuple, proof.races)))
 
     def remove(self, path: str) -> None:

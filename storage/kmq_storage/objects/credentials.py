@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 
@@ -21,16 +21,28 @@ _S3FS_NAMES = {
 #: Texts in options that may be shown; everything else is taken for a secret.
 _PUBLIC = ("endpoint", "region", "bucket", "account_name", "container", "url", "host")
 _SHORTEST_SECRET = 4
+#: Who asks, in a URL: of an endpoint, which may also come from the environment.
+_USERINFO = re.compile(r"://[^\s/]*@")
 
 
 def check_url(text: str) -> None:
     """InvalidRequestError when a URL carries credentials: they would show wherever it does."""
-    parts = urlsplit(text)
-    if "@" in parts.netloc or parts.query or parts.fragment:
+    scheme, _, rest = text.partition("://")
+    host, _, path = rest.partition("/")
+    _, colon, port = host.partition(":")
+    # A secret may have a slash: then its "@" stands in what looks like the path.
+    is_secret = "@" in host or ("@" in path and colon and not port.isdecimal())
+    if is_secret or "?" in rest or "#" in rest:
         raise InvalidRequestError(
-            f"store {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}: a URL of a "
-            "store has no credentials, query or fragment; give them as storage_options"
+            f"store {scheme}://...: a URL of a store has no credentials, query or fragment; give "
+            "them as storage_options"
         )
+
+
+def without_userinfo(text: str) -> str:
+    """A URL, perhaps one that is none, without what stands before its last "@"."""
+    scheme, colon, rest = text.partition(":")
+    return f"{scheme}:***@{rest.rpartition('@')[2]}" if colon and "@" in rest else text
 
 
 def obstore_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +79,7 @@ def check_process(url: str, opened_by: int) -> None:
 
 def without_secrets(text: str, secrets: frozenset[str]) -> str:
     """A message of a client library: its first line, short, and without the secrets."""
-    line = text.partition("\n")[0].partition("?")[0][:300]
+    line = _USERINFO.sub("://***@", text.partition("\n")[0])
     for secret in secrets:
         line = line.replace(secret, "***")
-    return line
+    return line.partition("?")[0][:300]

@@ -7,6 +7,7 @@ layer above knows what that means for a commit and translates it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -25,6 +26,9 @@ class Lock(Protocol):
 
     def release(self) -> None:
         """Give the lock back."""
+
+    def release_own(self) -> None:
+        """Give the lock back if the calling thread took it and has not given it back."""
 
     def is_held(self) -> bool:
         """Whether somebody holds the lock now."""
@@ -102,6 +106,9 @@ class Files(Protocol):
 
         False where nothing needs to be fetched.
         """
+
+    def afresh(self) -> AbstractContextManager[None]:
+        """While this lasts, nothing is taken for what is there that was read before it began."""
 
     def bucket_facts(self) -> BucketFacts | None:
         """What a new store should know of its bucket, found out by trying; None on a disk."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from kmq_storage import paths
 from kmq_storage.environment import Environment
 from kmq_storage.format.proven_json import decode_members, encode_members
 from kmq_storage.objects.bucket import Bucket, Put
+from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.fork import reopen_in_child
 
 #: A holder that wrote nothing for this long is taken for dead (seconds).
@@ -49,8 +51,10 @@ class Lease:
         *,
         read_only: bool = False,
         seconds: float = LEASE_SECONDS,
+        create: Callable[[str, Sequence[Bytes]], Put] | None = None,
     ) -> None:
         self._bucket = bucket
+        self._put_if_absent = create or bucket.put_if_absent
         self._folder = folder
         self._environment = environment
         self._read_only = read_only
@@ -82,7 +86,7 @@ class Lease:
 
     def _create(self) -> bool:
         name = self._name(self._epoch)
-        if self._bucket.put_if_absent(name, [self._body()]) is Put.CREATED:
+        if self._put_if_absent(name, [self._body()]) is Put.CREATED:
             return True
         with suppress(FileNotFoundError):
             return self._read(self._epoch).nonce == self._nonce
@@ -93,6 +97,10 @@ class Lease:
             with suppress(OSError):  # the next beat may come through
                 self._bucket.put(self._name(epoch), [self._body()])
 
+    def release_own(self) -> None:
+        """Give the lease back; it belongs to a process, not to a thread."""
+        self.release()
+
     def release(self) -> None:
         """Give the lease back."""
         if self._stop is None:
@@ -100,6 +108,8 @@ class Lease:
         self._stop.set()
         self._stop = None
         with suppress(OSError):  # it expires by itself
+            if not self.is_ours():
+                return  # what is there is somebody else's
             self._bucket.put(self._name(self._epoch), [self._body(released=True)])
 
     def is_ours(self) -> bool:

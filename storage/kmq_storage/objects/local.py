@@ -9,14 +9,15 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from kmq_storage import limits, paths
-from kmq_storage.objects.disk import Bytes, Files, FoundFile, SharedWords
+from kmq_storage.objects.disk import SharedWords
 from kmq_storage.objects.file_io import allocate, make_folder, sync_folder, write_all
+from kmq_storage.objects.files import Bytes, Files, FoundFile
 from kmq_storage.objects.flock import FileLock
 from kmq_storage.objects.mapped_log import MappedLogFile
 from kmq_storage.objects.mapped_words import MappedWords
@@ -91,6 +92,10 @@ class LocalDisk:
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Mapping costs nothing here."""
         return False
+
+    def afresh(self) -> AbstractContextManager[None]:
+        """Nothing is kept beside what is there."""
+        return nullcontext()
 
     def bucket_facts(self) -> None:
         """This is no bucket."""

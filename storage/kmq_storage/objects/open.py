@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.objects.credentials import without_userinfo
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.file_systems import check_file_system
 from kmq_storage.objects.local import LocalDisk
@@ -40,7 +41,8 @@ def open_disk(
     if scheme not in ("", "file", "memory"):
         return _bucket(text, scheme, options, read_only=read_only)
     if options:
-        raise InvalidRequestError(f"storage_options are for stores in buckets, not for {text}")
+        shown = without_userinfo(text)
+        raise InvalidRequestError(f"storage_options are for stores in buckets, not for {shown}")
     if not scheme:
         return _local(Path(text), read_only=read_only)
     return _own(text, read_only=read_only)
@@ -54,7 +56,8 @@ def _own(text: str, *, read_only: bool) -> Disk:
         return memory_disk(parts.netloc + parts.path, read_only=read_only)
     if parts.netloc in ("", "localhost"):
         return _local(Path(unquote(parts.path)), read_only=read_only)
-    raise InvalidRequestError(f"store {text!r} is on another host; use a path of this one")
+    shown = without_userinfo(text)
+    raise InvalidRequestError(f"store {shown!r} is on another host; use a path of this one")
 
 
 def _bucket(text: str, scheme: str, options: dict[str, Any], *, read_only: bool) -> BucketFiles:

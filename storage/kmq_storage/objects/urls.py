@@ -6,6 +6,7 @@ import os
 import re
 
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.objects.credentials import without_userinfo
 
 #: A scheme that users mean as one, though its slashes are not all there.
 _SHORT = re.compile(r"(file|memory|s3|s3a|gs|az|abfss?|adl|hdfs|https?):(?!//)", re.IGNORECASE)
@@ -19,6 +20,7 @@ def whole_url(text: str) -> str:
     rest = text[short.end() :]
     if short[1].lower() == "file" and rest.startswith("/"):
         return f"file://{rest}"
+    text = without_userinfo(text)
     raise InvalidRequestError(
         f"store {text!r} looks like a URL without its slashes: write {short[1].lower()}://..., or "
         f"./{text} for a path",

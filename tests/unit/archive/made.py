@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from deltalake import write_deltalake
 
+from kmq_spark.lake.batches import finish_batch
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import DELTA, ArchiveRecord, ArchiveRecords
 
@@ -57,7 +58,7 @@ def archive(path: Path, file_format: str, *batches: pa.Table) -> str:
         else:
             folder = path / f"batch=cccccccc-{number:010d}"
             pyarrow.parquet.write_to_dataset(batch, folder, partition_cols=["topic", "day"])
-            (folder / "_SUCCESS").touch()
+            finish_batch(ArchivePlace(str(path)), folder.name, lambda: False)
     return str(path)
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from kmq_spark.lake.batches import finish_batch
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.reading import Archive, open_archive
 from kmq_spark.lake.record import DELTA, PARQUET
-from kmq_storage.errors import InvalidRequestError, NotFoundError
+from kmq_storage.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from tests.support.s3 import S3Server
 from tests.unit.archive.made import ORDERS, STORE, archive, minute, records, upload
 
@@ -106,16 +107,49 @@ def test_a_topic_whose_name_needs_escaping_in_paths_is_found(tmp_path: Path, fil
     assert batch.num_rows == 3
 
 
+def _mark(folder: Path, number: int) -> Path:
+    return folder / f"batch=cccccccc-{number:010d}" / "_kmq_complete"
+
+
 def test_a_batch_that_was_not_written_to_its_end_is_not_read(tmp_path: Path):
     path = archive(tmp_path / "archive", PARQUET, records(0, range(3)), records(0, range(3, 6)))
-    (tmp_path / "archive" / "batch=cccccccc-0000000001" / "_SUCCESS").unlink()
+    _mark(Path(path), 1).unlink()
     assert _values(open_archive(path, STORE), 0, 0, 6) == [b"0/0", b"0/1", b"0/2"]
 
 
-def test_an_archive_that_nothing_was_written_to_is_empty(tmp_path: Path):
-    for file_format in FORMATS:
-        path = archive(tmp_path / file_format, file_format)
-        assert open_archive(path, STORE).files == ()
+def test_a_batch_that_isnt_whole_below_a_later_one_is_damage(tmp_path: Path):
+    path = archive(tmp_path / "archive", PARQUET, records(0, range(3)), records(0, range(3, 6)))
+    _mark(Path(path), 0).unlink()
+    with pytest.raises(IllegalStateError, match="batch=cccccccc-0000000000 isn't whole"):
+        _values(open_archive(path, STORE), 0, 0, 6)
+
+
+def test_a_batch_with_the_mark_of_spark_alone_is_read(tmp_path: Path):
+    path = archive(tmp_path / "archive", PARQUET, records(0, range(3)))
+    _mark(Path(path), 0).rename(_mark(Path(path), 0).with_name("_SUCCESS"))
+    assert len(_values(open_archive(path, STORE), 0, 0, 3)) == 3
+
+
+@pytest.mark.parametrize("name", ["lake[1]", "la*ke?", "{lake}", "50%25 lake+ä"])
+def test_a_parquet_archive_is_found_whatever_its_name(tmp_path: Path, name: str):
+    path = archive(tmp_path / name, PARQUET, records(0, range(3)), records(0, range(3, 6)))
+    assert len(_values(open_archive(path, STORE), 0, 0, 6)) == 6
+
+
+def test_a_batch_whose_files_are_elsewhere_is_not_taken_for_written(
+    place: ArchivePlace | None, tmp_path: Path
+):
+    place = place or ArchivePlace(str(tmp_path))
+    finish_batch(place, "batch=cccccccc-0000000000", lambda: True)
+    with pytest.raises(IllegalStateError, match="to one place"):
+        finish_batch(place, "batch=cccccccc-0000000001", lambda: False)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_an_archive_that_lost_all_files_is_not_read_as_empty(tmp_path: Path, file_format: str):
+    made = open_archive(archive(tmp_path / "archive", file_format), STORE)
+    with pytest.raises(IllegalStateError, match="none of the records"):
+        made.range("orders", ORDERS, 0, 0, 3)
 
 
 def test_no_archive_and_the_archive_of_another_store_are_refused(tmp_path: Path):

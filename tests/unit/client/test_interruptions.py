@@ -6,17 +6,22 @@ interrupted; locks that stay taken; a close that waits for itself.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.consumer import Consumer
+from kmq_storage.log.written_end import WrittenEnd
 from tests.support.interruption import Interruption
 
 Take = Callable[[Consumer], list[tuple[int, int]]]
@@ -165,3 +170,110 @@ def test_a_close_while_another_thread_reads_is_a_closed_error_there(shop: kmq.St
         assert not thread.is_alive()
     assert shop.describe_group("g").committed == {"t": {0: 1, 1: 0}}
     shop.consumer("g").close()
+
+
+def test_a_send_interrupted_anywhere_leaves_the_others_stored_and_the_producer_usable(
+    shop: kmq.Store,
+):
+    at, interrupted = 1, True
+    while interrupted:
+        interrupted = False
+        with shop.producer(linger=10.0) as producer:
+            before = producer.send("t", b"before", b"k")
+            try:
+                with Interruption(at):
+                    producer.send("t", b"v", b"k", properties={"n": 1})
+            except KeyboardInterrupt:
+                interrupted, at = True, at + 1
+            after = producer.send("t", b"after", b"k")
+            assert producer.flush(10) == 0
+            assert after.result(0).offset - before.result(0).offset in (1, 2)
+    assert at > 5
+
+
+def test_an_enum_member_is_a_whole_number_of_a_property(shop: kmq.Store):
+    with shop.producer() as producer:
+        producer.send("t", b"v", properties={"status": HTTPStatus.NOT_FOUND}, partition=0)
+    with shop.consumer() as consumer:
+        consumer.assign({"t": [0]})
+        assert consumer.consume(20)[-1].properties == {"status": 404}
+
+
+@pytest.mark.parametrize(
+    ("way", "stop"),
+    [
+        ("on_delivery", SystemExit),
+        ("on_delivery", KeyboardInterrupt),
+        ("done", SystemExit),
+        ("done", KeyboardInterrupt),
+        ("partitioner", SystemExit),
+    ],
+)
+def test_a_callback_that_would_end_its_thread_ends_no_producer(
+    shop: kmq.Store, way: str, stop: type[BaseException]
+):
+    def leave(*_: object) -> int:
+        if troubles:
+            raise troubles.pop()("the callback wants to leave")
+        return 0
+
+    troubles = [stop]
+    with shop.producer(partitioner=leave if way == "partitioner" else "murmur2") as producer:
+        told = leave if way == "on_delivery" else None
+        first = producer.send("t", b"1", b"k", on_delivery=told)
+        if way == "done":
+            first.add_done_callback(leave)
+        assert producer.flush(10) == 0
+        assert producer.send("t", b"2", b"k").result(10)
+        assert not troubles
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
+@pytest.mark.parametrize("helping", [True, False])
+def test_a_partitioner_that_would_end_its_thread_fails_its_records_alone(
+    shop: kmq.Store, error: type[BaseException], helping: bool
+):
+    def leave(*_: object) -> int:
+        raise error("the partitioner wants to leave")
+
+    with shop.producer(partitioner=leave) as producer:
+        first = producer.send("t", b"1", b"k")
+        if helping:
+            with suppress(error):  # where it may be a signal's, it reaches who waits, too
+                first.result()
+        with pytest.raises(kmq.InvalidRequestError, match="wants to leave"):
+            first.result(10)
+        assert producer.send("t", b"2", partition=0).result(10)
+
+
+@pytest.mark.parametrize("error", [ValueError, TimeoutError])
+def test_what_a_handler_of_a_signal_raises_reaches_who_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+):
+    write = WrittenEnd.write
+    armed = [True]
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        end = write(*arguments, **options)
+        if armed:
+            armed.pop()
+            raise error("too late")
+        return end
+
+    monkeypatch.setattr(WrittenEnd, "write", interrupted)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        armed.clear()
+        store.create_topic("t")
+        with store.producer(linger=30.0) as producer:
+            armed.append(True)
+            sent = producer.send("t", b"v")
+            with pytest.raises(error, match="too late"):
+                sent.result()
+            assert sent.result(10).offset == 0
+
+
+def test_a_producer_may_linger_for_ever(shop: kmq.Store):
+    with shop.producer(linger=timedelta.max) as producer:
+        assert producer.send("t", b"v").result(10)
+        producer.send("t", b"w")
+        assert producer.flush(10) == 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -197,6 +198,19 @@ def test_a_wrong_value_is_refused_at_once_by_its_column(
             producer.send_batch("t", [{"id": 1}, members])
     assert refused.value.context["column"] == column
     assert lsn(typed) == before
+
+
+@pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "UTC"])
+def test_instants_of_an_hour_that_a_clock_shows_twice_are_kept(store: kmq.Store, zone: str):
+    store.create_topic("t", schema=pa.schema([("at", pa.timestamp("us", zone))]))
+    hours = [datetime(2024, 10, 26, 23, 30, tzinfo=UTC), datetime(2024, 11, 3, 4, 30, tzinfo=UTC)]
+    instants = [hour + timedelta(hours=more) for hour in hours for more in range(4)]
+    with store.producer() as producer:
+        for each in instants:
+            producer.send("t", {"at": each})
+            producer.send("t", {"at": each.astimezone(ZoneInfo(zone))})
+    stored = [value["at"].astimezone(UTC) for value in values(store, "t")]
+    assert stored == [each for each in instants for _ in range(2)]
 
 
 @pytest.mark.parametrize("value", [b"bytes", "text"])

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -18,7 +20,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.incremental import incremental
-from kmq_spark.datasource.options import parse_source_options
+from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
@@ -51,6 +53,15 @@ class Archiver:
             typed=False,
         )
         ArchiveRecords(ArchivePlace(str(path))).add(record)
+
+    def begin(self, offset: int) -> None:
+        """The log was trimmed up to there before the job first ran."""
+        self._written = {0: offset, 1: offset}
+        self.shop.store.trim("orders", self._written)
+        records = ArchiveRecords(ArchivePlace(str(self.path)))
+        record = records.newest()
+        assert record is not None
+        records.add(replace(record, starts={self._topic.hex: self._written}))
 
     def write(self) -> None:
         """A batch of all that is new becomes part of the Delta table."""
@@ -217,6 +228,80 @@ def test_what_neither_has_is_a_loss(shop: Shop, archiver: Archiver):
         _reader(archiver).partitions()
     kept = _read(_reader(archiver, failOnDataLoss="false"))
     assert [n for _, p, n in kept if p == 0] == [*range(10), *range(15, 20)]
+
+
+@pytest.fixture
+def behind(shop: Shop, archiver: Archiver) -> Checkpoint:
+    """Of a stream at 2, where the archive has 5 to 9 and the log 10 to 11."""
+    checkpoint = Checkpoint()
+    _send(shop, 2)
+    Query(_options(archiver, startingOffsets="earliest"), checkpoint, Sink()).all_available()
+    _send(shop, 3)
+    archiver.begin(5)
+    _send(shop, 5)
+    archiver.run()
+    _send(shop, 2)
+    return checkpoint
+
+
+def test_a_stream_before_the_beginning_of_the_archive_loses_only_what_is_below_it(
+    archiver: Archiver, behind: Checkpoint
+):
+    sink = Sink()
+    options = _options(archiver, failOnDataLoss="false", maxOffsetsPerTrigger="2")
+    query = Query(options, behind, sink)
+    query.all_available()
+    assert sorted(sink.places) == [("orders", p, n) for p in (0, 1) for n in range(5, 12)]
+    assert all(len(rows) <= 2 for rows in sink.batches.values())
+    assert query.reader._losses.records == 6
+
+
+def test_what_is_lost_below_an_archive_is_told_with_what_it_has(
+    archiver: Archiver, behind: Checkpoint
+):
+    told = "offsets 2 to 5 .next. .* the log holds 10 to 12, the archive 5 to 10: 3 records"
+    with pytest.raises(DataLossError, match=told):
+        Query(_options(archiver), behind, Sink()).all_available()
+    with pytest.raises(DataLossError, match=told):
+        _reader(archiver, startingOffsets='{"orders": {"*": 2}}').partitions()
+
+
+def test_limits_of_tasks_hold_in_the_archive_and_in_the_log_together(
+    shop: Shop, archiver: Archiver
+):
+    places = _send(shop, 100)
+    archiver.run()
+    places += _send(shop, 20)
+    for options, fewest in (
+        ({"maxRecordsPerPartition": "30"}, 10),
+        ({"minPartitions": "12"}, 12),
+        ({"maxBytesPerPartition": "1k"}, 4),
+        ({"maxBytesPerPartition": "1k", "maxRecordsPerPartition": "30"}, 10),
+    ):
+        reader = _reader(archiver, **options)
+        tasks = [_places(reader, [task]) for task in reader.partitions()]
+        assert len(tasks) >= fewest, options
+        if "maxRecordsPerPartition" in options:
+            assert max(map(len, tasks)) <= 30
+        if "minPartitions" in options:
+            assert len(tasks) <= 14
+        assert sorted(place for task in tasks for place in task) == sorted(places)
+
+
+def test_a_limit_of_bytes_weighs_what_is_only_in_the_archive_by_its_files(
+    shop: Shop, archiver: Archiver
+):
+    with shop.store.producer() as producer:
+        for n in range(40):
+            value = Random(n).randbytes(50_000)
+            producer.send("orders", value, partition=n % 2).result(30)
+    archiver.run()
+    sink = Sink()
+    options = _options(archiver, startingOffsets="earliest", maxBytesPerTrigger="500k")
+    Query(options, Checkpoint(), sink).all_available()
+    sizes = [len(rows) for rows in sink.batches.values()]
+    assert sum(sizes) == 40
+    assert 5 <= max(sizes) <= 10
 
 
 def test_an_archive_in_a_bucket_is_reached_as_the_store_in_a_bucket_is(

@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from kmq_spark.datasource.bounds import Bound
-from kmq_spark.datasource.instants import Instant
-from kmq_spark.datasource.known_options import SOURCE_OPTIONS
-from kmq_spark.datasource.options import (
+from kmq_spark.datasource.options.bounds import Bound
+from kmq_spark.datasource.options.instants import Instant
+from kmq_spark.datasource.options.known_options import SOURCE_OPTIONS
+from kmq_spark.datasource.options.sink_options import parse_sink_options
+from kmq_spark.datasource.options.source_options import (
     SourceOptions,
     check_stream,
     parse_source_options,
     warn_of_stream_options,
 )
-from kmq_spark.datasource.ranges import TaskLimits
-from kmq_spark.datasource.sink_options import parse_sink_options
+from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_storage.errors import InvalidRequestError
+from tests.support.sources import ROOT
 
 
 def _source(**options: str) -> SourceOptions:
@@ -301,3 +302,9 @@ def test_a_batch_says_which_options_it_ignores(caplog: pytest.LogCaptureFixture)
     assert "'maxOffsetsPerTrigger' is for streams" in caplog.text
     assert "'maxTriggerDelay' is for streams" in caplog.text
     assert "group" not in caplog.text
+
+
+def test_every_option_of_a_read_stands_in_its_page() -> None:
+    pages = [ROOT / "docs" / f"spark-{name}.md" for name in ("reading", "streaming")]
+    text = "".join(page.read_text() for page in pages)
+    assert [name for name in SOURCE_OPTIONS if f"`{name}`" not in text] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from kmq_spark.client.store import Store
 from kmq_storage import limits
+from kmq_storage.maintenance import maintain as maintenance
 from kmq_storage.maintenance import newest
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges, worth_compacting
 from kmq_storage.maintenance.maintain import maintain
@@ -160,6 +162,22 @@ def test_small_neighbours_are_merged_until_none_is_small(store: Store):
     assert store.compact("plain").after == 1
     assert store.compact("plain").after == 0
     assert rows_of(store, "plain") == before
+
+
+def test_maintenance_of_a_slowly_written_topic_writes_a_record_once_per_tier(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(maintenance, "_MERGED", 3)
+    store.create_topic("slow")
+    for n in range(60):
+        send_rows(store.log, "slow", [Sent(None, b"%02d" % n * 1_500)])
+        store.seal()
+        maintain(store.log)
+    rows = store.log.refresh().topic("slow").index(0).rows(0, 60)
+    assert len(list(rows)) < 3 * 4
+    log_and_seal = 2.5  # with what a small segment has besides its records
+    assert store.stats().write_amplification < log_and_seal + math.log(60, 3)
+    assert len(rows_of(store, "slow")) == 60
 
 
 def test_of_two_compactors_on_one_plan_the_second_is_refused(store: Store):

@@ -9,6 +9,8 @@ import pytest
 
 from kmq_spark.client.store import Store
 from kmq_spark.errors import OffsetOutOfRangeError, QueueFullError
+from kmq_storage.maintenance.maintain import tidy
+from kmq_storage.maintenance.reports import CompactReport, SealReport
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.trim import plan_retention, plan_trim, trim
 from tests.support.engine import Sent, counted, held, open_engine, rows_of, send_rows
@@ -150,3 +152,24 @@ def test_a_trim_frees_capacity(store: Store):
     _send(store, 3)
     with pytest.raises(QueueFullError):
         _send(store, 1)
+
+
+def test_a_trim_by_hand_is_done_though_the_partition_is_sealed_meanwhile(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t")
+    _send(store, 4)
+    commit = store.log.commit
+
+    def overtaken(units: object, **options: object) -> object:
+        monkeypatch.setattr(store.log, "commit", commit)
+        store.seal()
+        return commit(units, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store.log, "commit", overtaken)
+    assert store.trim("t", {0: 3}).starts == {"t": {0: 3}}
+    assert store.offsets("t") == {0: (3, 4)}
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_nothing_to_tidy(store: Store):
+    assert tidy(store.log, ("gone", 0)) == (SealReport(), CompactReport())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,20 +11,14 @@ from kmq_storage.log.checkpoint import newest_checkpoint
 from kmq_storage.log.gone_topics import GoneTopic
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden_gone import FIRST, SECOND, make
+from tests.support.golden import KINDS, placed
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-gone"
 
 
-@pytest.fixture(params=["golden", "made now", "without the checkpoint"])
+@pytest.fixture(params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    folder = tmp_path / "store"
-    if request.param == "made now":
-        make(folder)
-    else:
-        shutil.copytree(GOLDEN, folder)
-    if request.param.startswith("without"):
-        shutil.rmtree(folder / "checkpoints")
-    return folder
+    return placed(request.param, GOLDEN, make, tmp_path / "store")
 
 
 def test_the_golden_store_knows_its_deleted_topics(folder: Path) -> None:

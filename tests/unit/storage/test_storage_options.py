@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.objects.credentials import without_secrets
 
 pytest.importorskip("obstore")
 
@@ -50,3 +51,24 @@ def test_a_wrong_endpoint_of_the_environment_is_refused_too(monkeypatch: pytest.
     options = {name: value for name, value in GOOD.items() if name != "endpoint"}
     with pytest.raises(kmq.InvalidRequestError, match="endpoint"):
         kmq.open("s3://bucket/store", storage_options=options)
+
+
+@pytest.mark.parametrize("from_environment", [False, True])
+def test_credentials_in_an_endpoint_show_in_no_error(
+    monkeypatch: pytest.MonkeyPatch, from_environment: bool
+):
+    options: dict[str, Any] = {
+        **GOOD,
+        "endpoint": f"http://user:{SECRET}@127.0.0.1:9",
+        "client_options": {"timeout": "500ms", "connect_timeout": "300ms"},
+    }
+    if from_environment:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", options.pop("endpoint"))
+    with pytest.raises(kmq.UnavailableError, match=r"http://\*\*\*@127.0.0.1:9") as refused:
+        kmq.open("s3://bucket/store", storage_options=options)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_message_is_cut_behind_its_secrets():
+    for text in (f"{'.' * 290}{SECRET}", f"http://u:{SECRET[:4]}?{SECRET[4:]}@x"):
+        assert SECRET[:4] not in without_secrets(text, frozenset({SECRET}))

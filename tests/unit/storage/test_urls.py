@@ -8,6 +8,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.objects.credentials import check_url
 
 
 def test_a_file_url_of_one_slash_is_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -33,3 +34,22 @@ def test_a_url_without_its_slashes_is_no_path(
 def test_the_home_of_nobody_is_no_path():
     with pytest.raises(InvalidRequestError, match="is no path"):
         kmq.open("~nobody-of-this-name/shop")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://AKIA1:hush@bucket/p", "s3://AKIA1:hush/ret@bucket/p", "s3://AKIA1:a?hush@bucket/p",
+        "s3://AKIA1:a#hush@bucket", "s3://bucket/p?secret=a@hush", "s3:AKIA1:hush@bucket",
+        "s3:/AKIA1:hush/ret@bucket/p", "file://user:hush@host/p", "sftp://user:hush/x@host/p",
+    ],
+)  # fmt: skip
+def test_credentials_in_a_url_are_refused_and_not_shown(url: str):
+    with pytest.raises(InvalidRequestError) as refused:
+        kmq.open(url)
+    assert "hush" not in f"{refused.value} {refused.value.context}"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/team@home/shop", "hdfs://host:8020/a@b"])
+def test_a_path_may_have_an_at_sign(url: str):
+    check_url(url)

@@ -1,0 +1,76 @@
+"""The batches of an archive in Parquet: a folder each, which counts when it is marked as whole.
+
+The mark is our own: whether Spark leaves one depends on the session's settings and its committer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import ArchiveRecord
+from kmq_storage.errors import IllegalStateError
+
+#: Ours, and Spark's, which is all that older archives have; hidden from readers of tables.
+_MARK, _MARKS = "_kmq_complete", {"_kmq_complete", "_SUCCESS"}
+
+
+def batch_folder(record: ArchiveRecord, number: int) -> str:
+    """The name of a batch's folder: an attempt that is made again has the same one."""
+    return f"batch={record.checkpoint[:8]}-{number:010d}"
+
+
+def finish_batch(place: ArchivePlace, folder: str, is_empty: Callable[[], bool]) -> None:
+    """Mark a batch as whole; IllegalStateError when readers wouldn't find it."""
+    place.folder(folder).publish(_MARK, [folder.encode()], sync=True)
+    system, root = place.file_system()
+    found = system.find(f"{root}/{folder}")
+    if not _is_whole(found) or not (_parquet(found) or is_empty()):
+        raise IllegalStateError(
+            f"archive {place.url}: {folder} was written, but isn't found where it is read; "
+            "have Spark and kmq write to one place (a URL with its scheme says which)"
+        )
+
+
+def whole_batches(place: ArchivePlace) -> list[str]:
+    """The Parquet files of all batches, below the archive, oldest batch first.
+
+    IllegalStateError when there are none, or when one that later ones follow isn't whole: the job
+    begins a batch after the one before it was written to its end.
+    """
+    system, root = place.file_system()
+    folders = sorted(
+        name.rstrip("/") for name in system.ls(root, detail=False) if _is_batch(name.rstrip("/"))
+    )
+    found = [system.find(folder) for folder in folders]
+    if not any(map(_is_whole, found)):
+        raise no_files(place)
+    for folder, names in zip(folders[:-1], found, strict=False):
+        if not _is_whole(names):
+            raise IllegalStateError(
+                f"archive {place.url}: {folder.rpartition('/')[2]} isn't whole (it has no "
+                f"{_MARK}), but later batches are there; bring back what it had, or read "
+                "without archive"
+            )
+    whole = [name for names in found if _is_whole(names) for name in _parquet(names)]
+    return [name.removeprefix(f"{root}/") for name in whole]
+
+
+def no_files(place: ArchivePlace) -> IllegalStateError:
+    """What a reader is told where records were archived and the files are gone."""
+    return IllegalStateError(
+        f"archive {place.url} has none of the records that its group says are archived (no whole "
+        "batch, no table); bring back its files, or read without archive"
+    )
+
+
+def _is_batch(path: str) -> bool:
+    return path.rpartition("/")[2].startswith("batch=")
+
+
+def _is_whole(names: Sequence[str]) -> bool:
+    return any(name.rpartition("/")[2] in _MARKS for name in names)
+
+
+def _parquet(names: Sequence[str]) -> list[str]:
+    return [name for name in names if name.endswith(".parquet")]

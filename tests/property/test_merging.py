@@ -1,0 +1,77 @@
+"""Which neighbours are merged, over any arrivals: few segments, and few times the same bytes.
+
+Finds a plan that writes what was merged before again and again, loses the order, or merges nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kmq_storage.cutting import grown
+
+_MOST, _SMALLEST = 10_000, 10
+
+
+@dataclass(frozen=True)
+class _Segment:
+    base: int
+    size: int
+    #: How often the bytes of it were written that were written most often.
+    merges: int = 0
+
+
+def _merged(segments: list[_Segment], times: int) -> list[_Segment]:
+    """The segments after one pass, which is checked: neighbours only, in order, none too large."""
+    found, left = [], list(segments)
+    for run in grown(segments, lambda each: each.size, _MOST, times=times):
+        at = left.index(run[0])
+        assert left[at : at + len(run)] == run
+        size = sum(each.size for each in run)
+        assert len(run) >= 2
+        assert size <= _MOST
+        found += left[:at]
+        found.append(_Segment(run[0].base, size, 1 + max(each.merges for each in run)))
+        left = left[at + len(run) :]
+    return found + left
+
+
+def _after(arrivals: list[int], times: int) -> list[_Segment]:
+    segments: list[_Segment] = []
+    for base, size in enumerate(arrivals):
+        segments = _merged([*segments, _Segment(base, size)], times)
+    return segments
+
+
+def _tiers(times: int) -> int:
+    """How often something of the smallest size can grow so many times and is not too large."""
+    tiers = 0
+    while _SMALLEST * times ** (tiers + 1) <= _MOST:
+        tiers += 1
+    return tiers
+
+
+@given(
+    arrivals=st.lists(st.integers(_SMALLEST, _MOST), max_size=300)
+    | st.lists(st.integers(_SMALLEST, 3 * _SMALLEST), max_size=300),
+    times=st.integers(2, 12),
+)
+def test_no_byte_is_merged_more_often_than_there_are_tiers(arrivals: list[int], times: int):
+    segments = _after(arrivals, times)
+    assert max((each.merges for each in segments), default=0) <= _tiers(times)
+    assert sum(each.size for each in segments) == sum(arrivals)
+    bases = [each.base for each in segments]
+    assert bases == sorted(set(bases))
+
+
+@settings(max_examples=30)
+@given(
+    arrivals=st.lists(st.integers(_SMALLEST, 3 * _SMALLEST), min_size=1, max_size=20),
+    times=st.integers(2, 12),
+)
+def test_segments_are_few_in_each_tier(arrivals: list[int], times: int):
+    many = arrivals * (800 // len(arrivals))
+    final = 2 * times * (sum(many) / _MOST)  # grew to half of what may still grow, or more
+    assert len(_after(many, times)) <= (_tiers(times) + 1) * times + final

@@ -1,0 +1,64 @@
+"""`kmq maintain`: once, and until it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.cli import main
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store with a topic of three records."""
+    url = str(tmp_path / "store")
+    with kmq.open(url, maintenance=False) as store:
+        store.create_topic("orders")
+        store.producer().send_batch("orders", [b"1", b"2", b"3"]).result()
+    return url
+
+
+def test_maintain_does_what_is_due_and_tells(url: str, capsys: pytest.CaptureFixture[str]):
+    with kmq.open(url, maintenance=False) as store:
+        store.trim("orders", {0: 1})
+        store.seal()
+    assert main(["maintain", "--json", "--store", url]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["sealed"]["rows"] == 0  # nothing more is old or large enough
+    with kmq.open(url, maintenance=False) as store:
+        assert store.offsets("orders") == {0: (1, 3)}
+
+
+def test_maintain_goes_on_until_it_is_interrupted(url: str):
+    words = [sys.executable, "-m", "kmq_spark.cli", "maintain", "--watch", "--interval", "0.01"]
+    with subprocess.Popen([*words, "--store", url], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert all(line.startswith("sealed 0 records") for line in told)
+
+
+def test_a_watcher_outlives_an_error_that_may_pass(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    maintain = kmq.Store.maintain
+    troubles = [KeyboardInterrupt(), None, kmq.UnavailableError("the store is away")]
+
+    def troubled(store: kmq.Store) -> object:
+        trouble = troubles.pop()
+        if trouble is not None:
+            raise trouble
+        return maintain(store)
+
+    monkeypatch.setattr(kmq.Store, "maintain", troubled)
+    assert main(["maintain", "--watch", "--interval", "0", "--store", url]) == 130
+    printed = capsys.readouterr()
+    assert "the store is away; looking again" in printed.err
+    assert printed.out.startswith("sealed 0 records")
