@@ -24,8 +24,10 @@ Offsets = Mapping[str, Mapping[int, int]]
 class Membership:
     """The place of a group's one member; a kernel lock frees it when its process dies."""
 
-    def __init__(self, log: CommitLog, group: str, member: str) -> None:
+    def __init__(self, log: CommitLog, group: str, member: str, *, told: str = "") -> None:
+        """Join as this member; `told` goes before the process in what others are told of it."""
         self._log = log
+        self._client = f"{told}, {_process()}" if told else _process()
         self._group = check_name("group", group)
         self._lock = log.disk.open_lock(paths.member_lock(group))
         if not self._taken():
@@ -52,7 +54,6 @@ class Membership:
     def _join(self, member: str) -> None:
         known = self._log.refresh().groups.get(self._group)
         self._member = member
-        self._client = f"{socket.gethostname()}-{os.getpid()}"
         self.generation = (known.generation if known else 0) + 1
         try:
             self.tell_assignment({})
@@ -69,6 +70,10 @@ class Membership:
     def leave(self) -> None:
         """Make room for the next member."""
         self._lock.release()
+
+
+def _process() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def offset_entries(
