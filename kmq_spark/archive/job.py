@@ -6,6 +6,7 @@ follows the batches that are durable: what is below its offsets may be trimmed f
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -121,7 +122,7 @@ def start(
         .option("subscribe", ",".join(record.topics))
         .option("group", record.group)
         .option("startingOffsets", "earliest")
-        .option("columns", ",".join(columns))
+        .option("columns", json.dumps(columns))
         .option("failOnDataLoss", fail_on_data_loss)
         .options(**as_options(given))
         .load(place)
