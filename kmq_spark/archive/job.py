@@ -14,15 +14,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kmq_spark.archive.beginning import begin
+from kmq_spark.archive.holes import note_holes
 from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.trimming import Offsets, trim_archived
 from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
 from kmq_spark.datasource.groups.lag import sources_of
 from kmq_spark.datasource.groups.listener import follow
-from kmq_spark.datasource.store_url import as_options, beside, storage_options
+from kmq_spark.datasource.store_url import StoreUrl, as_options, beside, storage_options
 from kmq_spark.lake.batches import batch_folder, finish_batch
 from kmq_spark.lake.columns import columns_of
+from kmq_spark.lake.files import check_readable
 from kmq_spark.lake.places import ArchivePlace, fixed
 from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord
 
@@ -71,6 +73,9 @@ def run(
 
     """
     keep = None if keep is None else checked_seconds("keep", keep)
+    place = beside(fixed(path), os.fspath(url), storage_options or {})
+    if keep is not None:
+        _check_readable(place)  # what can't be read there is not to be trimmed here
     query = start(
         spark,
         url,
@@ -86,6 +91,8 @@ def run(
     lost = max((_lost(progress) for progress in query.recentProgress), default=0)
     with open_store(url, create=False, storage_options=storage_options) as store:
         group = query.name
+        if keep is not None:
+            _check_readable(place)
         trimmed = {} if keep is None else trim_archived(store, group, keep)
         return ArchiveReport(store.describe_group(group).committed, trimmed, lost)
 
@@ -115,7 +122,14 @@ def start(
     path = beside(fixed(path), os.fspath(url), given)
     check_reachable(spark, path)
     with open_store(url, create=False, storage_options=given) as store:
-        record = begin(store, path, topics, file_format, else_format=_format_of(spark))
+        record = begin(
+            store,
+            path,
+            topics,
+            file_format,
+            else_format=_format_of(spark),
+            fail_on_data_loss=fail_on_data_loss,
+        )
         columns, place = columns_of(store.log.state, record), store.url
     frame = (
         spark.readStream.format("kmq")
@@ -127,9 +141,11 @@ def start(
         .options(**as_options(given))
         .load(place)
     )
+    source = None if fail_on_data_loss else StoreUrl(place, given)
+    writer = _writer(path, record, with_holes_of=source)
     with _exact_timestamps(spark):
         return (
-            frame.writeStream.foreachBatch(_writer(path, record))
+            frame.writeStream.foreachBatch(writer)
             .queryName(record.group)
             .option("checkpointLocation", f"{path}/{FOLDER}/{record.checkpoint}")
             .trigger(**trigger or {"processingTime": "10 seconds"})
@@ -137,11 +153,20 @@ def start(
         )
 
 
-def _writer(path: str, record: ArchiveRecord) -> Callable[[DataFrame, int], None]:
+def _check_readable(path: str) -> None:
+    check_readable(ArchivePlace(path, storage_options(path)))
+
+
+def _writer(
+    path: str, record: ArchiveRecord, *, with_holes_of: str | None
+) -> Callable[[DataFrame, int], None]:
+    """Writes a batch; with a store's URL it first notes what the batch lacks."""
     place = ArchivePlace(path, storage_options(path))
     write = _write_delta if record.format == DELTA else _write_parquet
 
     def write_batch(batch: DataFrame, number: int) -> None:
+        if with_holes_of is not None:
+            note_holes(with_holes_of, place, record, number)
         write(_laid_out(batch, record), place, record, number)
 
     return write_batch
@@ -166,6 +191,7 @@ def _write_delta(batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, n
         .option("txnVersion", number)
         .option("mergeSchema", "true")
         .option("delta.enableTypeWidening", "true")  # as typed topics do; counts at the first
+        .option("delta.enableDeletionVectors", "false")  # the files alone are to say what counts
         .partitionBy(record.column("topic"), record.column("day"))
         .save(place.url)
     )
