@@ -23,10 +23,13 @@ LAYERS = (
     ("kmq_storage.objects",),
     ("kmq_storage.log",),
     ("kmq_storage.maintenance",),
+    tuple(f"kmq_storage.{name}" for name in ("assignors", "group_planning", "liveness")),
+    ("kmq_storage.membership",),
     ("kmq_storage.sharing",),
     tuple(
         f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
     ),
+    ("kmq_storage.keyed",),
     ("kmq_spark.errors", "kmq_spark.client"),
     ("kmq_spark.aio", "kmq_spark.lake"),
     tuple(

@@ -17,7 +17,8 @@ from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.groups import Membership
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import Group, StoreState
+from kmq_storage.log.group_state import Group
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import to_datetime
 
@@ -85,8 +86,11 @@ def _last_name(known: Group | None, query: str) -> str:
 
 def _refusal(state: StoreState, group: str, holder: str, *, own: bool) -> FencedError:
     known = state.groups.get(group)
-    who = known.client if known else "somebody"
-    since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known else ""
+    if known is not None and known.plan.members:
+        who, since = "consumers", ""
+    else:
+        who = known.client if known else "somebody"
+        since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known else ""
     advice = (
         "an earlier run of this query, or one on a copy of its checkpoint: end it first"
         if own
@@ -113,7 +117,7 @@ def advance_group(
     except FencedError as lost:
         known = log.refresh().groups[place.group]
         raise FencedError(
-            f"group {place.group} was taken over by {known.client} (generation "
+            f"group {place.group} was taken over by {known.client or 'consumers'} (generation "
             f"{known.generation}, this query has {place.generation}): a group is read by one "
             "query at a time",
             **lost.context,
