@@ -37,6 +37,14 @@ class _Found(Losses):
         self.ranges += [(topic_id, each) for each in lost]
 
 
+def lost_records(place: ArchivePlace) -> int:
+    """How many records an archive's record says were lost."""
+    record = ArchiveRecords(place).newest()
+    by_topic = record.holes.values() if record is not None else ()
+    spans = [span for lost in by_topic for several in lost.values() for span in several]
+    return sum(high - low for low, high in spans)
+
+
 def note_holes(url: str, place: ArchivePlace, record: ArchiveRecord, number: int) -> None:
     """Have the archive's record say what the log has lost of a batch that is to be written."""
     records = ArchiveRecords(place)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kmq_spark.archive.beginning import begin
-from kmq_spark.archive.holes import note_holes
+from kmq_spark.archive.holes import lost_records, note_holes
 from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.trimming import Offsets, trim_archived
 from kmq_spark.client.arguments import checked_seconds
@@ -73,9 +73,10 @@ def run(
 
     """
     keep = None if keep is None else checked_seconds("keep", keep)
-    place = beside(fixed(path), os.fspath(url), storage_options or {})
+    place = _place(beside(fixed(path), os.fspath(url), storage_options or {}))
     if keep is not None:
-        _check_readable(place)  # what can't be read there is not to be trimmed here
+        check_readable(place)  # what can't be read there is not to be trimmed here
+    known = lost_records(place)
     query = start(
         spark,
         url,
@@ -88,11 +89,12 @@ def run(
     )
     query.awaitTermination()
     follow(query, storage_options)  # after the last batch, Spark tells the source nothing
-    lost = max((_lost(progress) for progress in query.recentProgress), default=0)
+    # The last batch may find a gap after Spark had asked for its progress.
+    lost = max(lost_records(place) - known, 0, *map(_lost, query.recentProgress))
     with open_store(url, create=False, storage_options=storage_options) as store:
         group = query.name
         if keep is not None:
-            _check_readable(place)
+            check_readable(place)
         trimmed = {} if keep is None else trim_archived(store, group, keep)
         return ArchiveReport(store.describe_group(group).committed, trimmed, lost)
 
@@ -153,15 +155,15 @@ def start(
         )
 
 
-def _check_readable(path: str) -> None:
-    check_readable(ArchivePlace(path, storage_options(path)))
+def _place(path: str) -> ArchivePlace:
+    return ArchivePlace(path, storage_options(path))
 
 
 def _writer(
     path: str, record: ArchiveRecord, *, with_holes_of: str | None
 ) -> Callable[[DataFrame, int], None]:
     """Writes a batch; with a store's URL it first notes what the batch lacks."""
-    place = ArchivePlace(path, storage_options(path))
+    place = _place(path)
     write = _write_delta if record.format == DELTA else _write_parquet
 
     def write_batch(batch: DataFrame, number: int) -> None:
