@@ -63,12 +63,14 @@ def run(
         spark: the session that does the work.
         url: the store.
         path: the archive: a folder or URL, as Spark writes to it.
-        topics: all untyped, or all typed with one schema; those of the archive so far by default.
+        topics: all untyped, or all typed with one schema; those of the archive so far by default,
+            and no fewer.
         file_format: `delta` or `parquet`; by default what the archive has, or Delta where the
             session knows it.
         keep: trim archived records older than so many seconds; None keeps them all.
         fail_on_data_loss: stop where records are gone before they were archived (trimmed, or with
-            their topic, which was made again); False: count them and go on with what is there.
+            their topic, which was made again); False: count them, note what was lost for later
+            reads, and go on with what is there, also with fewer topics.
         storage_options: of the store, as in `kmq.open`.
 
     """
