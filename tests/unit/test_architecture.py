@@ -17,7 +17,16 @@ SOURCES = package_sources()
 LAYERS = (
     tuple(
         f"kmq_storage.{name}"
-        for name in ("cutting", "errors", "limits", "names", "paths", "model", "environment")
+        for name in (
+            "cutting",
+            "errors",
+            "limits",
+            "names",
+            "paths",
+            "model",
+            "environment",
+            "waking",
+        )
     ),
     ("kmq_storage.format",),
     ("kmq_storage.objects",),

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import CommitOutcomeUnknownError, KmqError
+from kmq_storage.errors import CommitOutcomeUnknownError
 from kmq_storage.format.frame import InvalidFrameError
-from kmq_storage.log.disk_errors import damaged_commit
+from kmq_storage.log.disk_errors import damaged_commit, is_of_the_disk
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.locking import SyncLock
 from kmq_storage.log.mending import Mending
-from kmq_storage.objects.files import Lock
 
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
 
@@ -31,7 +31,7 @@ class GroupSync:
         self,
         journal: Journal,
         hint: Hint,
-        lock: Lock,
+        lock: SyncLock,
         mending: Mending,
         environment: Environment,
     ) -> None:
@@ -56,6 +56,10 @@ class GroupSync:
 
         UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
         """
+        with self._sync_lock.given_back:
+            self._wait_durable(lsn)
+
+    def _wait_durable(self, lsn: int) -> None:
         deadline = self._environment.monotonic() + limits.LOCK_TIMEOUT
         pause = _FIRST_WAIT
         while (synced := self._hint.synced or 0) < lsn:
@@ -63,7 +67,7 @@ class GroupSync:
                 try:
                     self._sync_written(lsn)
                 except OSError as error:
-                    if isinstance(error, KmqError):
+                    if not is_of_the_disk(error):
                         raise
                     raise CommitOutcomeUnknownError(
                         f"commit {lsn} is written, but may not be on disk: {error}", lsn=lsn
@@ -103,6 +107,8 @@ class GroupSync:
                 self._journal.sync_staged(staged)
                 self._journal.sync(synced + 1, target)
         except OSError as error:
+            if not is_of_the_disk(error):
+                raise
             self._hint.note_sync_failed(True)
             self._write_again(synced, str(error))
         else:
