@@ -110,8 +110,9 @@ def test_every_changed_byte_of_an_object_is_found(bucket: MemoryBucket, kind: st
         changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
         bucket.objects[name] = bytes(changed)
         with _store(bucket) as store:
-            damage = store.verify(deep=True).damage
-        assert name in {each.file for each in damage}
+            named = {each.file for each in store.verify(deep=True).damage}
+        assert name in named
+        assert named <= bucket.objects.keys()
         bucket.objects[name] = original
 
 
@@ -177,7 +178,9 @@ def test_a_missing_commit_is_damage(bucket: MemoryBucket):
     name = sorted(name for name in bucket.objects if name.startswith("log"))[-2]
     del bucket.objects[name]
     with _store(bucket) as store:
-        assert name in {each.file for each in store.verify().damage}
+        named = {each.file for each in store.verify().damage}
+    assert name in named
+    assert all(paths.try_commit_lsn(file) for file in named)
 
 
 def test_damaged_records_of_a_segment_are_cut_out(bucket: MemoryBucket):

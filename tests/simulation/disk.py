@@ -132,6 +132,9 @@ class SimulatedDisk:
                 self.scheduler.kill()  # it hung in there for long, and somebody ended it
             raise OSError(code, "injected")
 
+    def named(self, path: str) -> str:
+        return path
+
     def exists(self, path: str) -> bool:
         self.scheduler.pause(stay=_STAY)
         return path in self.files

@@ -8,6 +8,7 @@ batch at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import TypeGuard
 
@@ -52,7 +53,8 @@ def _verified(log: CommitLog, *, deep: bool) -> Report:
             check_locks(disk),
         )
     )
-    return report_of(_lasting(log, found), unreferenced(disk, log.state))
+    findings = (_as_named(disk, each) for each in _lasting(log, found))
+    return report_of(findings, unreferenced(disk, log.state))
 
 
 def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:
@@ -61,6 +63,11 @@ def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:
     for finding in found:
         if not (_is_missing(finding) and not still_missing(state, finding)):
             yield finding
+
+
+def _as_named(disk: Files, finding: Finding) -> Finding:
+    """The same, of the file as it is found where the store is."""
+    return replace(finding, file=disk.named(finding.file))
 
 
 def _is_missing(finding: Finding) -> TypeGuard[Damage]:
