@@ -14,6 +14,8 @@ import kmq_spark as kmq
 from kmq_spark.client.store import Store
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
+from kmq_storage.integrity.rebuild import rebuild
+from kmq_storage.integrity.verify import why_closed
 from kmq_storage.log.commit_objects import CommitObjects, NewCommit
 from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
@@ -327,6 +329,80 @@ def test_killed_at_any_step_the_next_repair_goes_on(bucket: MemoryBucket):
             assert store.repair(drop_damaged=True).damage == []
         _goes_on(dying, before)
     assert changes > 4
+
+
+def _lost(bucket: MemoryBucket, *kinds: str) -> None:
+    for name in [name for name in bucket.objects if name.startswith(kinds)]:
+        del bucket.objects[name]
+
+
+def _rebuilt(bucket: MemoryBucket) -> list[str]:
+    files = BucketFiles(bucket)
+    return rebuild(files, open_identity(files, SYSTEM, create=False), SYSTEM)
+
+
+@pytest.fixture
+def collected(bucket: MemoryBucket) -> MemoryBucket:
+    """All records are sealed, older commits collected, and one record stands in the log."""
+    with _store(bucket) as store:
+        store.seal()
+        last = store.checkpoint().lsn
+        store.log.drop_before(last + 1)
+        for lsn in range(last + 1):
+            bucket.objects.pop(paths.commit_object(lsn), None)
+        with store.producer() as producer:
+            producer.send("t", b"in the log", partition=1).result(10)
+    return bucket
+
+
+def test_a_checkpoint_that_is_lost_is_named_and_comes_back_from_segments_and_commits(
+    collected: MemoryBucket,
+):
+    with _store(collected) as store:
+        before = [_read_around(store, partition) for partition in range(2)]
+    _lost(collected, "checkpoints", "pages")
+    with pytest.raises(kmq.CorruptionError, match="no checkpoint that goes as far") as raised:
+        _store(collected).log.refresh()
+    report = why_closed(BucketFiles(collected), raised.value)
+    assert [each.file for each in report.damage] == ["checkpoints"]
+    assert "a manifest was made from segments" in _rebuilt(collected)[-1]
+    with _store(collected) as store:
+        assert store.verify(deep=True).damage == []
+        assert [_read_around(store, partition) for partition in range(2)] == before
+    _goes_on(collected, before)
+
+
+def test_a_checkpoint_that_is_damaged_is_named_where_the_store_does_not_open(
+    collected: MemoryBucket,
+):
+    names = [name for name in collected.objects if name.startswith("checkpoints")]
+    for name in names:
+        _flip(collected, name)
+    with pytest.raises(kmq.CorruptionError) as raised:
+        _store(collected).log.refresh()
+    report = why_closed(BucketFiles(collected), raised.value)
+    assert {each.file for each in report.damage} == {"checkpoints", *names}
+
+
+@pytest.mark.parametrize("mark", ["collected", "nothing else"])
+def test_a_store_of_which_only_segments_are_left_is_damaged_and_gives_no_offset_out_again(
+    collected: MemoryBucket, mark: str
+):
+    with _store(collected) as store:
+        before = [_read_around(store, partition) for partition in range(2)]
+    _lost(collected, "checkpoints", "pages", "log", mark)
+    if mark == "collected":
+        with _store(collected) as store:
+            assert paths.commit_object(1) in {each.file for each in store.verify().damage}
+            with pytest.raises(kmq.CorruptionError, match="kmq repair --drop-damaged"):
+                store.create_topic("new")
+    else:
+        _rebuilt(collected)
+    with _store(collected) as store:
+        assert store.repair(drop_damaged=True).damage == []
+        found = [_read_around(store, partition) for partition in range(2)]
+    assert found == [before[0], before[1][:-1]]
+    _goes_on(collected, before)
 
 
 def test_a_real_server_s_store_goes_on_behind_its_damaged_end(moto: S3Server):

@@ -33,7 +33,10 @@ def check_objects(
     last = state.lsn if state.broken is None else max(state.lsn, state.broken.last_lsn)
     before: FrameHeader | None = None
     missing: list[int] = []
-    for lsn in range(_first_listed(files, last), last + 1):
+    first = _first_listed(files, last)
+    if state.broken is not None:
+        first = min(first, state.broken.first_lsn)
+    for lsn in range(first, last + 1):
         file = paths.commit_object(lsn)
         try:
             contents = files.map(paths.log_file(lsn))

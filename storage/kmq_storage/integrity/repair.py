@@ -78,7 +78,7 @@ def _is_nothing_left(log: CommitLog) -> bool:
 
 def _go_on_behind(log: CommitLog) -> Iterator[str]:
     """Have the log go on behind a checkpoint of what can be read."""
-    if isinstance(log, LocalLog) and _is_nothing_left(log):
+    if _is_nothing_left(log):
         yield from rebuild(log.disk, log.identity, log.environment)
         log.reload()
     state = log.refresh()

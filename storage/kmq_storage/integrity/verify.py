@@ -39,6 +39,13 @@ def verify(log: CommitLog, *, deep: bool = False) -> Report:
         return _verified(log, deep=deep)
 
 
+def why_closed(files: Files, error: CorruptionError) -> Report:
+    """What is wrong with a store that can't be opened for this error."""
+    with translated(files.url):
+        at_all = Damage(str(error.context.get("file", paths.STORE_FILE)), reason=error.message)
+        return report_of(chain([at_all], check_identity(files), check_manifest(files)))
+
+
 def _verified(log: CommitLog, *, deep: bool) -> Report:
     disk, state = log.disk, log.reload()
     found = list(

@@ -172,6 +172,7 @@ class Follower:
                 f"the log of store {self._files.url} begins after commit {collected}, and no "
                 "checkpoint that goes as far can be read; put it back from a copy",
                 url=self._files.url,
+                file=paths.CHECKPOINT_FOLDER,
                 lsn=collected,
             )
         return True
@@ -185,16 +186,27 @@ class Follower:
         if self._end_proven:
             return True
         lsn = cursor.lsn + 1
-        later = next(self._objects.later_than(lsn), None)  # damaged or not: it followed something
+        later = self._first_beyond(lsn)
         if later is not None:
             for _ in range(_LOOKS_FOR_MISSING):
                 if self._try_fetch(cursor) != (None, ""):
                     return False  # written meanwhile
                 self._environment.sleep(limits.FOLLOW_PAUSE_FIRST)
-            reason = "it is missing, and later ones are there"
+            reason = "it is missing, and what followed is there"
             self.state.broken = LogDamage(paths.commit_object(lsn), reason, lsn, later - 1)
         self._end_proven = later is None
         return True
+
+    def _first_beyond(self, lsn: int) -> int | None:
+        """The next commit behind this name that there is, damaged or not: it followed something.
+
+        Files of records are there since some commit after the first one.
+        """
+        later = next(self._objects.later_than(lsn), None)
+        if later is None and lsn == 1:
+            files = chain(*map(self._files.walk, (paths.SEGMENT_FOLDER, paths.STAGED_FOLDER)))
+            later = 2 if next(files, None) else None
+        return later
 
     def _next_proven(self, lsn: int) -> CommitObject | None:
         """The first commit after this LSN that is the next one, or listed, and proves itself."""
