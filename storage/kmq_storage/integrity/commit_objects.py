@@ -32,7 +32,7 @@ def check_objects(
     """
     last = state.lsn if state.broken is None else max(state.lsn, state.broken.last_lsn)
     before: FrameHeader | None = None
-    missing: list[int] = []
+    missing = list(range(*unmarked(files, state)))
     first = _first_listed(files, last)
     if state.broken is not None:
         first = min(first, state.broken.first_lsn)
@@ -63,6 +63,18 @@ def _first_listed(files: BucketFiles, last: int) -> int:
     first = collected_lsn(files) + 1
     listed = (paths.try_commit_lsn(found.path) for found in files.walk(paths.LOG_FOLDER))
     return next((lsn for lsn in listed if lsn is not None and first <= lsn), last + 1)
+
+
+def unmarked(files: BucketFiles, state: StoreState) -> tuple[int, int]:
+    """The commits in [first, behind) that are gone before all others, though no mark says so.
+
+    None of them is needed: the state begins at a checkpoint behind them.
+    """
+    behind = min(_first_listed(files, state.lsn), state.checkpoint_lsn + 1)
+    first = collected_lsn(files) + 1
+    if first >= behind or files.exists(paths.commit_object(behind - 1)):
+        return 0, 0
+    return first, behind
 
 
 def _runs(lsns: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ from kmq_storage.format.identity import Identity
 from kmq_storage.log.collected import collected_lsn
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Journal
-from kmq_storage.log.open import is_disk
+from kmq_storage.log.open import bucket_files, is_disk
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Files
 
@@ -37,10 +37,7 @@ def remains_of(files: Files, identity: Identity, known: int) -> Remains:
     """
     if is_disk(files):
         return _of_disk(files, identity, known)
-    from kmq_storage.objects.bucket_files import BucketFiles  # buckets are imported late
-
-    assert isinstance(files, BucketFiles), "a store is on a disk or in a bucket"
-    return _of_bucket(files, identity, known)
+    return _of_bucket(bucket_files(files), identity, known)
 
 
 def _of_disk(disk: Disk, identity: Identity, known: int) -> Remains:
@@ -70,7 +67,7 @@ def _of_frames(journal: Journal, first: int) -> Iterator[Entry]:
 
 
 def _of_bucket(files: BucketFiles, identity: Identity, known: int) -> Remains:
-    from kmq_storage.log.commit_objects import CommitObjects
+    from kmq_storage.log.commit_objects import CommitObjects  # buckets are imported late
 
     objects = CommitObjects(files, identity.seed)
     collected = collected_lsn(files)

@@ -13,12 +13,12 @@ from itertools import pairwise
 
 from kmq_storage.environment import Environment
 from kmq_storage.format.entries import Entry, RecordsEntry, TopicEntry
-from kmq_storage.format.file_ids import begun_at
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.layout import Layout, layout_of
 from kmq_storage.format.manifest import Key, Row
 from kmq_storage.integrity.found_segments import FoundSegment, find_segments, without_overlaps
 from kmq_storage.integrity.log_remains import remains_of
+from kmq_storage.integrity.lost_end import known_lsn
 from kmq_storage.log.behind import rows_at_most
 from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
 from kmq_storage.log.disk_errors import translated
@@ -75,8 +75,7 @@ def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list
         known.names[segment.topic_id] = segment.topic
         known.note_partition(segment.topic_id, segment.partition)
         known.note_schemas(segment.topic_id, segment.schemas)
-    begun = max((begun_at(segment.row.file) for segment in segments), default=0)
-    left = remains_of(files, identity, begun)
+    left = remains_of(files, identity, known_lsn(files))
     before = left.before
     _note_entries(left.entries, known)
     told += _note_rows(known, segments)

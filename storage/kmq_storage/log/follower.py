@@ -15,7 +15,7 @@ from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
-from kmq_storage.log.checkpoint import newest_checkpoint
+from kmq_storage.log.checkpoint import checkpoints, newest_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, is_recent
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, follows
 from kmq_storage.log.contention import Tail, Writers
@@ -58,7 +58,8 @@ class Follower:
 
     def _begin(self) -> None:
         """Begin at the newest checkpoint, or where the log begins."""
-        due = self._environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
+        began = Moment.now(self._environment)
+        due = began.monotonic + limits.REBASE_SECONDS  # however long this takes
         found = newest_checkpoint(self._files)
         with self.changed:
             self._whole = False
@@ -67,7 +68,7 @@ class Follower:
             else:
                 self.state, self.cursor = found.state(self._files, indexed=True), found.cursor
             self.state.rebase_time = due
-            self._known_since = None
+            self._known_since, self._begun = None, began
             self._end_proven = False
             self._writers = Writers()
             self._whole = True
@@ -163,7 +164,7 @@ class Follower:
             return False
         since = Moment.now(self._environment)
         collected = collected_lsn(self._files)
-        if collected <= self.cursor.lsn:
+        if collected <= self.cursor.lsn and not self._went_on():
             self._known_since = since
             return False
         self._begin()
@@ -176,6 +177,12 @@ class Follower:
                 lsn=collected,
             )
         return True
+
+    def _went_on(self) -> bool:
+        """Whether a checkpoint tells of later commits, though no mark does: marks may be lost."""
+        if is_recent(self._begun, self._environment):
+            return False  # this handle began at the newest one
+        return any(lsn > self.cursor.lsn for lsn, _ in checkpoints(self._files))
 
     def _is_end(self, cursor: Cursor) -> bool:
         """Whether no later commit is there either; looked up once per handle.

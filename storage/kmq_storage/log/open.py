@@ -101,3 +101,11 @@ def open_commit_log(
 def is_disk(disk: Files) -> TypeIs[Disk]:
     """Whether a store is in a folder, or in memory: its log is in files."""
     return hasattr(disk, "open_log")
+
+
+def bucket_files(files: Files) -> BucketFiles:
+    """The place of a store that is not in a folder."""
+    from kmq_storage.objects.bucket_files import BucketFiles  # only then
+
+    assert isinstance(files, BucketFiles), "a store is on a disk or in a bucket"
+    return files
