@@ -85,8 +85,10 @@ def test_every_changed_byte_of_an_object_is_found(bucket: MemoryBucket, kind: st
         changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
         bucket.objects[name] = bytes(changed)
         with store_in(bucket) as store:
-            named = {each.file for each in store.verify(deep=True).damage}
+            damage = store.verify(deep=True).damage
+        named = {each.file for each in damage}
         assert name in named
+        assert ".log" not in "".join(map(str, damage))
         assert named <= bucket.objects.keys()
         bucket.objects[name] = original
 

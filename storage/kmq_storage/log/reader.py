@@ -155,7 +155,7 @@ class ChunkReader:
             return self._decode_now(chunk, layout)
 
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        file, parts = chunk.location.file, _parts(chunk, layout)
+        file, parts = self._disk.named(chunk.location.file), _parts(chunk, layout)
         schema, columns = layout.stored(chunk.columns, file), _columns(chunk, layout)
         message = self._prover.message(chunk.location) or self._bytes(chunk.location, parts)
         if not self._prover.holds(chunk.location, message, parts):
