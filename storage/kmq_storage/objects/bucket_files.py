@@ -158,12 +158,13 @@ class BucketFiles:
     def create(self, path: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free.
 
-        Where the bucket answers no such uploads, the name is looked up and written then: several
-        may do so at once, so whoever must be the only one looks again a moment later.
+        Where the bucket is known to answer no such uploads, the name is looked up and written
+        then: several may do so at once, so whoever must be the only one looks again a moment later.
         """
-        outcome = self.bucket.put_if_absent(path, buffers)
-        if self.conditional or outcome is not Put.UNKNOWN or self.exists(path):
-            return outcome
+        if self.conditional:
+            return self.bucket.put_if_absent(path, buffers)
+        if self.exists(path):
+            return Put.TAKEN
         self.bucket.put(path, buffers)
         return Put.CREATED
 
