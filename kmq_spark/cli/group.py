@@ -27,9 +27,9 @@ def _describe(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
         info = store.describe_group(arguments.name)
     names = ("name", "generation", "members", "committed", "end", "lag", "lag_bytes", "lag_seconds")
-    rows = _partitions(info)
     heading = f"group {info.name}, generation {info.generation}, {len(info.members)} member(s)"
-    text = "\n".join([heading, *(aligned(rows) if rows else [])])
+    tables = [rows for rows in (_members(info), _partitions(info)) if rows]
+    text = "\n".join([heading, *(line for rows in tables for line in aligned(rows))])
     output.fact({name: getattr(info, name) for name in names}, text)
 
 
@@ -76,6 +76,23 @@ def parse_target(text: str) -> str | datetime | dict[str, dict[int, int]]:
         ) from None
 
 
+def _members(info: kmq.GroupInfo) -> list[dict[str, Any]]:
+    return [
+        {
+            "member": member.name,
+            "epoch": member.epoch,
+            "client": member.client,
+            "joined": f"{member.joined:%Y-%m-%d %H:%M:%S}",
+            "assignment": " ".join(
+                f"{topic}:{','.join(map(str, numbers))}"
+                for topic, numbers in member.assignment.items()
+            )
+            or "-",
+        }
+        for member in info.members
+    ]
+
+
 def _partitions(info: kmq.GroupInfo) -> list[dict[str, Any]]:
     return [
         {
@@ -96,7 +113,7 @@ def _total(lag: Any) -> int:
 
 COMMANDS = (
     Command("group list", "list the groups and their lag", _list),
-    Command("group describe", "show a group's offsets and lag", _describe, (_NAME,)),
+    Command("group describe", "show a group's members, offsets and lag", _describe, (_NAME,)),
     Command(
         "group set",
         "set a group's offsets",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kmq_storage.objects.disk import Bytes, FoundFile
+from kmq_storage.objects.files import Bytes, FoundFile
 from tests.simulation.scheduler import Scheduler, Task
 
 SECTOR = 512
@@ -262,7 +262,7 @@ class SimulatedDisk:
     def open_words(self, path: str, count: int) -> SimulatedWords:
         return self._words.setdefault(path, SimulatedWords(self.scheduler, count))
 
-    def open_lock(self, path: str) -> SimulatedLock:
+    def open_lock(self, path: str, *, seconds: float | None = None) -> SimulatedLock:
         return self._locks.setdefault(path, SimulatedLock(self.scheduler))
 
     def remove(self, path: str) -> None:
@@ -366,6 +366,7 @@ class SimulatedLock:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._holder: Task | None = None
+        self._beats = 0
 
     def try_acquire(self) -> bool:
         self._scheduler.pause()
@@ -385,6 +386,16 @@ class SimulatedLock:
 
     def holder(self) -> str:
         return self._holder.name if self._holder else "nobody"
+
+    def beat(self) -> None:
+        self._beats += 1
+
+    def last_beat(self) -> int | None:
+        self._scheduler.pause()
+        return self._beats if self._holder is not None and not self._holder.dead else None
+
+    def discard(self) -> None:
+        pass
 
 
 def _joined(buffers: Sequence[Bytes]) -> bytes:

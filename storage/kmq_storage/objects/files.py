@@ -33,6 +33,15 @@ class Lock(Protocol):
     def holder(self) -> str:
         """Who holds the lock, as far as the system can tell, for an error message."""
 
+    def beat(self) -> None:
+        """Show that the holder lives: only a process that runs does."""
+
+    def last_beat(self) -> int | None:
+        """A number that changes with every beat; None when nobody holds the lock."""
+
+    def discard(self) -> None:
+        """Leave no trace of a lock that nobody holds and nobody will take again."""
+
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
@@ -86,8 +95,11 @@ class Files(Protocol):
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         """Create a file under a name nobody else uses and nobody reads before a commit names it."""
 
-    def open_lock(self, path: str) -> Lock:
-        """Open or create a lock."""
+    def open_lock(self, path: str, *, seconds: float | None = None) -> Lock:
+        """Open or create a lock.
+
+        `seconds`: who shows no life for so long counts as dead, where no kernel tells.
+        """
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Parts of files (path, position, length) that will be mapped soon: fetch them ahead.

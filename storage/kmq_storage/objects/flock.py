@@ -55,21 +55,34 @@ class FileLock:
         self._threads.release()
 
     def is_held(self) -> bool:
-        """Whether some thread or process holds the lock now.
+        """Whether some thread or process holds the lock now."""
+        return self.last_beat() is not None
+
+    def beat(self) -> None:
+        """Show that the holder lives, by the date of the file."""
+        os.utime(self._fd)
+
+    def last_beat(self) -> int | None:
+        """The date of the file; None when nobody holds the lock.
 
         Looking takes the lock for a moment, shared: two who look don't see each other.
         """
         try:
             fd = os.open(self._file_name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:  # nobody ever took it
-            return False
+            return None
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
+            return os.fstat(fd).st_mtime_ns
         finally:
             os.close(fd)
-        return False
+        return None
+
+    def discard(self) -> None:
+        """Delete the file of a lock that nobody holds and nobody will take again."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._file_name)
 
     def holder(self) -> str:
         """The process that holds the lock, from the kernel's table of locks."""

@@ -118,6 +118,19 @@ class Lease:
         last = self._last()
         return last is not None and self._is_live(last)
 
+    def beat(self) -> None:
+        """Nothing to do: it beats by itself."""
+
+    def last_beat(self) -> int | None:
+        """When its holder wrote it last; None when nobody holds it."""
+        last = self._last()
+        return None if last is None or last.released else last.beaten
+
+    def discard(self) -> None:
+        """Delete what is left of a lease that nobody holds and nobody will take again."""
+        for found in list(self._bucket.list(self._folder)):
+            self._bucket.delete(found.path)
+
     def holder(self) -> str:
         """Who holds the lease, or held it last."""
         last = self._last()

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 import pyarrow as pa
 
 from kmq_storage.environment import SYSTEM
-from kmq_storage.objects.disk import Bytes, Files, FoundFile
+from kmq_storage.objects.files import Bytes, Files, FoundFile
 
 _stores: dict[str, MemoryDisk] = {}
 _stores_lock = threading.Lock()
@@ -160,7 +160,7 @@ class MemoryDisk:
         with self._guard:
             return self._words.setdefault(path, MemoryWords(count))
 
-    def open_lock(self, path: str) -> MemoryLock:
+    def open_lock(self, path: str, *, seconds: float | None = None) -> MemoryLock:
         """Open or create a lock."""
         with self._guard:
             return self._locks.setdefault(path, MemoryLock())
@@ -244,6 +244,7 @@ class MemoryLock:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._beats = 0
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free."""
@@ -260,3 +261,14 @@ class MemoryLock:
     def holder(self) -> str:
         """Who holds the lock, as far as the system can tell."""
         return "another thread"
+
+    def beat(self) -> None:
+        """Show that the holder lives."""
+        self._beats += 1
+
+    def last_beat(self) -> int | None:
+        """How often it beat; None when nobody holds the lock."""
+        return self._beats if self.is_held() else None
+
+    def discard(self) -> None:
+        """The name costs some bytes until the process ends."""

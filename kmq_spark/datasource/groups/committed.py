@@ -1,0 +1,146 @@
+"""A stream's group: it follows the batches that the sink has committed, and never goes back.
+
+The query is the group's member (docs/design/spark-groups.md): its place in the group is freed
+when its process dies, and what it commits is refused once another one took the place.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kmq_spark.datasource.offsets import StreamOffset
+from kmq_storage.environment import Environment
+from kmq_storage.errors import FencedError, IllegalStateError
+from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
+from kmq_storage.groups import Membership
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import to_datetime
+
+#: A query that was stopped may need a moment to die, one on another host until its lease ends.
+_WAIT_FOR_OTHERS = 5.0
+_WAIT_FOR_OWN = 60.0
+_WAIT_STEP = 0.1
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a query in its group, for whoever speaks for it in another process."""
+
+    group: str
+    query: uuid.UUID
+    generation: int
+
+
+class GroupMember:
+    """A streaming query in its group: one at a time, from its first look to its end."""
+
+    def __init__(
+        self, log: CommitLog, group: str, query: uuid.UUID, environment: Environment
+    ) -> None:
+        self._log = log
+        self._membership = _join(log, group, query, environment)
+        self.place = Place(group, query, self._membership.generation)
+
+    def advance(self, finished: StreamOffset) -> None:
+        """Commit a finished position, as far as it is further than the group is."""
+        advance_group(self._log, self.place, finished)
+
+    def leave(self) -> None:
+        """Make room for the next query."""
+        self._membership.leave()
+
+
+def _join(log: CommitLog, group: str, query: uuid.UUID, environment: Environment) -> Membership:
+    begun = environment.monotonic()
+    while True:
+        try:
+            return Membership(log, group, str(query))
+        except IllegalStateError as taken:
+            known = log.refresh().groups.get(group)
+            own = known is not None and known.member == str(query)
+            patience = _WAIT_FOR_OWN if own else _WAIT_FOR_OTHERS
+            if environment.monotonic() - begun >= patience:
+                raise _refusal(log.state, group, str(taken.context["holder"]), own=own) from taken
+        environment.sleep(_WAIT_STEP)
+
+
+def _refusal(state: StoreState, group: str, holder: str, *, own: bool) -> FencedError:
+    known = state.groups.get(group)
+    if known is not None and known.plan.members:
+        who, since = "consumers", ""
+    else:
+        who = known.client if known else "somebody"
+        since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known else ""
+    advice = (
+        "an earlier run of this query, or one on a copy of its checkpoint: end it first"
+        if own
+        else "stop it, or give this query a group of its own (two load() of one query need two)"
+    )
+    return FencedError(
+        f"group {group} is in use{since} by {who} ({holder}): {advice}", group=group, holder=who
+    )
+
+
+def advance_group(
+    log: CommitLog, place: Place, finished: StreamOffset, *, durable: bool = False
+) -> None:
+    """Commit a finished position as the group's, where it is further than the group is.
+
+    Not waited for by default: a checkpoint is its query's own memory, and the next look syncs it.
+    FencedError when the place is another one's by now.
+    """
+    entries = forward_entries(log.state, place, finished)
+    if not entries:
+        return
+    try:
+        log.commit([Unit(entries)], durable=durable)
+    except FencedError as lost:
+        known = log.refresh().groups[place.group]
+        raise FencedError(
+            f"group {place.group} was taken over by {known.client or 'consumers'} (generation "
+            f"{known.generation}, this query has {place.generation}): a group is read by one "
+            "query at a time",
+            **lost.context,
+        ) from lost
+
+
+def announce(log: CommitLog, place: Place, name: str, topics: Mapping[str, Iterable[int]]) -> None:
+    """Have everybody see which query reads these partitions; FencedError when it doesn't."""
+    known = log.refresh().groups[place.group]
+    client = f"{name}, {known.client.rpartition(', ')[2]}"
+    assignment = {topic: sorted(partitions) for topic, partitions in topics.items()}
+    entry = GroupEntry(place.group, place.generation, str(place.query), client, assignment)
+    log.commit([Unit((entry,))], durable=False)
+
+
+def forward_entries(
+    state: StoreState, place: Place, finished: StreamOffset
+) -> tuple[GroupOffsetsEntry, ...]:
+    """What brings a group to a finished position, where that is further than it is."""
+    committed = state.group_offsets(place.group)
+    entries = []
+    for name, topic_id in (finished.ids or {}).items():
+        topic = state.topic_by_id(topic_id.bytes)
+        if topic is None:
+            continue
+        further = _further(topic, finished.positions[name], committed.get(topic.id, {}))
+        if further:
+            entries.append(GroupOffsetsEntry(place.group, place.generation, topic.id, further))
+    return tuple(entries)
+
+
+def _further(
+    topic: Topic, finished: Mapping[int, int], committed: Mapping[int, int]
+) -> tuple[tuple[int, int], ...]:
+    # A group's offset must lie in the log, whose start may have passed a slow reader.
+    inside = (
+        (p, min(max(n, topic.parts[p].start), topic.parts[p].end))
+        for p, n in finished.items()
+        if n > committed.get(p, -1)
+    )
+    return tuple(sorted((p, n) for p, n in inside if n > committed.get(p, -1)))

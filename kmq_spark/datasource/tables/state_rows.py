@@ -1,0 +1,94 @@
+"""Tables that are small: rows made of one state of the store, on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from kmq_storage.groups import describe_in
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import GroupInfo, TopicSettings, to_microseconds
+
+Row = Sequence[Any]
+
+
+def topic_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
+    """A row per topic: how large it is, and its settings."""
+    for topic in _sorted_topics(state):
+        size = sum(part.size for part in topic.parts)
+        counts = (topic.partitions, topic.held, size)
+        yield (topic.name, str(topic.topic_id), *counts, *_settings(topic.settings))
+
+
+def _settings(settings: TopicSettings) -> Row:
+    schema = settings.schema
+    return (
+        None if schema is None else ", ".join(map(_declared, schema)),
+        settings.cleanup,
+        settings.retention,
+        settings.retention_bytes,
+        settings.capacity,
+        settings.max_record_bytes,
+        settings.uniq_window,
+        settings.compression,
+    )
+
+
+def _declared(field: pa.Field) -> str:
+    return f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
+
+
+def partition_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
+    """A row per partition."""
+    for topic in _sorted_topics(state):
+        for number, part in enumerate(topic.parts):
+            yield (topic.name, number, part.start, part.end, part.rows, part.size)
+
+
+def _sorted_topics(state: StoreState) -> list[Topic]:
+    return [topic for _, topic in sorted(state.topics.items())]
+
+
+def group_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
+    """A row per group and partition of the topics it committed offsets of."""
+    for name in sorted(state.groups):
+        yield from _lag_rows(describe_in(state, log, name))
+
+
+def _lag_rows(group: GroupInfo) -> Iterator[Row]:
+    if not group.end:
+        yield (group.name, group.generation, *[None] * 7)
+    for topic, ends in group.end.items():
+        committed = group.committed[topic]
+        for number, end in ends.items():
+            lags = (group.lag, group.lag_bytes, group.lag_seconds)
+            behind = [lag[topic][number] for lag in lags]
+            place = (topic, number, committed.get(number), end)
+            yield (group.name, group.generation, *place, *behind)
+
+
+def member_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
+    """A row per live member of a group."""
+    for name in sorted(state.groups):
+        for member in describe_in(state, log, name).members:
+            assignment = sorted(member.assignment.items())
+            joined = to_microseconds(member.joined)
+            yield (name, member.name, member.client, joined, assignment, member.epoch)
+
+
+def queue_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
+    """A row per queue; this version has none."""
+    return iter(())
+
+
+ROWS: Mapping[str, Callable[[CommitLog, StoreState], Iterator[Row]]] = {
+    "topics": topic_rows,
+    "partitions": partition_rows,
+    "groups": group_rows,
+    "members": member_rows,
+    "queues": queue_rows,
+}
