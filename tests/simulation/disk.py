@@ -85,6 +85,7 @@ class SimulatedDisk:
 
     read_only = False
     url = "simulated://machine"
+    named = staticmethod(str)
 
     def __init__(self, scheduler: Scheduler, faults: Faults) -> None:
         self.scheduler = scheduler
@@ -131,9 +132,6 @@ class SimulatedDisk:
             if inode is not None and self.rng.random() < _DIES_OF_IT:
                 self.scheduler.kill()  # it hung in there for long, and somebody ended it
             raise OSError(code, "injected")
-
-    def named(self, path: str) -> str:
-        return path
 
     def exists(self, path: str) -> bool:
         self.scheduler.pause(stay=_STAY)
