@@ -32,7 +32,10 @@ def check_objects(
     """
     last = state.lsn if state.broken is None else max(state.lsn, state.broken.last_lsn)
     before: FrameHeader | None = None
-    missing = list(range(*unmarked(files, state)))
+    missing: list[int] = []
+    gone, behind = unmarked(files, state)
+    if gone:
+        yield _missing(gone, behind - 1)
     first = _first_listed(files, last)
     if state.broken is not None:
         first = min(first, state.broken.first_lsn)
@@ -54,8 +57,12 @@ def check_objects(
             yield Damage(file, reason=f"commit {lsn}: {error}")
     collected = collected_lsn(files) if missing else 0  # meanwhile, perhaps
     for begin, end in _runs(lsn for lsn in missing if lsn > collected):
-        reason = f"commits {begin} to {end}: objects are missing"
-        yield Damage(paths.commit_object(begin), reason=reason)
+        yield _missing(begin, end)
+
+
+def _missing(first: int, last: int) -> Damage:
+    reason = f"commits {first} to {last}: objects are missing"
+    return Damage(paths.commit_object(first), reason=reason)
 
 
 def _first_listed(files: BucketFiles, last: int) -> int:

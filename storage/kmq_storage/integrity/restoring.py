@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
 from kmq_storage.format.identity import decode_identity, encode_identity
 from kmq_storage.log.collected import mark_collected
 from kmq_storage.log.commit_log import CommitLog
@@ -52,9 +54,10 @@ def _mark_again(log: CommitLog) -> Iterator[str]:
 
     files, state = bucket_files(log.disk), log.reload()
     _, behind = unmarked(files, state)
-    if 0 < behind <= references_of(files, state).lowest_log_file():
-        mark_collected(files, behind - 1)
-        yield f"{paths.collected_mark(behind - 1)}: was written again, a checkpoint is behind it"
+    with suppress(CorruptionError, FileNotFoundError):  # nobody knows then what stands in them
+        if 0 < behind <= references_of(files, state).lowest_log_file():
+            mark_collected(files, behind - 1)
+            yield f"{paths.collected_mark(behind - 1)}: was written again, a checkpoint follows"
 
 
 def _renew_resized(log: LocalLog) -> list[str]:

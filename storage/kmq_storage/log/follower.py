@@ -171,7 +171,8 @@ class Follower:
         if self.cursor.lsn < collected:
             raise CorruptionError(
                 f"the log of store {self._files.url} begins after commit {collected}, and no "
-                "checkpoint that goes as far can be read; put it back from a copy",
+                "checkpoint that goes as far can be read; put it back from a copy, or have one "
+                "made by `kmq repair --drop-damaged`",
                 url=self._files.url,
                 file=paths.CHECKPOINT_FOLDER,
                 lsn=collected,
