@@ -43,8 +43,8 @@ def remains_of(files: Files, identity: Identity, known: int) -> Remains:
 def _of_disk(disk: Disk, identity: Identity, known: int) -> Remains:
     hint = open_hint(disk, identity.seed)
     journal = Journal(disk, identity, hint)
-    before = journal.first_lsn() - 1
-    if not journal.sizes():
+    before = journal.folder.first_lsn() - 1
+    if not journal.folder.sizes():
         before = known + 1
         hint.rebuild(before + 1)
     return Remains(before, _of_frames(journal, before + 1))
