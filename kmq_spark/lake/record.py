@@ -100,10 +100,19 @@ class ArchiveRecords:
         """Publish a later record; ConflictError when somebody else just did."""
         number = (self._numbers() or [0])[-1] + 1
         body = json.dumps(_encoded(record), indent=2, sort_keys=True)
-        if not self.files.publish(_name(number), [body.encode()], sync=True):
+        if not self._publish(_name(number), body.encode()):
             raise ConflictError(
                 f"archive {self.files.url}: another job wrote {_name(number)}; start one job only"
             )
+
+    def _publish(self, name: str, body: bytes) -> bool:
+        try:
+            return self.files.publish(name, [body], sync=True)
+        except OSError:
+            facts = self.files.bucket_facts()
+            if facts is None or facts.conditional:
+                raise
+            return self.files.publish(name, [body], sync=True)  # as one job may where none is
 
     def has_checkpoint(self, record: ArchiveRecord) -> bool:
         """Whether the job's memory of its batches is there."""
