@@ -93,7 +93,7 @@ class JsonOutput:
 
 
 def _flush(stream: TextIO) -> None:
-    if stream.name == os.devnull:  # in place of a stream that was closed by whoever called
+    if getattr(stream, "name", "") == os.devnull:  # stands for one that was closed
         raise OSError(errno.EBADF, "standard output is closed: nobody sees what is printed")
     stream.flush()
 
