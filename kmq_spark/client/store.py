@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_count, checked_seconds
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
+from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.producer import Producer, ProducerSettings
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader, trim_offsets
 from kmq_spark.client.routing import Partitioner
@@ -43,14 +44,14 @@ if TYPE_CHECKING:
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-class Store:
+class Store(OpensOrderly):
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
     def __init__(self, log: CommitLog, *, maintenance: bool = True) -> None:
         #: The commit log beneath, for code that plans its own reads (the Spark source).
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
-        self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._handles: weakref.WeakSet[AbstractContextManager[Any]] = weakref.WeakSet()
 
     @property
     def url(self) -> str:
