@@ -7,17 +7,15 @@ offset in the same commit, by the thread that called the listener.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
 from kmq_spark.client.arguments import checked_timeout
-from kmq_spark.client.consumer import ConsumerSettings
 from kmq_spark.client.orderly.dead_letters import dead_letter_topic
-from kmq_spark.client.orderly.listening import Listening
 from kmq_spark.client.orderly.process_queue import QueueState
-from kmq_spark.client.orderly.reader import Reader
 from kmq_spark.client.orderly.reading import Reading
 from kmq_spark.client.orderly.rules import Listener, OrderlySettings
 from kmq_spark.client.subscription import checked_topics, subscription_of
@@ -25,6 +23,8 @@ from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.names import check_name
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class OrderlyConsumer:
@@ -52,6 +52,8 @@ class OrderlyConsumer:
         self._starting = threading.Lock()
         self._closing = threading.Event()
         self._reading: Reading | None = None
+        self._thread = threading.Thread(target=self._run, name="kmq-orderly", daemon=True)
+        self._failure: BaseException | None = None
 
     def start(self) -> None:
         """Join the group and begin; again is no error."""
@@ -59,11 +61,20 @@ class OrderlyConsumer:
             if self._closing.is_set():
                 raise ClosedError("the consumer is closed")
             if self._reading is None:
-                reader = Reader(self._log, ConsumerSettings(group=self._group))
-                listening = Listening(self._log, reader, self._listener, self._settings)
-                reading = Reading(self._log, reader, listening, self._closing)
+                reading = Reading(
+                    self._log, self._group, self._listener, self._settings, self._closing
+                )
                 reading.begin(self._topics)
                 self._reading = reading
+                self._thread.start()
+
+    def _run(self) -> None:
+        assert self._reading is not None, "it was started"
+        try:
+            self._reading.run()
+        except BaseException as error:
+            _LOGGER.exception("the orderly consumer of group %s ends", self._group)
+            self._failure = error
 
     def close(self) -> None:
         """Return when the listener has answered, and what it was done with is committed.
@@ -74,7 +85,9 @@ class OrderlyConsumer:
         with self._starting:
             reading = self._reading
         if reading is not None:
-            reading.end()
+            reading.wake()
+            if not reading.is_listener():
+                self._thread.join()
 
     def join(self, timeout: float | None = None) -> None:
         """Return when it is closed; raises what ended it before.
@@ -84,11 +97,11 @@ class OrderlyConsumer:
         seconds = checked_timeout(timeout)
         if self._reading is None:
             raise IllegalStateError("the consumer was not started")
-        self._reading.thread.join(seconds)
-        if self._reading.thread.is_alive():
+        self._thread.join(seconds)
+        if self._thread.is_alive():
             raise KmqTimeoutError(f"the consumer goes on after {seconds} s", timeout=seconds)
-        if self._reading.failure is not None:
-            raise self._reading.failure
+        if self._failure is not None:
+            raise self._failure
 
     def process_queues(self) -> dict[str, dict[int, QueueState]]:
         """What of each partition waits, is taken and is done with, by topic and number."""

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 
+from kmq_spark.client.consumer import ConsumerSettings
 from kmq_spark.client.orderly.listening import WAITING_LOW, WAITING_MAX, Listening, PartitionQueue
 from kmq_spark.client.orderly.process_queue import drop
 from kmq_spark.client.orderly.reader import Place, Reader
+from kmq_spark.client.orderly.rules import Listener, OrderlySettings
 from kmq_spark.client.subscription import Partitions
 from kmq_spark.errors import (
     ClosedError,
@@ -35,22 +37,26 @@ class Reading:
     """A member of a group that reads what its listener is to get."""
 
     def __init__(
-        self, log: CommitLog, reader: Reader, listening: Listening, closing: threading.Event
+        self,
+        log: CommitLog,
+        group: str,
+        listener: Listener,
+        settings: OrderlySettings,
+        closing: threading.Event,
     ) -> None:
         self._log = log
-        self._reader = reader
-        self._listening = listening
         self._closing = closing
+        self._reader = Reader(log, ConsumerSettings(group=group))
+        self._listening = Listening(log, self._reader, listener, settings)
+        self.is_listener = self._listening.is_inside
+        self.wake = self._reader.call
         self.queues: dict[Place, PartitionQueue] = {}
         #: Partitions of which nothing was read since they came, and where they begin.
         self._gained: dict[Place, int] = {}
         self._committed_at = -_COMMIT_SECONDS
-        self.thread = threading.Thread(target=self._run, name="kmq-orderly", daemon=True)
-        #: What ended it before it was closed.
-        self.failure: BaseException | None = None
 
     def begin(self, topics: Iterable[str]) -> None:
-        """Join the group, and read."""
+        """Join the group."""
         try:
             self._reader.subscribe(
                 topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -58,23 +64,14 @@ class Reading:
         except BaseException:
             self._reader.close()
             raise
-        self.thread.start()
 
-    def end(self) -> None:
-        """Return when all has ended; the listener, which must answer before, doesn't wait."""
-        self._reader.call()
-        if not self._listening.is_inside():
-            self.thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Read until it is closed, then leave the group."""
         try:
             while not self._closing.is_set():
                 self._try_to_read()
         except ClosedError:
             pass  # the store was closed
-        except BaseException as error:
-            _LOGGER.exception("the orderly consumer of group %s ends", self._reader.group)
-            self.failure = error
         finally:
             self._closing.set()
             self._leave()
