@@ -77,3 +77,14 @@ def fill(store: kmq.Store, counts: dict[int, int], topic: str = "t") -> None:
     with store.producer() as producer:
         for partition, count in counts.items():
             producer.send_batch(topic, [b"%d" % n for n in range(count)], partition=partition)
+
+
+def orderly(store: kmq.Store, listener: Any, **options: Any) -> kmq.OrderlyConsumer:
+    """An orderly consumer of topic `t` in group `g`, whose suspensions are short."""
+    options = {"suspend_current_queue_time": 0.010, **options}
+    return store.orderly_consumer("g", ["t"], listener, **options)
+
+
+def committed(store: kmq.Store) -> dict[int, int]:
+    """What group `g` committed for topic `t`."""
+    return dict(store.describe_group("g").committed.get("t", {}))

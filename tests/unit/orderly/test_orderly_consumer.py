@@ -13,68 +13,41 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.format.entries import GroupOffsetsEntry, RecordsEntry
-from tests.unit.client.stored import records as stored
 from tests.unit.orderly.listening import (
     COMMIT,
     ROLLBACK,
     SUCCESS,
     SUSPEND,
     Listener,
+    committed,
     fill,
+    orderly,
     scripted,
     until,
 )
 
-SOON = 0.010
 
-
-@pytest.fixture
-def shop(store: kmq.Store) -> kmq.Store:
-    """Topic `t` with two partitions of four records each."""
-    store.create_topic("t", partitions=2)
-    fill(store, {0: 4, 1: 4})
-    return store
-
-
-@pytest.fixture
-def line(store: kmq.Store) -> kmq.Store:
-    """Topic `t` with one partition of four records."""
-    store.create_topic("t")
-    fill(store, {0: 4})
-    return store
-
-
-def _orderly(store: kmq.Store, listener: Any, **options: Any) -> kmq.OrderlyConsumer:
-    options = {"suspend_current_queue_time": SOON, **options}
-    return store.orderly_consumer("g", ["t"], listener, **options)
-
-
-def _committed(store: kmq.Store) -> dict[int, int]:
-    return dict(store.describe_group("g").committed.get("t", {}))
-
-
-def test_each_partition_comes_in_order_once_and_is_committed(shop: kmq.Store):
+def test_each_partition_comes_in_order_once_and_iscommitted(two: kmq.Store):
     listener = Listener()
-    with _orderly(shop, listener):
+    with orderly(two, listener):
         listener.hear(8)
     assert (listener.offsets(0), listener.offsets(1)) == ([0, 1, 2, 3], [0, 1, 2, 3])
-    assert _committed(shop) == {0: 4, 1: 4}
+    assert committed(two) == {0: 4, 1: 4}
 
 
 def test_records_that_come_later_are_heard_and_committed_while_it_runs(line: kmq.Store):
     listener = Listener()
-    with _orderly(line, listener):
+    with orderly(line, listener):
         listener.hear(4)
         fill(line, {0: 3})
         listener.hear(7)
-        until(lambda: _committed(line) == {0: 7})
+        until(lambda: committed(line) == {0: 7})
     assert listener.offsets() == list(range(7))
 
 
 def test_a_batch_has_at_most_the_records_that_were_asked_for(line: kmq.Store):
     listener = Listener()
-    with _orderly(line, listener, consume_batch_max_size=3):
+    with orderly(line, listener, consume_batch_max_size=3):
         listener.hear(2)
     assert listener.calls == [[(0, 0), (0, 1), (0, 2)], [(0, 3)]]
 
@@ -87,13 +60,13 @@ def test_the_context_says_which_partition_it_is_and_how_often_each_record_came(l
         told.append((len(records), context.reconsume_times))
         return SUSPEND if len(told) < 5 else SUCCESS
 
-    with _orderly(line, Listener(answer), consume_batch_max_size=4):
+    with orderly(line, Listener(answer), consume_batch_max_size=4):
         until(lambda: len(told) == 6)
     assert told[0] == ("t", 0, True)
     assert told[1::2] == [(4, (0, 0, 0, 0)), (4, (1, 1, 1, 1)), (4, (2, 2, 2, 2))]
 
 
-def test_a_suspended_partition_waits_at_its_head_and_others_go_on(shop: kmq.Store):
+def test_a_suspended_partition_waits_at_its_head_and_others_go_on(two: kmq.Store):
     """Head-of-line blocking stays in its partition: no later record passes, no other one waits."""
     goes_on = threading.Event()
 
@@ -102,7 +75,7 @@ def test_a_suspended_partition_waits_at_its_head_and_others_go_on(shop: kmq.Stor
         return SUSPEND if waits else SUCCESS
 
     listener = Listener(answer)
-    with _orderly(shop, listener):
+    with orderly(two, listener):
         until(lambda: listener.offsets(1) == [0, 1, 2, 3] and listener.offsets(0).count(1) > 2)
         assert set(listener.offsets(0)) == {0, 1}
         goes_on.set()
@@ -112,7 +85,7 @@ def test_a_suspended_partition_waits_at_its_head_and_others_go_on(shop: kmq.Stor
     assert heard.count(2) == heard.count(3) == 1
 
 
-def test_a_listener_that_takes_its_time_holds_up_its_own_partition_only(shop: kmq.Store):
+def test_a_listener_that_takes_its_time_holds_up_its_own_partition_only(two: kmq.Store):
     goes_on = threading.Event()
 
     def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
@@ -120,7 +93,7 @@ def test_a_listener_that_takes_its_time_holds_up_its_own_partition_only(shop: km
         return SUCCESS
 
     listener = Listener(answer)
-    with _orderly(shop, listener):
+    with orderly(two, listener):
         until(lambda: listener.offsets(1) == [0, 1, 2, 3])
         assert listener.offsets(0) == [0]
         goes_on.set()
@@ -132,10 +105,10 @@ def test_with_auto_commit_answers_of_the_other_mode_count_as_success(
     line: kmq.Store, answer: kmq.OrderlyStatus, caplog: pytest.LogCaptureFixture
 ):
     listener = Listener(scripted(answer))
-    with _orderly(line, listener):
+    with orderly(line, listener):
         listener.hear(4)
     assert listener.offsets() == [0, 1, 2, 3]
-    assert _committed(line) == {0: 4}
+    assert committed(line) == {0: 4}
     assert f"{answer.name} counts as SUCCESS" in caplog.text
 
 
@@ -153,12 +126,12 @@ def _wrong_answers() -> dict[str, Any]:
 @pytest.mark.parametrize("wrong", _wrong_answers())
 def test_a_listener_that_fails_or_answers_anything_else_suspends(line: kmq.Store, wrong: str):
     listener = Listener(scripted(SUCCESS, _wrong_answers()[wrong]))
-    with _orderly(line, listener) as consumer:
+    with orderly(line, listener) as consumer:
         listener.hear(5)
         until(lambda: consumer.process_queues()["t"][0].succeeded == 4)
         assert consumer.process_queues()["t"][0].failed == 1
     assert listener.offsets() == [0, 1, 1, 2, 3]
-    assert _committed(line) == {0: 4}
+    assert committed(line) == {0: 4}
 
 
 def test_a_listener_may_do_with_its_list_what_it_likes(line: kmq.Store):
@@ -167,9 +140,9 @@ def test_a_listener_may_do_with_its_list_what_it_likes(line: kmq.Store):
         return SUCCESS
 
     listener = Listener(answer)
-    with _orderly(line, listener, consume_batch_max_size=2):
+    with orderly(line, listener, consume_batch_max_size=2):
         listener.hear(2)
-    assert _committed(line) == {0: 4}
+    assert committed(line) == {0: 4}
 
 
 def test_a_listener_chooses_how_long_it_is_suspended(line: kmq.Store):
@@ -178,7 +151,7 @@ def test_a_listener_chooses_how_long_it_is_suspended(line: kmq.Store):
         return SUSPEND if context.reconsume_times == (0,) else SUCCESS
 
     listener = Listener(answer)
-    with _orderly(line, listener, suspend_current_queue_time=30.0):
+    with orderly(line, listener, suspend_current_queue_time=30.0):
         listener.hear(8)
     assert listener.offsets() == [0, 0, 1, 1, 2, 2, 3, 3]
 
@@ -188,31 +161,31 @@ def test_a_listener_chooses_how_long_it_is_suspended(line: kmq.Store):
 
 def test_without_auto_commit_success_commits_nothing_and_commit_everything_before(line: kmq.Store):
     listener = Listener(scripted(SUCCESS, COMMIT, SUCCESS, SUCCESS))
-    with _orderly(line, listener, auto_commit=False):
+    with orderly(line, listener, auto_commit=False):
         listener.hear(4)
-    assert _committed(line) == {0: 2}
+    assert committed(line) == {0: 2}
     again = Listener()
-    with _orderly(line, again, auto_commit=False):
+    with orderly(line, again, auto_commit=False):
         again.hear(2)
     assert again.offsets() == [2, 3]
 
 
 def test_a_rollback_brings_back_everything_since_the_last_commit(line: kmq.Store):
     listener = Listener(scripted(COMMIT, SUCCESS, SUCCESS, ROLLBACK, SUCCESS, SUCCESS, COMMIT))
-    with _orderly(line, listener, auto_commit=False):
+    with orderly(line, listener, auto_commit=False):
         listener.hear(7)
     assert listener.offsets() == [0, 1, 2, 3, 1, 2, 3]
-    assert _committed(line) == {0: 4}
+    assert committed(line) == {0: 4}
 
 
 def test_without_auto_commit_a_suspension_brings_back_its_own_records_and_never_commits(
     line: kmq.Store,
 ):
     listener = Listener(scripted(SUCCESS, SUSPEND, SUCCESS))
-    with _orderly(line, listener, auto_commit=False, max_reconsume_times=1):
+    with orderly(line, listener, auto_commit=False, max_reconsume_times=1):
         listener.hear(5)
     assert listener.offsets() == [0, 1, 1, 2, 3]
-    assert _committed(line) == {}
+    assert committed(line) == {}
 
 
 def test_a_listener_turns_auto_commit_off_for_its_answer(line: kmq.Store):
@@ -221,145 +194,9 @@ def test_a_listener_turns_auto_commit_off_for_its_answer(line: kmq.Store):
         return SUCCESS
 
     listener = Listener(answer)
-    with _orderly(line, listener):
+    with orderly(line, listener):
         listener.hear(4)
-    assert _committed(line) == {0: 2}
-
-
-# --- attempts that are used up ---------------------------------------------------------------
-
-
-def test_a_record_whose_attempts_are_used_up_becomes_a_dead_letter_with_its_whole_story(
-    store: kmq.Store,
-):
-    store.create_topic("t", partitions=2)
-    with store.producer() as producer:
-        headers, properties = [("trace", b"7"), ("none", None)], {"tries": 1, "rate": 0.5}
-        for value in (b"poison", b"fine"):
-            producer.send(
-                "t", value, b"k", headers=headers, properties=properties, partition=1
-            ).result(10)
-    listener = Listener(scripted(*[ValueError("bad \ud800")] * 3))
-    with _orderly(store, listener, max_reconsume_times=2):
-        listener.hear(4)
-    assert listener.offsets(1) == [0, 0, 0, 1]
-    assert _committed(store)[1] == 2
-    (letter,) = stored(store, "%DLQ%g")
-    (original, _) = stored(store, "t")
-    assert (letter.key, letter.value, letter.headers) == (b"k", b"poison", original.headers)
-    assert letter.timestamp == original.timestamp
-    assert dict(letter.properties) == {
-        "tries": 1,
-        "rate": 0.5,
-        "dead_letter_group": "g",
-        "dead_letter_topic": "t",
-        "dead_letter_partition": 1,
-        "dead_letter_offset": 0,
-        "dead_letter_count": 3,
-        "dead_letter_reason": "ValueError: bad \\ud800",
-    }
-
-
-def test_a_dead_letter_and_the_offset_behind_its_record_are_one_commit(line: kmq.Store):
-    with _orderly(line, Listener(scripted(SUSPEND)), max_reconsume_times=0):
-        until(lambda: _committed(line) == {0: 4})
-    letters = line.describe_topic("%DLQ%g").topic_id.bytes
-    (entries,) = (
-        commit.entries
-        for commit in line.commits()
-        if any(isinstance(e, RecordsEntry) and e.topic_id == letters for e in commit.entries)
-    )
-    assert [e.offsets for e in entries if isinstance(e, GroupOffsetsEntry)] == [((0, 1),)]
-
-
-def test_no_record_of_a_batch_is_buried_while_one_of_them_has_attempts_left(line: kmq.Store):
-    """RocketMQ sends those at the limit away, and tries all of them again: dead and alive."""
-    more = threading.Event()
-
-    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
-        if context.reconsume_times == (1,):
-            assert more.wait(30)  # and only now does the other one come
-        return SUSPEND if records[0].offset == 3 else SUCCESS
-
-    listener = Listener(answer)
-    with _orderly(line, listener, consume_batch_max_size=3, max_reconsume_times=2) as consumer:
-        until(lambda: [(0, 3)] in listener.calls[2:])
-        fill(line, {0: 1})
-        until(lambda: len(consumer.process_queues()["t"][0].waiting) == 1)
-        more.set()
-        until(lambda: _committed(line) == {0: 5})
-    assert [len(call) for call in listener.calls] == [3, 1, 1, 2, 2, 2]
-    letters = [each.properties for each in stored(line, "%DLQ%g")]
-    assert [each["dead_letter_offset"] for each in letters] == [3, 4]
-    assert [each["dead_letter_count"] for each in letters] == [5, 3]
-
-
-def test_a_dead_letter_that_can_not_be_stored_suspends_again_until_it_can(line: kmq.Store):
-    line.create_topic("%DLQ%g", capacity=1)
-    fill(line, {0: 1}, topic="%DLQ%g")
-    listener = Listener(lambda records, context: SUSPEND if records[0].offset == 0 else SUCCESS)
-    with _orderly(line, listener, max_reconsume_times=1) as consumer:
-        listener.hear(5)
-        assert set(listener.offsets()) == {0}  # the next ones wait
-        line.trim("%DLQ%g", {0: 1})
-        until(lambda: consumer.process_queues()["t"][0].succeeded == 3)
-    (letter,) = stored(line, "%DLQ%g")
-    assert letter.properties["dead_letter_offset"] == 0
-    assert _committed(line) == {0: 4}
-
-
-def test_without_auto_commit_dead_letters_leave_the_offset_to_the_listener(line: kmq.Store):
-    listener = Listener(scripted(SUSPEND, SUCCESS, ROLLBACK, SUCCESS, COMMIT))
-    with _orderly(line, listener, auto_commit=False, max_reconsume_times=0):
-        listener.hear(4)
-        (letter,) = stored(line, "%DLQ%g")
-        assert letter.properties["dead_letter_offset"] == 0
-        listener.hear(6)
-    assert listener.offsets() == [0, 1, 2, 1, 2, 3]  # what is buried is not rolled back
-    assert _committed(line) == {0: 3}
-
-
-def test_a_poisonous_record_is_passed_over_by_choice(line: kmq.Store):
-    listener = Listener(lambda records, context: SUSPEND if records[0].offset == 1 else SUCCESS)
-    with _orderly(line, listener, max_reconsume_times=1, when_exhausted="skip"):
-        listener.hear(5)
-    assert listener.offsets() == [0, 1, 1, 2, 3]
-    assert _committed(line) == {0: 4}
-    assert [topic.name for topic in line.topics()] == ["t"]
-
-
-def test_a_poisonous_record_blocks_by_choice_and_that_is_told(
-    line: kmq.Store, caplog: pytest.LogCaptureFixture
-):
-    listener = Listener(lambda records, context: SUSPEND)
-    with _orderly(line, listener, max_reconsume_times=1, when_exhausted="block"):
-        listener.hear(18)
-    assert set(listener.offsets()) == {0}
-    assert _committed(line) == {}
-    assert "t-0, offset 0" in caplog.text
-
-
-def test_dead_letters_of_a_typed_topic_are_arrow_streams_of_their_row(store: kmq.Store):
-    import pyarrow as pa
-
-    schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(9, 2))])
-    store.create_topic("t", schema=schema)
-    rows = pa.table({"id": [7], "price": pa.array(["1.50"]).cast(pa.decimal128(9, 2))})
-    with store.producer() as producer:
-        producer.send_arrow("t", rows)
-    with _orderly(store, Listener(scripted(SUSPEND)), max_reconsume_times=0):
-        until(lambda: _committed(store) == {0: 1})
-    (letter,) = stored(store, "%DLQ%g")
-    assert pa.ipc.open_stream(letter.value).read_all() == rows.cast(schema)
-
-
-def test_a_record_of_the_largest_size_becomes_a_dead_letter(store: kmq.Store):
-    store.create_topic("t", max_record_bytes=3_000_000)
-    with store.producer() as producer:
-        producer.send("t", b"x" * 3_000_000).result(30)
-    with _orderly(store, Listener(scripted(SUSPEND)), max_reconsume_times=0):
-        until(lambda: _committed(store) == {0: 1})
-    assert [len(each.value) for each in stored(store, "%DLQ%g")] == [3_000_000]
+    assert committed(line) == {0: 2}
 
 
 def test_many_records_wait_within_bounds_and_all_of_them_come(store: kmq.Store):
@@ -372,7 +209,7 @@ def test_many_records_wait_within_bounds_and_all_of_them_come(store: kmq.Store):
         return SUCCESS
 
     listener = Listener(answer)
-    with _orderly(store, listener, consume_batch_max_size=100) as consumer:
+    with orderly(store, listener, consume_batch_max_size=100) as consumer:
         until(lambda: len(listener.offsets(1)) == 100)
         until(lambda: len(consumer.process_queues()["t"][0].waiting) >= 900)
         fill(store, {1: 10})
@@ -381,13 +218,13 @@ def test_many_records_wait_within_bounds_and_all_of_them_come(store: kmq.Store):
         goes_on.set()
         until(lambda: len(listener.offsets(0)) == 5_000)
     assert all(first + 1 == then for first, then in pairwise(listener.offsets(0)))
-    assert _committed(store) == {0: 5_000, 1: 110}
+    assert committed(store) == {0: 5_000, 1: 110}
 
 
 def test_what_it_holds_can_be_looked_at(line: kmq.Store):
     goes_on = threading.Event()
     listener = Listener(lambda records, context: SUCCESS if goes_on.wait(30) else None)
-    consumer = _orderly(line, listener, consume_batch_max_size=2)
+    consumer = orderly(line, listener, consume_batch_max_size=2)
     assert consumer.process_queues() == {}
     with consumer:
         until(lambda: listener.calls)
@@ -400,7 +237,7 @@ def test_what_it_holds_can_be_looked_at(line: kmq.Store):
     assert consumer.process_queues() == {}
 
 
-def test_a_record_that_was_trimmed_meanwhile_holds_up_no_other_commit(shop: kmq.Store):
+def test_a_record_that_was_trimmed_meanwhile_holds_up_no_other_commit(two: kmq.Store):
     goes_on = threading.Event()
 
     def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
@@ -408,12 +245,12 @@ def test_a_record_that_was_trimmed_meanwhile_holds_up_no_other_commit(shop: kmq.
         return SUCCESS if context.partition == 1 or records[0].offset == 0 else SUSPEND
 
     listener = Listener(answer)
-    with _orderly(shop, listener):
+    with orderly(two, listener):
         until(lambda: listener.offsets(0))
-        shop.trim("t", {0: 3})
+        two.trim("t", {0: 3})
         goes_on.set()
         until(lambda: listener.offsets(0).count(1) > 1)
-    assert _committed(shop) == {1: 4}
+    assert committed(two) == {1: 4}
 
 
 def test_a_topic_that_is_deleted_meanwhile_holds_up_no_other_one(store: kmq.Store):

@@ -20,9 +20,17 @@ from kmq_spark.client.opening import open_store
 from kmq_spark.client.orderly import runs
 from kmq_storage.environment import Environment
 from tests.unit.client.stored import lsn
-from tests.unit.orderly.listening import COMMIT, SUCCESS, SUSPEND, Listener, fill, scripted, until
-
-SOON = 0.010
+from tests.unit.orderly.listening import (
+    COMMIT,
+    SUCCESS,
+    SUSPEND,
+    Listener,
+    committed,
+    fill,
+    orderly,
+    scripted,
+    until,
+)
 
 
 class Shop:
@@ -34,12 +42,10 @@ class Shop:
         self.store = open_store(f"memory://{uuid.uuid4().hex}", environment=environment)
 
     def orderly(self, listener: Any, **options: Any) -> kmq.OrderlyConsumer:
-        return self.store.orderly_consumer(
-            "g", ["t"], listener, suspend_current_queue_time=SOON, **options
-        )
+        return orderly(self.store, listener, **options)
 
     def committed(self) -> dict[int, int]:
-        return dict(self.store.describe_group("g").committed.get("t", {}))
+        return committed(self.store)
 
 
 @pytest.fixture
