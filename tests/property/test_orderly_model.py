@@ -19,8 +19,9 @@ from kmq_spark.client.orderly import process_queue as transitions
 from kmq_spark.client.orderly.process_queue import QueueState
 from kmq_spark.client.orderly.rules import OrderlySettings, OrderlyStatus, Step, decide, settled
 
-STATUSES = st.sampled_from(OrderlyStatus)
-LIMITED = OrderlySettings(max_reconsume_times=2)
+SUSPEND = OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+STATUSES = st.sampled_from([*OrderlyStatus, SUSPEND, SUSPEND])
+LIMITED = OrderlySettings(max_reconsume_times=1)
 
 
 def _offsets(records: Any) -> list[int]:
@@ -109,7 +110,7 @@ class OrderlyModel(RuleBasedStateMachine):
             assert offset > self.state.committed
             self.state = replace(self.state, committed=offset)
 
-    @precondition(lambda self: self.next > 10)
+    @precondition(lambda self: self.next > 40)
     @rule()
     def drop(self) -> None:
         """The partition is another member's from now on."""
@@ -128,4 +129,4 @@ class OrderlyModel(RuleBasedStateMachine):
 
 
 class TestOrderlyModel(OrderlyModel.TestCase):
-    settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=100, stateful_step_count=80, deadline=None)

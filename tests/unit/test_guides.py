@@ -24,6 +24,16 @@ PRINTED = {
         "worker-b {'orders': [3, 4, 5]}",
         "worker-a {'orders': [0, 1, 2]}",
     ],
+    "orderly": [
+        "orders 0 created",
+        "the bank does not answer",
+        "orders 0 paid",
+        "orders 0 shipped",
+        "{'orders': {0: 3}}",
+        """b'not an order' 3 ValueError: can't read b'not an order'""",
+        "{'orders': {0: 3, 1: 1}}",
+        "3 () () 3 0",
+    ],
 }
 
 

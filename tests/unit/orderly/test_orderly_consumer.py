@@ -137,11 +137,12 @@ def test_a_listener_that_fails_or_answers_anything_else_suspends(line: kmq.Store
 def test_a_listener_may_do_with_its_list_what_it_likes(line: kmq.Store):
     def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
         records.clear()
-        return SUCCESS
+        return SUSPEND if context.reconsume_times == (0, 0) else SUCCESS
 
     listener = Listener(answer)
     with orderly(line, listener, consume_batch_max_size=2):
-        listener.hear(2)
+        listener.hear(4)
+    assert listener.offsets() == [0, 1, 0, 1, 2, 3, 2, 3]
     assert committed(line) == {0: 4}
 
 
