@@ -153,7 +153,7 @@ SHARING = Group(
     (
         Figure("one of 10 members on 100 partitions dies", "takeover.max_ms", 1_000, 1.0),
         Figure("offset commits of groups per second, os", "offset_commits.rate", 1e4, 1.0),
-        Figure("kept of 100,000 of them, after maintenance", "offset_commits.kept_mb", 10.0, 1.0),
+        Figure("MB kept of 100,000 beside the newest log file", "offset_commits.kept_mb", 1.0, 1.0),
     ),
 )
 

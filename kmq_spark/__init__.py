@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from kmq_spark.client.producer import Producer
     from kmq_spark.client.record import Record
     from kmq_spark.client.store import Store
+    from kmq_spark.datasource.groups.lag import lag
     from kmq_spark.datasource.incremental import incremental
-    from kmq_spark.datasource.lag import lag
     from kmq_spark.datasource.register import register
     from kmq_spark.datasource.source import KmqDataSource
     from kmq_storage.integrity.report import Damage, Report
@@ -128,7 +128,7 @@ _LATER = {
     "open": "kmq_spark.client.opening:open_store",
     "KmqDataSource": "kmq_spark.datasource.source",
     "incremental": "kmq_spark.datasource.incremental",
-    "lag": "kmq_spark.datasource.lag",
+    "lag": "kmq_spark.datasource.groups.lag",
     "register": "kmq_spark.datasource.register",
     **dict.fromkeys(("Damage", "Report"), "kmq_storage.integrity.report"),
     **dict.fromkeys(

@@ -3,7 +3,7 @@
 It loads pyspark; `import kmq_spark` does not load it.
 """
 
-from kmq_spark.datasource.lag import Behind
-from kmq_spark.datasource.listener import KmqListener, QueryReport
+from kmq_spark.datasource.groups.lag import Behind
+from kmq_spark.datasource.groups.listener import KmqListener, QueryReport
 
 __all__ = ["Behind", "KmqListener", "QueryReport"]

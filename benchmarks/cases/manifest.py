@@ -17,11 +17,11 @@ from pathlib import Path
 import kmq_spark as kmq
 from benchmarks import stores
 from benchmarks.job import Job, Measure, Sample
-from kmq_spark.datasource.ranges import TaskLimits
-from kmq_spark.datasource.table_columns import table_spark_schema
+from kmq_spark.datasource.columns.tables import table_spark_schema
+from kmq_spark.datasource.options.task_limits import TaskLimits
+from kmq_spark.datasource.planning.tasks import plan_tasks
+from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.table_reader import KmqTableReader
-from kmq_spark.datasource.tasks import plan_tasks
-from kmq_spark.datasource.topic_ranges import TopicRanges
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.checkpoint import publish_root, write_pages
 

@@ -19,7 +19,7 @@ from benchmarks.cases.manifest import stored_segments
 from benchmarks.job import Job, Measure, Sample
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options import parse_source_options
+from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 
 _PARTITIONS = 10_000

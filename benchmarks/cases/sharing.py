@@ -102,6 +102,8 @@ def offset_commits(job: Job) -> Measure:
 
 
 def _megabytes(path: str) -> float:
-    """What files of a folder take on the disk."""
-    blocks = [file.stat().st_blocks for file in Path(path).rglob("*") if file.is_file()]
+    """What the files of a store take on the disk, without the log file that is written now."""
+    newest = max(Path(path, "log").glob("*.log"))
+    files = [file for file in Path(path).rglob("*") if file.is_file() and file != newest]
+    blocks = [file.stat().st_blocks for file in files]
     return sum(blocks) * 512 / 1e6

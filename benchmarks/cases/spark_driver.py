@@ -9,12 +9,12 @@ import time
 import kmq_spark as kmq
 from benchmarks import stores
 from benchmarks.job import Job, Measure, Sample
+from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options import parse_source_options
-from kmq_spark.datasource.sink import open_sink
-from kmq_spark.datasource.sink_commit import commit_written
-from kmq_spark.datasource.sink_options import SinkOptions
-from kmq_spark.datasource.sink_task import write_task
+from kmq_spark.datasource.options.sink_options import SinkOptions
+from kmq_spark.datasource.options.source_options import parse_source_options
+from kmq_spark.datasource.sink.commit import commit_written
+from kmq_spark.datasource.sink.sink import open_sink
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 from kmq_storage.format.entries import BatchIdEntry
 

@@ -17,8 +17,8 @@ from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.trimming import Offsets, trim_archived
 from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
-from kmq_spark.datasource.lag import sources_of
-from kmq_spark.datasource.listener import follow
+from kmq_spark.datasource.groups.lag import sources_of
+from kmq_spark.datasource.groups.listener import follow
 from kmq_spark.datasource.store_url import as_options, beside, storage_options
 from kmq_spark.lake.batches import batch_folder, finish_batch
 from kmq_spark.lake.columns import columns_of

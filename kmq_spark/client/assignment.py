@@ -14,7 +14,7 @@ from kmq_spark.client.fetcher import Fetcher
 from kmq_spark.client.group_member import GroupMember
 from kmq_spark.client.hand import Hand, Holding, Taken
 from kmq_spark.client.record import Record
-from kmq_spark.client.record_columns import records_of
+from kmq_spark.client.record_values import records_of
 from kmq_spark.client.subscription import (
     Listener,
     Partitions,

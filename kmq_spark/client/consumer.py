@@ -37,7 +37,7 @@ from kmq_spark.client.subscription import (
 )
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import ClosedError, FencedError, IllegalStateError, InvalidRequestError
-from kmq_storage.groups import check_inside
+from kmq_storage.groups import check_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.reader import ChunkReader
@@ -251,7 +251,7 @@ class Consumer(OneThread):
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on with this offset; OffsetOutOfRangeError outside the log."""
         place = {topic: {checked_partition(partition): checked_offset(offset)}}
-        check_inside(self._assignment.refresh(), place)
+        check_offsets(self._assignment.refresh(), place)
         self._assignment.seek(lambda _: offset, {topic: [partition]})
 
     @alone_or_called_back

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from kmq_spark.client.partitioner import partitions_of
+from kmq_spark.client.partitioner import partitions_by_key
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
 from kmq_storage.format.binary_columns import row_bytes
@@ -80,7 +80,7 @@ class Router:
             return self._ask(self._partitioner, topic, keys, rows)
         if keys is None:
             return self.sticky(topic)
-        by_key = partitions_of(keys, topic.partitions)
+        by_key = partitions_by_key(keys, topic.partitions)
         if keys.null_count:
             keyed = keys.is_valid().to_numpy(zero_copy_only=False)
             return np.where(keyed, by_key, self.sticky(topic)).astype(np.int32)

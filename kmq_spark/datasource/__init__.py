@@ -1,7 +1,8 @@
-"""The Spark data source `kmq`: the only package that imports pyspark.
+"""The Spark data source `kmq`.
 
-Read `source.py` first, then `batch_reader.py`, `stream_reader.py` and `writer.py`; what they
-decide stands in pure modules beside them.
+Read `source.py` first, then what it hands out: `batch_reader.py`, `stream_reader.py`,
+`table_reader.py` and `writer.py`. What they decide stands in packages, each of which says what it
+is for; what runs on Spark's executors is in `executor`.
 """
 
 from kmq_spark.datasource.register import register

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from kmq_spark.datasource.coverage import bounds_of_batch, check_whole, cover
-from kmq_spark.datasource.data_loss import Losses
-from kmq_spark.datasource.history import history_of
+from kmq_spark.datasource.executor.reading import read_partition
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options import SourceOptions
-from kmq_spark.datasource.planning import plan
-from kmq_spark.datasource.reading import read_partition
-from kmq_spark.datasource.time_bounds import Times, bounds_by_offset
-from kmq_spark.datasource.view import View, plain_view
+from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_spark.datasource.planning.coverage import bounds_of_batch, check_whole, cover
+from kmq_spark.datasource.planning.data_loss import Losses
+from kmq_spark.datasource.planning.history import history_of
+from kmq_spark.datasource.planning.plan import plan
+from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
+from kmq_spark.datasource.planning.view import View, plain_view
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.state import StoreState

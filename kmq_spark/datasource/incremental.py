@@ -11,19 +11,19 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kmq_spark.datasource.admission import Limits
-from kmq_spark.datasource.bounds import EARLIEST, Bound
-from kmq_spark.datasource.coverage import cover, first_of_stream, known_to_group
-from kmq_spark.datasource.data_loss import Losses
-from kmq_spark.datasource.group_move import OPTION, move_option
-from kmq_spark.datasource.group_offsets import GroupMember, advance_group, announce
-from kmq_spark.datasource.history import history_of
+from kmq_spark.datasource.groups.committed import GroupMember, advance_group, announce
+from kmq_spark.datasource.groups.move import OPTION, move_option
 from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options import SourceOptions, parse_source_options
+from kmq_spark.datasource.options.bounds import EARLIEST, Bound
+from kmq_spark.datasource.options.source_options import SourceOptions, parse_source_options
+from kmq_spark.datasource.planning.coverage import cover, first_of_stream, known_to_group
+from kmq_spark.datasource.planning.data_loss import Losses
+from kmq_spark.datasource.planning.history import history_of
+from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.store_url import is_storage_option
-from kmq_spark.datasource.stream_plan import admitted
-from kmq_spark.datasource.time_bounds import Times, bounds_by_offset
+from kmq_spark.datasource.streams.admission import Limits
+from kmq_spark.datasource.streams.plan import admitted
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from kmq_storage.log.commit_log import CommitLog

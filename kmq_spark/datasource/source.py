@@ -18,23 +18,23 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.coverage import cover
+from kmq_spark.datasource.columns.tables import table_spark_schema
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options import (
+from kmq_spark.datasource.options.source_options import (
     SourceOptions,
     check_stream,
     parse_source_options,
     warn_of_stream_options,
 )
+from kmq_spark.datasource.planning.coverage import cover
+from kmq_spark.datasource.planning.view import columns_of_read, view_of
 from kmq_spark.datasource.refused_stream import RefusedStream
 from kmq_spark.datasource.spark_versions import check_streaming_read
-from kmq_spark.datasource.table_columns import table_spark_schema
-from kmq_spark.datasource.view import columns_of_read, view_of
 from kmq_storage.errors import InvalidRequestError, KmqError
 from kmq_storage.log.topic_state import Topic
 
 if TYPE_CHECKING:
-    from kmq_spark.datasource.sink import Sink
+    from kmq_spark.datasource.sink.sink import Sink
 
 
 class KmqDataSource(DataSource):
@@ -117,8 +117,8 @@ class KmqDataSource(DataSource):
         return KmqStreamWriter(sink)
 
     def _sink(self, schema: StructType, overwrite: bool) -> Sink:
-        from kmq_spark.datasource.sink import open_sink
-        from kmq_spark.datasource.sink_options import parse_sink_options
+        from kmq_spark.datasource.options.sink_options import parse_sink_options
+        from kmq_spark.datasource.sink.sink import open_sink
 
         options = parse_sink_options(self.options)
         if overwrite:

@@ -23,21 +23,21 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kmq_spark.datasource.admission import BYTES_DEFAULT, Limits
-from kmq_spark.datasource.announcement import announced, announcing
-from kmq_spark.datasource.coverage import known_to_group
-from kmq_spark.datasource.data_loss import Losses
-from kmq_spark.datasource.group_offsets import GroupMember
-from kmq_spark.datasource.history import History, history_of
+from kmq_spark.datasource.executor.announcement import announced, announcing
+from kmq_spark.datasource.executor.reading import read_partition
+from kmq_spark.datasource.groups.committed import GroupMember
+from kmq_spark.datasource.groups.progress import latest_of_progress
 from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options import SourceOptions
-from kmq_spark.datasource.planning import plan
-from kmq_spark.datasource.progress import latest_of_progress
-from kmq_spark.datasource.reading import read_partition
-from kmq_spark.datasource.stream_plan import log_end, next_end, ranges_between
-from kmq_spark.datasource.time_bounds import Times, bounds_by_offset
-from kmq_spark.datasource.view import View, plain_view
+from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_spark.datasource.planning.coverage import known_to_group
+from kmq_spark.datasource.planning.data_loss import Losses
+from kmq_spark.datasource.planning.history import History, history_of
+from kmq_spark.datasource.planning.plan import plan
+from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
+from kmq_spark.datasource.planning.view import View, plain_view
+from kmq_spark.datasource.streams.admission import BYTES_DEFAULT, Limits
+from kmq_spark.datasource.streams.plan import log_end, next_end, ranges_between
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState

@@ -9,15 +9,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kmq_spark.datasource.commit_rows import CommitsTask, plan_commits
-from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.segment_rows import SegmentsTask, plan_segments
-from kmq_spark.datasource.state_rows import ROWS
-from kmq_spark.datasource.table_columns import (
+from kmq_spark.datasource.columns.tables import (
     table_arrow_schema,
     table_batch,
     table_spark_schema,
 )
+from kmq_spark.datasource.executor.commit_rows import CommitsTask
+from kmq_spark.datasource.executor.segment_rows import SegmentsTask
+from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.tables.plan import plan_commits, plan_segments
+from kmq_spark.datasource.tables.state_rows import ROWS
 from kmq_storage.errors import InvalidRequestError
 
 #: Rows of a small table that go to one task.

@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.sink import Sink, Written
-from kmq_spark.datasource.sink_commit import commit_written
-from kmq_spark.datasource.sink_task import write_task
+from kmq_spark.datasource.sink.commit import commit_written
+from kmq_spark.datasource.sink.sink import Sink, Written
 from kmq_spark.datasource.spark_versions import ArrowStreamWriter
 from kmq_storage.errors import IllegalStateError
 from kmq_storage.format.entries import BatchIdEntry

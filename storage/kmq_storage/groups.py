@@ -236,7 +236,7 @@ def _age_of(topic: Topic, number: int, offset: int, now: int) -> float:
     return 0.0 if timestamp is None else max(0.0, (now - timestamp) / 1e6)
 
 
-def check_inside(state: StoreState, offsets: Offsets) -> None:
+def check_offsets(state: StoreState, offsets: Offsets) -> None:
     """OffsetOutOfRangeError unless every offset lies in its partition's log."""
     for name, by_partition in offsets.items():
         topic = state.topic(name)

@@ -97,6 +97,7 @@ def test_a_member_that_was_stopped_beyond_its_timeout_is_replaced_and_fenced(tmp
         shop.send()
         members.hear(lambda: set(members.reads()) >= shop.records)
         before = shop.store.describe_group("g").committed
+        stopped.told.clear()
         stopped.signal(signal.SIGCONT)
         members.hear(lambda: "lost" in stopped.told)
         assert "fenced" in stopped.told

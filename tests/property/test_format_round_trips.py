@@ -27,7 +27,7 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
     decode_entries,
-    encode_entries,
+    encode_entry,
 )
 from kmq_storage.format.group_entries import (
     GroupPlan,
@@ -173,7 +173,7 @@ BODIES = st.lists(st.lists(st.binary(max_size=200), min_size=1, max_size=4), max
 
 @given(st.lists(ENTRIES, max_size=6))
 def test_entries_come_back_as_they_were(entries: list[Entry]):
-    directory = encode_entries(entries)
+    directory = b"".join(map(encode_entry, entries))
     assert len(directory) % 8 == 0
     assert list(decode_entries(directory)) == entries
 
@@ -181,14 +181,14 @@ def test_entries_come_back_as_they_were(entries: list[Entry]):
 @given(st.lists(ENTRIES, max_size=2), st.integers(14, 2**16 - 1), st.binary(max_size=20))
 def test_an_unknown_kind_is_refused_and_not_skipped(known: list[Entry], kind: int, payload: bytes):
     strange = kind.to_bytes(2, "little") + bytes(2) + len(payload).to_bytes(4, "little") + payload
-    directory = encode_entries(known) + strange.ljust(-(-len(strange) // 8) * 8, b"\0")
+    directory = b"".join(map(encode_entry, known)) + strange.ljust(-(-len(strange) // 8) * 8, b"\0")
     with pytest.raises(FormatVersionError, match=f"kind {kind} "):
         list(decode_entries(directory))
 
 
 @given(ENTRIES, st.integers(1, 2**16 - 1))
 def test_an_entry_with_unknown_flags_is_refused(entry: Entry, flags: int):
-    raw = bytearray(encode_entries([entry]))
+    raw = bytearray(encode_entry(entry))
     raw[2:4] = flags.to_bytes(2, "little")
     with pytest.raises(FormatVersionError):
         list(decode_entries(bytes(raw)))

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kmq_spark.datasource.weighing import Weighed
+from kmq_spark.datasource.streams.weighing import Weighed
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import DataLossError
 from kmq_storage.format.entries import RecordsEntry, TopicEntry

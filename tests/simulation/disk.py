@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kmq_storage.objects.disk import Bytes, FoundFile
+from kmq_storage.objects.files import Bytes, FoundFile
 from tests.simulation.scheduler import Scheduler, Task
 
 SECTOR = 512

@@ -20,7 +20,7 @@ def plans_without_comparing(patch: pytest.MonkeyPatch) -> None:
 
 def lets_every_member_commit(patch: pytest.MonkeyPatch) -> None:
     """One that was stopped for long commits what it read before."""
-    patch.setattr(binding, "check_offsets", _nothing)
+    patch.setattr(binding, "check_ownership", _nothing)
 
 
 def gives_before_the_release(patch: pytest.MonkeyPatch) -> None:

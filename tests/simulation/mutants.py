@@ -186,7 +186,7 @@ def checkpoints_what_is_not_on_disk(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint says what a crash takes back."""
 
     def snapshot(log: LocalLog) -> Any:
-        replica = Replica(log.disk, log._new_journal(), indexed=True)
+        replica = log._log.new_replica(indexed=True)
         replica.advance(log._hint.written or 0, log._hint.written or 0)
         return replica.state, replica.cursor
 

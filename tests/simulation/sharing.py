@@ -112,7 +112,7 @@ class Sharer:
             plan = _plan_of(state)
         _check_names(plan)
         self._follow(state, plan, place.epoch)
-        if self._rng.random() < 0.2:
+        if self._rng.random() < 0.4:
             self._world.scheduler.stall()  # perhaps for longer than the others wait
         if self._rng.random() < 0.7:
             self._commit(log, state, place.epoch)
@@ -127,7 +127,7 @@ class Sharer:
         owned = set(plan.owned_by(epoch))
         self._stop_reading(set(self._positions) - owned)
         committed = state.group_offsets(GROUP)
-        for key in owned - set(plan.targets) - set(self._positions):
+        for key in sorted(owned - set(plan.targets) - set(self._positions)):
             self._begin_reading(key, plan, epoch)
             self._positions[key] = position = committed.get(key[0], {}).get(key[1], 0)
             assert position >= self._world.committed.get(key, 0), "a commit was taken back"
@@ -177,6 +177,7 @@ class Sharer:
         if moving and self._rng.random() < 0.8:
             offsets = self._offsets(moving & set(self._positions), place.epoch)
             self._stop_reading(moving & set(self._positions))
+            self._world.scheduler.stall()  # the group may be planned anew meanwhile
             place.release(moving, offsets)
             self._world.done["released"] += 1
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from kmq_spark.datasource.table_columns import TABLES, table_spark_schema
+from kmq_spark.datasource.columns.tables import TABLES, table_spark_schema
 from tests.spark.shop import Shop
 
 pytestmark = pytest.mark.spark

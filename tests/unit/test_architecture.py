@@ -29,9 +29,20 @@ LAYERS = (
     tuple(
         f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
     ),
+    ("kmq_storage.keyed",),
     ("kmq_spark.errors", "kmq_spark.client"),
     ("kmq_spark.aio", "kmq_spark.lake"),
-    ("kmq_spark.datasource",),
+    tuple(
+        f"kmq_spark.datasource.{name}"
+        for name in ("offsets", "opening", "refusal", "spark_versions", "store_url", "warning")
+    ),
+    ("kmq_spark.datasource.columns", "kmq_spark.datasource.groups"),
+    ("kmq_spark.datasource.options",),
+    ("kmq_spark.datasource.planning",),
+    ("kmq_spark.datasource.streams", "kmq_spark.datasource.sink"),
+    ("kmq_spark.datasource.executor",),
+    ("kmq_spark.datasource.tables",),
+    ("kmq_spark.datasource",),  # what Spark calls, and users
     ("kmq_spark.archive", "kmq_spark.listener", "kmq_spark.maintenance"),
     ("kmq_spark.cli", "kmq_spark.delta_session", "kmq_spark.demo", "kmq_spark"),
 )

@@ -48,7 +48,7 @@ from kmq_storage.format.layout_entries import (
 from kmq_storage.log.group_state import (
     Group,
     check_member,
-    check_offsets,
+    check_ownership,
     check_plan,
     check_release,
 )
@@ -221,7 +221,7 @@ class _Binding:
 
     def _group_offsets(self, entry: GroupOffsetsEntry) -> None:
         topic = self._live_topic(entry.topic_id)
-        check_offsets(self._group(entry.group), entry)
+        check_ownership(self._group(entry.group), entry)
         for number, offset in entry.offsets:
             part = topic.partition(number)
             end = self._ends.get((topic.id, number), part.end)

@@ -74,7 +74,7 @@ def unknown_commit(url: str, lsn: int) -> CommitOutcomeUnknownError:
     )
 
 
-def repair_goes_on(url: str) -> UnavailableError:
+def rewriting_goes_on(url: str) -> UnavailableError:
     """What looks like damage is being repaired."""
     return UnavailableError(
         f"a sync of store {url} failed, and commits that were not on disk are written again; "

@@ -59,7 +59,7 @@ class Group:
         self.plan = GroupPlan(self.plan.members, owners, targets)
 
 
-def check_offsets(group: Group, entry: GroupOffsetsEntry) -> None:
+def check_ownership(group: Group, entry: GroupOffsetsEntry) -> None:
     """FencedError when a member commits what is another one's, or is none any more."""
     if entry.generation == -1:
         return

@@ -19,7 +19,7 @@ from kmq_storage.log.disk_errors import damaged_commit
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.mending import Mending
-from kmq_storage.objects.disk import Lock
+from kmq_storage.objects.files import Lock
 
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
 

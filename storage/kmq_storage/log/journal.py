@@ -30,7 +30,8 @@ from kmq_storage.format.frame import (
 )
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.hint import Hint
-from kmq_storage.objects.disk import Bytes, Disk, LogFile
+from kmq_storage.objects.disk import Disk, LogFile
+from kmq_storage.objects.files import Bytes
 
 _SEARCH_STEP = 1024 * 1024
 _UNSETTLED = -1

@@ -10,7 +10,7 @@ from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.errors import UnavailableError
 from kmq_storage.log.hint import Hint
-from kmq_storage.objects.disk import Lock
+from kmq_storage.objects.files import Lock
 
 #: The lock is held for some 100 microseconds at a time; a holder that died wakes nobody.
 _FIRST_PAUSE, _LONGEST_PAUSE = 10e-6, 500e-6

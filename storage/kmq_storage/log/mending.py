@@ -17,9 +17,10 @@ from kmq_storage.log.disk_errors import lost_commit
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Journal
 from kmq_storage.log.locking import AppendLock, held
-from kmq_storage.log.recovery import recover, repair
+from kmq_storage.log.recovery import finish_sync, recover
 from kmq_storage.log.state import StoreState
-from kmq_storage.objects.disk import Disk, Lock
+from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Lock
 
 
 class Mending:
@@ -62,7 +63,7 @@ class Mending:
             if not self._hint.valid:
                 recover(self._disk, self._journal, self._hint)
             elif self._hint.sync_failed:
-                repair(self._disk, self._journal, self._hint)
+                finish_sync(self._disk, self._journal, self._hint)
 
     # --- for who holds the sync lock ----------------------------------------------------
 
@@ -83,7 +84,7 @@ class Mending:
             if self._hint.valid and not self._hint.sync_failed:
                 return  # a recovery did it meanwhile
             try:
-                repair(self._disk, self._journal, self._hint)
+                finish_sync(self._disk, self._journal, self._hint)
             except OSError as error:
                 raise CommitOutcomeUnknownError(
                     f"sync of the log failed ({cause}) and so did writing it again ({error}); "

@@ -73,7 +73,7 @@ def _bring_to_disk(
             raise
 
 
-def repair(disk: Disk, journal: Journal, hint: Hint) -> None:
+def finish_sync(disk: Disk, journal: Journal, hint: Hint) -> None:
     """After a failed sync, under the append lock: bring what it left out to disk."""
     synced = hint.synced
     if synced is not None and hint.valid:

@@ -15,8 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from kmq_storage import limits, paths
-from kmq_storage.objects.disk import Bytes, Files, FoundFile, SharedWords
+from kmq_storage.objects.disk import SharedWords
 from kmq_storage.objects.file_io import allocate, make_folder, sync_folder, write_all
+from kmq_storage.objects.files import Bytes, Files, FoundFile
 from kmq_storage.objects.flock import FileLock
 from kmq_storage.objects.mapped_log import MappedLogFile
 from kmq_storage.objects.mapped_words import MappedWords

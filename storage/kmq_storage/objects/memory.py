@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 import pyarrow as pa
 
 from kmq_storage.environment import SYSTEM
-from kmq_storage.objects.disk import Bytes, Files, FoundFile
+from kmq_storage.objects.files import Bytes, Files, FoundFile
 
 _stores: dict[str, MemoryDisk] = {}
 _stores_lock = threading.Lock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kmq_spark.datasource.data_loss import warn_once
+from kmq_spark.datasource.warning import warn_once
 
 
 @pytest.fixture(autouse=True)

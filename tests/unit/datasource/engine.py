@@ -15,8 +15,8 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from kmq_spark.datasource.options import parse_source_options
-from kmq_spark.datasource.schema import arrow_schema
+from kmq_spark.datasource.columns.schema import arrow_schema
+from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 from kmq_storage.environment import SYSTEM, Environment
 from tests.spark.shop import Place, Shop

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.sink_task import write_task
+from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.writer import KmqBatchWriter
 

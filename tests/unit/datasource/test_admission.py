@@ -11,8 +11,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kmq_spark.datasource import admission
-from kmq_spark.datasource.admission import Limits
+from kmq_spark.datasource.streams import admission
+from kmq_spark.datasource.streams.admission import Limits
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 
-from kmq_spark.datasource import ranges
 from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.columns.schema import arrow_schema
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options import parse_source_options
-from kmq_spark.datasource.schema import arrow_schema
+from kmq_spark.datasource.options.source_options import parse_source_options
+from kmq_spark.datasource.planning import ranges
 from kmq_storage.errors import (
     CorruptionError,
     DataLossError,

@@ -12,7 +12,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.options import parse_source_options
+from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_storage.errors import CorruptionError, InvalidRequestError
 from tests.spark.shop import Shop
 

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.incremental import incremental
-from kmq_spark.datasource.options import parse_source_options
+from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kmq_spark.datasource.bounds import Bound, parse_starting
 from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
+from kmq_spark.datasource.options.bounds import Bound, parse_starting
 from kmq_storage.errors import FormatVersionError, InvalidRequestError
 
 ORDERS = uuid.UUID("3f0e6d1c-0000-4000-8000-000000000001")

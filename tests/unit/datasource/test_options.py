@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from kmq_spark.datasource.bounds import Bound
-from kmq_spark.datasource.instants import Instant
-from kmq_spark.datasource.known_options import SOURCE_OPTIONS
-from kmq_spark.datasource.options import (
+from kmq_spark.datasource.options.bounds import Bound
+from kmq_spark.datasource.options.instants import Instant
+from kmq_spark.datasource.options.known_options import SOURCE_OPTIONS
+from kmq_spark.datasource.options.sink_options import parse_sink_options
+from kmq_spark.datasource.options.source_options import (
     SourceOptions,
     check_stream,
     parse_source_options,
     warn_of_stream_options,
 )
-from kmq_spark.datasource.ranges import TaskLimits
-from kmq_spark.datasource.sink_options import parse_sink_options
+from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_storage.errors import InvalidRequestError
 from tests.support.sources import ROOT
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kmq_spark.datasource.pieces import Pieces, share_of
+from kmq_spark.datasource.planning.pieces import Pieces, share_of
 from kmq_storage.log.spread import Spread
 
 #: Records and bytes of each stored batch of a range, and how much of it the bounds cut off.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kmq_spark.datasource.ranges import (
+from kmq_spark.datasource.planning.ranges import (
     TASK_BYTES_MAX,
     TASK_BYTES_MIN,
     OffsetRange,

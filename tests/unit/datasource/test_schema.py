@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from kmq_spark.datasource.schema import arrow_schema, spark_schema
+from kmq_spark.datasource.columns.schema import arrow_schema, spark_schema
 
 
 @pytest.mark.parametrize("extra", [False, True])

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.datasource import ranges
-from kmq_spark.datasource.options import SourceOptions
-from kmq_spark.datasource.ranges import OffsetRange, TaskLimits
-from kmq_spark.datasource.reading import read_partition
-from kmq_spark.datasource.schema import arrow_schema
-from kmq_spark.datasource.subscription import Subscription
-from kmq_spark.datasource.tasks import Task, plan_tasks
-from kmq_spark.datasource.topic_ranges import TopicRanges
-from kmq_spark.datasource.view import View
+from kmq_spark.datasource.columns.schema import arrow_schema
+from kmq_spark.datasource.executor.reading import read_partition
+from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_spark.datasource.options.subscription import Subscription
+from kmq_spark.datasource.options.task_limits import TaskLimits
+from kmq_spark.datasource.planning import ranges
+from kmq_spark.datasource.planning.ranges import OffsetRange
+from kmq_spark.datasource.planning.tasks import Task, plan_tasks
+from kmq_spark.datasource.planning.topic_ranges import TopicRanges
+from kmq_spark.datasource.planning.view import View
 from kmq_spark.errors import OffsetOutOfRangeError
 from kmq_storage.maintenance.seal import plan_seal, seal
 from tests.support.engine import Sent, send_rows
@@ -73,7 +74,7 @@ def test_planning_imports_no_pandas(store: kmq.Store):
     """Importing it takes longer than planning a read of a million segments."""
     code = (
         "import sys; from kmq_spark.datasource.batch_reader import KmqBatchReader; "
-        "from kmq_spark.datasource.options import parse_source_options; "
+        "from kmq_spark.datasource.options.source_options import parse_source_options; "
         f"options = {{'path': {store.url!r}, 'subscribe': 't'}}; "
         "assert KmqBatchReader(parse_source_options(options)).partitions(); "
         "print('pandas' in sys.modules)"

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kmq_spark as kmq
-from kmq_spark.datasource import staged_output
-from kmq_spark.datasource.sink import Written, open_sink
-from kmq_spark.datasource.sink_options import SinkOptions
-from kmq_spark.datasource.sink_task import write_task
+from kmq_spark.datasource.executor import staged_output
+from kmq_spark.datasource.executor.writing import write_task
+from kmq_spark.datasource.options.sink_options import SinkOptions
+from kmq_spark.datasource.sink import merging
+from kmq_spark.datasource.sink.sink import Written, open_sink
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
 from kmq_storage.errors import InvalidRequestError, NotFoundError, QueueFullError
 from kmq_storage.format.records import PROPERTY_TYPE
@@ -219,7 +220,8 @@ def test_large_tasks_stage_arrow_files_that_any_arrow_tool_opens(shop: Shop) -> 
 def test_a_task_with_much_data_writes_files_as_it_goes_and_keeps_the_order(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_output, "_FILE_BYTES", 5_000)
+    for module in (merging, staged_output):
+        monkeypatch.setattr(module, "FILE_BYTES", 5_000)
     monkeypatch.setattr(staged_output, "_COMING_BYTES_MAX", 8_000)
     monkeypatch.setattr(staged_output, "_MESSAGE_BYTES_MAX", 500)
     values = [b"%05d" % n for n in range(3_000)]

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from kmq_spark.datasource.sink import Sink
+from kmq_spark.datasource.sink.sink import Sink
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.entries import TopicEntry
 

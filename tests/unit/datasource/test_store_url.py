@@ -8,8 +8,8 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.options import parse_source_options
-from kmq_spark.datasource.sink_options import parse_sink_options
+from kmq_spark.datasource.options.sink_options import parse_sink_options
+from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.errors import InvalidRequestError, KmqError
 from tests.support.s3 import S3Server

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kmq_spark.datasource.announcement import announced
 from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.options import parse_source_options
+from kmq_spark.datasource.executor.announcement import announced
+from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry
 from kmq_storage.log.binding import Unit

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 
-from kmq_spark.datasource.admission import BYTES_DEFAULT
+from kmq_spark.datasource.streams.admission import BYTES_DEFAULT
 from kmq_storage.environment import Environment
 from tests.spark.shop import Shop
 from tests.unit.datasource.engine import ALL, Crash, Stream

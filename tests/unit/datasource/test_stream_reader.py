@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from kmq_spark.datasource.options import parse_source_options
+from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 from kmq_storage.errors import (
     DataLossError,

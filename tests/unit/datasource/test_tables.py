@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 
 import kmq_spark as kmq
-from kmq_spark.datasource import commit_rows, segment_rows, table_reader
+from kmq_spark.datasource import table_reader
+from kmq_spark.datasource.columns.tables import TABLES, table_arrow_schema, table_spark_schema
+from kmq_spark.datasource.executor import commit_rows, segment_rows
 from kmq_spark.datasource.source import KmqDataSource
-from kmq_spark.datasource.table_columns import TABLES, table_arrow_schema, table_spark_schema
+from kmq_spark.datasource.tables import plan
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.checkpoint import publish_root, write_pages
 from kmq_storage.log.live_rows import Cover
@@ -114,7 +116,7 @@ def test_groups_show_what_they_committed_and_how_far_they_are_behind(shop: Shop)
 def test_commits_are_those_of_the_log_in_ranges(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_rows, "_TASK_COMMITS", 3)
+    monkeypatch.setattr(plan, "_TASK_COMMITS", 3)
     monkeypatch.setattr(commit_rows, "_BATCH_COMMITS", 2)
     shop.create("gone")
     shop.send("gone")

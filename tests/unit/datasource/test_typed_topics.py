@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from kmq_spark.datasource.sink_task import write_task
+from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_storage.errors import InvalidRequestError
 from tests.spark.shop import Shop

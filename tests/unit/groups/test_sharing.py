@@ -299,7 +299,8 @@ def test_a_newer_member_of_a_static_name_fences_the_older(shop: kmq.Store):
 
 
 def test_one_that_makes_no_calls_for_its_interval_is_replaced_and_comes_back(shop: kmq.Store):
-    slow = shop.consumer("g", topics=["t"], max_poll_interval=0.05)
+    with _without_watch():
+        slow = shop.consumer("g", topics=["t"], max_poll_interval=0.05)
     slow.consume(5, timeout=0)
     quick = shop.consumer("g", topics=["t"])
     _look(slow, lambda: len(quick.assignment().get("t", [])) == PARTITIONS)

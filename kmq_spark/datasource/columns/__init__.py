@@ -1,0 +1,1 @@
+"""The columns that Spark sees: of records, of typed topics, of tables."""

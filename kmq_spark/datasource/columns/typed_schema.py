@@ -1,0 +1,127 @@
+"""The columns of typed topics in Spark's words, and in the Arrow types that Spark expects for them.
+
+Spark has no unsigned numbers and no half floats: they come as the next wider type. What has no
+counterpart at all is refused at load(), by the column's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyarrow import types
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kmq_spark.datasource.columns.schema import HEADERS, PROPERTIES
+from kmq_spark.datasource.spark_versions import IN_UTC
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.typed import stored_type
+from kmq_storage.log.topic_state import Topic
+
+_METADATA = (
+    StructField("_topic", StringType()),
+    StructField("_partition", IntegerType()),
+    StructField("_offset", LongType()),
+    StructField("_timestamp", TimestampType()),
+)
+#: What only option `columns` asks for.
+_EXTRAS = (
+    StructField("_topicId", StringType()),
+    StructField("_key", BinaryType()),
+    StructField("_headers", HEADERS),
+    StructField("_properties", PROPERTIES),
+)
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time64("ns"),
+    pa.time32("ms"): pa.time64("ns"),
+}
+
+
+def one_schema(topics: Sequence[Topic]) -> pa.Schema | None:
+    """The schema of topics that are read together, None for untyped ones and for no topics.
+
+    InvalidRequestError, naming two, where they differ.
+    """
+    schemas = [topic.settings.schema for topic in topics]
+    for topic, schema in zip(topics, schemas, strict=True):
+        if schema != schemas[0]:
+            raise InvalidRequestError(
+                f"topics {topics[0].name} and {topic.name} have different schemas: "
+                "one DataFrame can't hold both, load them one by one"
+            )
+    return schemas[0] if schemas else None
+
+
+def typed_spark_schema(schema: pa.Schema, *, include_metadata: bool) -> StructType:
+    """The columns of a read of a typed topic, as Spark declares them."""
+    fields = [StructField(field.name, _spark_type(field)) for field in schema]
+    return StructType([*fields, *(_METADATA if include_metadata else ())])
+
+
+def all_typed_columns(schema: pa.Schema) -> StructType:
+    """Every column that a read of a typed topic can have."""
+    return StructType([*typed_spark_schema(schema, include_metadata=True).fields, *_EXTRAS])
+
+
+def _spark_type(field: pa.Field) -> DataType:
+    try:
+        kind: DataType = from_arrow_type(_known_to_spark(stored_type(field.type)))
+        spark_arrow_schema(StructType([StructField(field.name, kind)]))  # refuses some, too
+    except (PySparkException, ValueError) as error:
+        raise InvalidRequestError(
+            f"column {field.name!r} is {field.type}, for which Spark has no type; "
+            "read it with store.read",
+            column=field.name,
+        ) from error
+    return kind
+
+
+def _known_to_spark(kind: pa.DataType) -> pa.DataType:
+    """The type that holds the same values in Spark; whatever is inside may be null there."""
+    if types.is_struct(kind):
+        return pa.struct([pa.field(part.name, _known_to_spark(part.type)) for part in kind])
+    if types.is_map(kind):
+        return pa.map_(_known_to_spark(kind.key_type), _known_to_spark(kind.item_type))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(_known_to_spark(kind.value_type))
+    return _WIDER.get(kind, kind)
+
+
+def spark_arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that every record batch must have exactly."""
+    return to_arrow_schema(schema, **IN_UTC)
+
+
+def check_view(wanted: StructType, current: StructType) -> None:
+    """InvalidRequestError unless a read planned for these columns can still be given them.
+
+    The topic's schema may have grown since load(); a schema of the user's own is refused.
+    """
+    kinds = {field.name: field.dataType for field in current.fields}
+    for field in wanted.fields:
+        kind = kinds.get(field.name)
+        grown = isinstance(kind, NumericType) and isinstance(field.dataType, NumericType)
+        if kind != field.dataType and not grown:
+            raise InvalidRequestError(
+                f"column {field.name!r} is not one of the topic's: the columns of a kmq read are "
+                "fixed and can't be set, remove schema(...)",
+                column=field.name,
+            )

@@ -1,0 +1,111 @@
+"""The table `commits`: ranges of the commit log, read again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from kmq_spark.datasource.columns.tables import table_batch
+from kmq_spark.datasource.opening import open_log
+from kmq_storage.format.entries import (
+    BatchIdEntry,
+    Entry,
+    GroupEntry,
+    GroupOffsetsEntry,
+    ProducerEntry,
+    RecordsEntry,
+    TopicEntry,
+)
+from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
+from kmq_storage.format.layout_entries import CondemnEntry, GapEntry, SegmentEntry, TrimEntry
+from kmq_storage.model import Commit, to_microseconds
+
+_BATCH_COMMITS = 1_000
+
+Names = Mapping[bytes, str]
+
+
+@dataclass(frozen=True)
+class CommitsTask(InputPartition):
+    """The commits with these LSNs, both included."""
+
+    first: int
+    last: int
+    #: The topics that there are, by id.
+    topics: Names
+
+    def batches(self, url: str) -> Iterator[pa.RecordBatch]:
+        """The rows of these commits."""
+        commits = open_log(url, read_only=True).commits(self.first)
+        wanted = takewhile(lambda commit: commit.lsn <= self.last, commits)
+        while run := list(islice(wanted, _BATCH_COMMITS)):
+            yield table_batch("commits", [_row(commit, self.topics) for commit in run])
+
+
+def _row(commit: Commit, topics: Names) -> Sequence[Any]:
+    entries = [row for entry in commit.entries for row in _entry_rows(entry, topics)]
+    return (commit.lsn, to_microseconds(commit.time), entries)
+
+
+def _entry_rows(entry: Entry, topics: Names) -> list[dict[str, Any]]:
+    """What an entry says; of a group's offsets one row per partition."""
+    match entry:
+        case RecordsEntry():
+            return [_placed("records", entry, topics, entry.base_offset)]
+        case SegmentEntry():
+            return [_placed("segment", entry, topics, entry.base_offset)]
+        case TrimEntry():
+            return [_placed("trim", entry, topics, entry.start)]
+        case GapEntry():
+            return [_placed("gap", entry, topics, entry.start)]
+        case GroupOffsetsEntry():
+            where = {"kind": "group_offsets", **_topic(entry.topic_id, topics)}
+            return [
+                {**where, "partition": number, "base_offset": offset, "name": entry.group}
+                for number, offset in entry.offsets
+            ]
+        case TopicEntry():
+            where = _topic(entry.topic_id, {entry.topic_id: entry.name})
+            return [{"kind": "topic", **where, "number": entry.partitions}]
+        case ProducerEntry():
+            return [{"kind": "producer", "name": entry.producer, "number": entry.sequence}]
+        case BatchIdEntry():
+            return [{"kind": "batch", "name": entry.application, "number": entry.version}]
+        case GroupEntry():
+            return [{"kind": "group", "name": entry.group, "number": entry.generation}]
+        case GroupPlanEntry():
+            return [{"kind": "group_plan", "name": entry.group, "number": entry.generation}]
+        case GroupReleaseEntry():
+            where = {"kind": "group_release", "name": entry.group, "number": entry.epoch}
+            return [
+                {**where, **_topic(topic_id, topics), "partition": number}
+                for topic_id, number in entry.partitions
+            ]
+        case CondemnEntry():
+            return [{"kind": "condemn", "number": entry.before}]
+
+
+def _placed(
+    kind: str,
+    entry: RecordsEntry | SegmentEntry | TrimEntry | GapEntry,
+    topics: Names,
+    base_offset: int,
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        **_topic(entry.topic_id, topics),
+        "partition": entry.partition,
+        "base_offset": base_offset,
+        "rows": entry.rows,
+        "bytes": entry.size,
+    }
+
+
+def _topic(topic_id: bytes, topics: Names) -> dict[str, Any]:
+    return {"topic": topics.get(topic_id), "topic_id": str(uuid.UUID(bytes=topic_id))}

@@ -1,0 +1,114 @@
+"""On the executor: the records of one task, from the log or from an archive, in Spark's columns."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from kmq_spark.datasource.executor.record_batches import (
+    BATCH_ROWS,
+    Origin,
+    gathered,
+    of_archive,
+    of_log,
+)
+from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_spark.datasource.planning.history import ArchivedTask, history_of
+from kmq_spark.datasource.planning.ranges import OffsetRange
+from kmq_spark.datasource.planning.tasks import Slice, Slices, Task
+from kmq_spark.datasource.planning.topic_ranges import TopicRange
+from kmq_spark.datasource.planning.view import View
+from kmq_spark.datasource.store_url import storage_options
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.layout import layout_of
+from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.open import open_place
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import moved, scan, scan_places
+from kmq_storage.objects.files import Files
+
+if TYPE_CHECKING:
+    from kmq_spark.lake.reading import ArchivedRange
+
+
+def read_partition(
+    options: SourceOptions, partition: InputPartition, view: View
+) -> Iterator[pa.RecordBatch]:
+    """The records of one task; Spark makes a task of nothing out of an empty list."""
+    if isinstance(partition, Task):
+        return _read_log(options, partition, view)
+    if isinstance(partition, ArchivedTask):
+        return gathered(_of_archive(partition.ranges, view))
+    return iter(())
+
+
+def _read_log(options: SourceOptions, task: Task, view: View) -> Iterator[pa.RecordBatch]:
+    disk, _ = open_place(options.url, read_only=True, storage_options=storage_options(options.url))
+    try:
+        pieces = _of_log(options, disk, task, view)
+        yield from gathered(batch for batch in pieces if batch.num_rows)
+    finally:
+        disk.close()
+
+
+def _of_log(
+    options: SourceOptions, disk: Files, task: Task, view: View
+) -> Iterator[pa.RecordBatch]:
+    reader = ChunkReader(disk)
+    for run in task.runs:
+        pages = run.index.pages(disk)
+        for part in run:
+            yield from _SliceReader(options, run, part, view).batches(pages, reader)
+
+
+class _SliceReader:
+    """Reads records of one partition, which may move or be trimmed meanwhile."""
+
+    def __init__(self, options: SourceOptions, run: Slices, part: Slice, view: View) -> None:
+        self._options = options
+        self._run = run
+        self._part = part
+        self._view = view
+        self._layout = layout_of(run.schemas, frozenset(view.arrow.names))
+        self._origin = Origin(run.topic, uuid.UUID(bytes=run.index.topic_id), part.partition)
+
+    def batches(self, pages: Manifest, reader: ChunkReader) -> Iterator[pa.RecordBatch]:
+        """The records in Spark's columns; those in files that moved are looked up again."""
+        part, position = self._part, self._part.start
+        span = (part.start, part.end)
+        try:
+            places = self._run.index.places(pages, part.partition, *span)
+            where = (self._run.topic, part.partition, span)
+            for piece in scan_places(
+                reader, places, *where, batch_rows=BATCH_ROWS, layout=self._layout
+            ):
+                yield of_log(piece, self._origin, self._view)
+                position = piece.end
+        except CorruptionError as error:
+            yield from self._moved(reader, position, error)
+
+    def _moved(
+        self, reader: ChunkReader, position: int, error: CorruptionError
+    ) -> Iterator[pa.RecordBatch]:
+        part, log = self._part, open_log(self._options.url, read_only=True)
+        topic = moved(log, self._run.index.topic_id, error)
+        wanted = TopicRange(topic, OffsetRange(self._run.topic, part.partition, position, part.end))
+        history = history_of(log, log.state, self._options.archive)
+        archived, rest = ([], [wanted]) if history is None else history.split([wanted])
+        yield from _of_archive(archived, self._view)
+        for each in rest:
+            where = (topic, part.partition, (each.offsets.start, each.offsets.end))
+            for piece in scan(log, reader, *where, batch_rows=BATCH_ROWS, layout=self._layout):
+                yield of_log(piece, self._origin, self._view)
+
+
+def _of_archive(ranges: Iterable[ArchivedRange], view: View) -> Iterator[pa.RecordBatch]:
+    for each in ranges:
+        origin = Origin(each.topic, each.topic_id, each.partition)
+        for batch in each.read(view.arrow):
+            yield of_archive(batch, origin, view)

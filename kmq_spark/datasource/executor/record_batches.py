@@ -1,0 +1,109 @@
+"""From stored records to record batches of exactly the schema that Spark expects.
+
+Columns of stored batches are handed on without copying. What is the same in every row (topic,
+partition) or follows from the row's number (offset) is made here, and small chunks are put
+together: Spark has a price per batch, which a copy of a few rows is below.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kmq_spark.client.constant_columns import constant
+from kmq_spark.datasource.columns.schema import CREATE_TIME
+from kmq_spark.datasource.executor.properties import properties_as_text
+from kmq_spark.datasource.planning.view import View
+from kmq_spark.errors import InvalidRequestError
+from kmq_storage.log.scan import Slice as StoredSlice
+
+#: Larger batches are cut: a reader holds some of them.
+BATCH_ROWS = 65_536
+
+#: Smaller ones are put together: to copy these costs more than Spark's work for one more batch.
+_ENOUGH_ROWS = 8_192
+_ENOUGH_BYTES = 1 << 20
+
+
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same records in batches of good size."""
+    for run in _runs(batches):
+        yield run[0] if len(run) == 1 else pa.concat_batches(run)
+
+
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Consecutive batches that make one of good size together."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _ENOUGH_ROWS or size >= _ENOUGH_BYTES:
+            yield waiting
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield waiting
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The partition that records are of: what is the same in each of their rows."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partition: int
+
+
+def of_log(part: StoredSlice, origin: Origin, view: View) -> pa.RecordBatch:
+    """Records of the log in Spark's columns."""
+    prefix, batch = view.prefix, part.batch
+    made = {f"{prefix}offset": lambda: pa.array(part.offsets())}
+    if f"{prefix}properties" in batch.schema.names:
+        properties = batch.column(f"{prefix}properties")
+        made[f"{prefix}properties"] = lambda: properties_as_text(properties)
+    return _spark_batch(batch, made, origin, view)
+
+
+def of_archive(batch: pa.RecordBatch, origin: Origin, view: View) -> pa.RecordBatch:
+    """Records of an archive, which has offsets and properties as they are, in Spark's columns."""
+    return _spark_batch(batch, {}, origin, view)
+
+
+def _spark_batch(
+    batch: pa.RecordBatch, more: Mapping[str, Callable[[], pa.Array]], origin: Origin, view: View
+) -> pa.RecordBatch:
+    schema, rows, prefix = view.arrow, batch.num_rows, view.prefix
+    made: dict[str, Callable[[], pa.Array]] = {
+        f"{prefix}topic": lambda: constant(origin.topic, pa.string(), rows),
+        f"{prefix}topicId": lambda: constant(origin.topic_id.hex, pa.string(), rows),
+        f"{prefix}partition": lambda: constant(origin.partition, pa.int32(), rows),
+        f"{prefix}timestampType": lambda: constant(CREATE_TIME, pa.int32(), rows),
+        **more,
+    }
+    stored = batch.schema.names
+    arrays = [
+        made[field.name]()
+        if field.name in made
+        else _as_type(batch.column(field.name), field)
+        if field.name in stored
+        else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _as_type(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    try:
+        # Mostly only the item of a list has another name in Spark than in the store.
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(
+            f"column {field.name!r} holds a value that Spark's {field.type} can't: {error}",
+            column=field.name,
+        ) from error

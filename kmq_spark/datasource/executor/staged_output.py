@@ -1,0 +1,91 @@
+"""Record batches of one task on their way to disk: gathered per partition, then staged."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from kmq_spark.datasource.sink.merging import FILE_BYTES, merged
+from kmq_spark.datasource.store_url import storage_options
+from kmq_storage.environment import SYSTEM
+from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.file_ids import new_file_id
+from kmq_storage.log.staging import PartitionRecords, Stager
+from kmq_storage.log.uploads import Uploads
+from kmq_storage.objects.open import open_disk
+
+#: A task holds at most about this much in memory before it writes files.
+_WAITING_BYTES_MAX = 64 << 20
+
+#: And this much that is on its way to files.
+_COMING_BYTES_MAX = 32 << 20
+
+#: What a task has left below this travels to the driver instead of becoming files.
+_MESSAGE_BYTES_MAX = 128 << 10
+
+_Place = tuple[bytes, int]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Records of one partition that wait to be written."""
+
+    records: list[PartitionRecords] = field(default_factory=list)
+    size: int = 0
+
+
+class StagedOutput:
+    """Takes records of any partitions and brings them to disk in few files, in their order."""
+
+    def __init__(self, url: str, lsn: int) -> None:
+        disk = open_disk(url, storage_options=storage_options(url))
+        self._stager = Stager(
+            disk, lambda: new_file_id(SYSTEM.new_uuid(), lsn), sync=True, uploads=Uploads()
+        )
+        self._waiting: dict[_Place, _Run] = {}
+        self._waiting_bytes = 0
+        #: Files that may not be whole yet, oldest first, and their bytes.
+        self._coming: deque[RecordsEntry] = deque()
+        self._coming_bytes = 0
+        self._staged: list[RecordsEntry] = []
+
+    def add(self, records: Iterable[PartitionRecords]) -> None:
+        """Take records, and write files when there is enough for one, or much is waiting."""
+        for each in records:
+            place = each.topic_id, each.partition
+            run = self._waiting.setdefault(place, _Run())
+            size = sum(sized.size for sized in each.batches)
+            run.records.append(each)
+            run.size += size
+            self._waiting_bytes += size
+            if run.size >= FILE_BYTES:
+                self._stage(place)
+        if self._waiting_bytes >= _WAITING_BYTES_MAX:
+            self._stage_all()
+
+    def finish(self) -> tuple[tuple[RecordsEntry, ...], tuple[PartitionRecords, ...]]:
+        """What was staged, and what is small enough to travel with the commit message."""
+        if self._waiting_bytes > _MESSAGE_BYTES_MAX:
+            self._stage_all()
+        self._stager.wait_for(self._staged)
+        small = tuple(merged(run.records) for run in self._waiting.values())
+        return tuple(self._staged), small
+
+    def _stage_all(self) -> None:
+        for place in tuple(self._waiting):
+            self._stage(place)
+
+    def _stage(self, place: _Place) -> None:
+        run = self._waiting.pop(place)
+        self._waiting_bytes -= run.size
+        whole = merged(run.records)
+        for sized in whole.batches:
+            entries = self._stager.stage(replace(whole, batches=(sized,)))
+            self._staged += entries
+            self._coming += entries
+            self._coming_bytes += sized.size
+            while self._coming_bytes > _COMING_BYTES_MAX:
+                oldest = self._coming.popleft()
+                self._stager.wait_for([oldest])
+                self._coming_bytes -= oldest.size

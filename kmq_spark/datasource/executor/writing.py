@@ -1,0 +1,93 @@
+"""On the executor: from Spark's record batches to staged files, or to a message if they are small.
+
+Rows are checked, partitioned and laid out by the functions of the Python producer, so a record
+written by Spark is the record that `send_arrow` would have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_spark.client.routing import Router, Rows, split
+from kmq_spark.client.topic_arrow import CheckedBatch, rows_of_topic_arrow
+from kmq_spark.client.typed_topics import typed_columns
+from kmq_spark.client.work import unstorable, why_unstorable
+from kmq_spark.datasource.executor.staged_output import StagedOutput
+from kmq_spark.datasource.sink.columns import TYPED_TOPIC
+from kmq_spark.datasource.sink.sink import Sink, Written
+from kmq_spark.datasource.sink.typed import taken_columns
+from kmq_storage.environment import SYSTEM
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+
+_RECORD_COLUMNS = ("value", "key", "partition", "timestamp", "headers", "properties")
+
+
+def write_task(
+    sink: Sink, batches: Iterable[pa.RecordBatch], *, task: int, query: str | None = None
+) -> Written:
+    """Store the rows of one task where no reader sees them before the driver's commit."""
+    if sink.stored:
+        return Written((), ())
+    topics = sink.topics()
+    output = StagedOutput(sink.url, sink.lsn)
+    router = Router("murmur2", first_turn=task)
+    for batch in batches:
+        for topic, records in _by_topic(batch, sink.topic, topics):
+            rows = _rows(topic, records)
+            routes = router.routes(topic, rows)
+            refused = unstorable(topic, rows, routes)
+            if refused is not None:
+                raise why_unstorable(topic, rows, routes, int(refused.argmax()))
+            output.add(split(topic, rows, routes))
+    staged, small = output.finish()
+    return Written(staged, small, query)
+
+
+def _rows(topic: Topic, batch: pa.RecordBatch) -> Rows:
+    columns = typed_columns(topic)
+    known = _RECORD_COLUMNS if columns is None else taken_columns(columns)
+    taken = batch.select([name for name in batch.schema.names if name in known])
+    return rows_of_topic_arrow(CheckedBatch(taken, None), topic, SYSTEM.now_us(), None)
+
+
+def _by_topic(
+    batch: pa.RecordBatch, chosen: str | None, topics: StoreState
+) -> Iterator[tuple[Topic, pa.RecordBatch]]:
+    """The rows for each topic, in their order."""
+    if not batch.num_rows:
+        return
+    if chosen is not None:
+        yield topics.topic(chosen), batch
+        return
+    column = TYPED_TOPIC if TYPED_TOPIC in batch.schema.names else "topic"
+    encoded = batch.column(column).dictionary_encode()
+    if encoded.null_count:
+        raise InvalidRequestError(
+            f"null topic present in the data: column {column!r} is null in a row; give every row a "
+            "topic, or all of them one by option 'topic'",
+            column=column,
+        )
+    codes = encoded.indices.to_numpy()
+    found = [_topic_of(topics.topic(name), column) for name in encoded.dictionary.to_pylist()]
+    batch = batch.take(pa.array(np.argsort(codes, kind="stable"))) if len(found) > 1 else batch
+    start = 0
+    for topic, count in zip(found, np.bincount(codes).tolist(), strict=True):
+        yield topic, batch.slice(start, count)
+        start += count
+
+
+def _topic_of(topic: Topic, column: str) -> Topic:
+    """The topic, if it is of the kind that this column names: the columns of the two differ."""
+    if bool(topic.settings.schemas) != (column == TYPED_TOPIC):
+        kind, other = ("untyped", "topic") if column == TYPED_TOPIC else ("typed", TYPED_TOPIC)
+        raise InvalidRequestError(
+            f"topic {topic.name} is {kind}: write to it with option 'topic', or name it in a "
+            f"column {other!r}, not {column!r}",
+            topic=topic.name,
+        )
+    return topic

@@ -1,0 +1,109 @@
+"""How far a streaming query is behind: rows at once, bytes and seconds on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kmq_spark.datasource.groups.progress import SourceProgress, records_behind, source_of_progress
+from kmq_spark.datasource.offsets import StreamOffset
+from kmq_spark.datasource.opening import open_log
+from kmq_storage.errors import KmqError
+from kmq_storage.log.state import StoreState
+
+Lags = dict[str, dict[int, int]]
+
+
+class Query(Protocol):
+    """A streaming query, of Spark or of Spark Connect."""
+
+    @property
+    def lastProgress(self) -> Any:
+        """What the query told last; None before its first batch."""
+
+
+def lag(query: Query, *, storage_options: Mapping[str, Any] | None = None) -> Lags:
+    """How many records a streaming query has not finished, as {topic: {partition: n}}.
+
+    Counted to the end of the log as it is now, where the store can be opened from here, else as
+    of the query's last progress; {} before its first batch. Several sources on one topic: the
+    one that is behind most. `storage_options` as in `kmq.open`.
+    """
+    merged: Lags = {}
+    for source in sources_of(query.lastProgress, storage_options):
+        for topic, by_partition in _lag_of(source).items():
+            known = merged.setdefault(topic, {})
+            for partition, records in by_partition.items():
+                known[partition] = max(known.get(partition, 0), records)
+    return merged
+
+
+def sources_of(
+    progress: Any, storage_options: Mapping[str, Any] | None = None
+) -> list[SourceProgress]:
+    """The kmq sources in the progress of a query."""
+    sources: Iterable[Any] = () if progress is None else progress.sources
+    found = (
+        source_of_progress(each.endOffset, each.latestOffset, storage_options) for each in sources
+    )
+    return [each for each in found if each is not None]
+
+
+def _lag_of(source: SourceProgress) -> Lags:
+    state = state_of(source)
+    if state is not None:
+        return records_behind(source.finished, ends_of(state, source.covered))
+    return {} if source.latest is None else records_behind(source.finished, source.latest)
+
+
+def state_of(source: SourceProgress) -> StoreState | None:
+    """The state of the source's store, where it can be opened from here."""
+    if source.url is None:
+        return None
+    try:
+        return open_log(source.url, read_only=True).refresh()
+    except (KmqError, OSError):
+        return None
+
+
+def ends_of(state: StoreState, covered: StreamOffset) -> StreamOffset:
+    """Where the partitions of an offset end now; topics that are gone have no end."""
+    topics = {name: state.topic_by_id(i.bytes) for name, i in (covered.ids or {}).items()}
+    live = {name: topic for name, topic in topics.items() if topic is not None}
+    return StreamOffset(
+        positions={
+            name: {p: topic.parts[p].end for p in covered.positions[name]}
+            for name, topic in live.items()
+        },
+        ids={name: topic.topic_id for name, topic in live.items()},
+    )
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What a query has not finished, over all partitions."""
+
+    records: int
+    bytes: int
+    #: The age of the oldest of these records.
+    seconds: float
+
+
+def behind(state: StoreState, source: SourceProgress, now_us: int) -> Behind:
+    """What a source has not finished up to the end of the log, with its bytes and its age."""
+    records = size = 0
+    oldest = now_us
+    ends = ends_of(state, source.covered)
+    for name, by_partition in records_behind(source.finished, ends).items():
+        topic = state.topic(name)
+        for number, count in by_partition.items():
+            part = topic.parts[number]
+            position = max(part.end - count, part.start)
+            if position >= part.end:
+                continue
+            index = topic.index(number)
+            records += part.end - position
+            size += index.size_from(position, part.end)
+            oldest = min(oldest, index.timestamp_of(position) or now_us)
+    return Behind(records, size, max(now_us - oldest, 0) / 1e6)

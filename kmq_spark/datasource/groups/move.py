@@ -1,0 +1,47 @@
+"""A group's move inside the commit of a sink: records and offsets together, or neither.
+
+It travels as option `groupOffsets` of a batch write, which `kmq.incremental` sets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from kmq_spark.datasource.groups.committed import Place, forward_entries
+from kmq_spark.datasource.offsets import StreamOffset
+from kmq_spark.datasource.refusal import refuse
+from kmq_storage.format.entries import GroupOffsetsEntry
+from kmq_storage.log.state import StoreState
+
+OPTION = "groupOffsets"
+
+
+def move_option(state: StoreState, place: Place, finished: StreamOffset) -> str:
+    """The option's text: what a member commits when everything before a position is done."""
+    moves = {
+        entry.topic_id.hex(): [list(pair) for pair in entry.offsets]
+        for entry in forward_entries(state, place, finished)
+    }
+    facts = {"generation": place.generation, "group": place.group, "offsets": moves}
+    return json.dumps(facts, sort_keys=True)
+
+
+def parse_move(given: Mapping[str, str]) -> tuple[GroupOffsetsEntry, ...]:
+    """The entries of a group's move, none without the option; InvalidRequestError."""
+    text = given.get(OPTION.lower())
+    if text is None:
+        return ()
+    try:
+        facts = json.loads(text)
+        return tuple(
+            GroupOffsetsEntry(
+                facts["group"],
+                facts["generation"],
+                bytes.fromhex(topic),
+                tuple((partition, offset) for partition, offset in offsets),
+            )
+            for topic, offsets in facts["offsets"].items()
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        refuse(OPTION, text[:99], "what kmq.incremental sets: use its write()")

@@ -1,0 +1,1 @@
+"""What a user may say: every option's name, its form, and what stands for it."""

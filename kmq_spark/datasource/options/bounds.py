@@ -1,0 +1,123 @@
+"""Where a read begins and ends, as options say it: by word, by offset or by time.
+
+The forms are those of Spark's Kafka source, and a topic may give a point for all partitions that
+it doesn't name: `{"orders": {"0": 23, "*": -2}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeAlias
+
+from kmq_spark.datasource.offsets import OWN_KEY
+from kmq_spark.datasource.options.instants import INSTANT_FORMS, Instant, parse_instant
+from kmq_spark.datasource.options.values import Given, json_object
+from kmq_spark.datasource.refusal import refuse
+
+EARLIEST, LATEST, GROUP = "earliest", "latest", "group"
+
+#: Kafka's numbers for the two ends of a partition.
+OFFSET_EARLIEST, OFFSET_LATEST = -2, -1
+
+#: One place in a partition.
+Point: TypeAlias = int | Instant
+
+_REST = "*"
+_OFFSETS = 'JSON such as {"orders":{"0":23,"1":-1,"*":-2}} (-2 is earliest, -1 latest, * the rest)'
+_TIMES = (
+    'JSON such as {"orders":{"0":1700000000000,"1":"2024-05-06T07:08:09Z","*":"-10m"}} '
+    f"({INSTANT_FORMS}; * the rest)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """Where a read begins or ends: the same for all partitions, or a point for each of them."""
+
+    #: The option that says so.
+    option: str
+    word: str | None = None
+    instant: Instant | None = None
+    named: Mapping[str, Mapping[int, Point]] = field(default_factory=dict)
+    #: By topic, for its partitions that are not named.
+    rest: Mapping[str, Point] = field(default_factory=dict)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether it takes a look at the records to know the offsets."""
+        points = [*self.rest.values(), *chain(*(each.values() for each in self.named.values()))]
+        return self.instant is not None or any(isinstance(point, Instant) for point in points)
+
+
+def parse_starting(given: Given) -> Bound | None:
+    """Where a read begins: the first that is given by Kafka's precedence; others are not read."""
+    return _parse_first("starting", given, (EARLIEST, LATEST, GROUP))
+
+
+def parse_ending(given: Given) -> Bound | None:
+    """Where a read ends, as `parse_starting`."""
+    return _parse_first("ending", given, (LATEST,))
+
+
+def _parse_first(side: str, given: Given, words: tuple[str, ...]) -> Bound | None:
+    for option, parse in (
+        (f"{side}Timestamp", _parse_timestamp),
+        (f"{side}OffsetsByTimestamp", _parse_times),
+        (f"{side}Offsets", lambda option, text: _parse_offsets(option, text, words)),
+    ):
+        text = given.get(option.lower())
+        if text is not None:
+            return parse(option, text)
+    return None
+
+
+def _parse_timestamp(option: str, text: str) -> Bound:
+    instant = parse_instant(text)
+    if instant is None:
+        refuse(option, text, INSTANT_FORMS)
+    return Bound(option=option, instant=instant)
+
+
+def _parse_times(option: str, text: str) -> Bound:
+    return _parse_points(option, text, _TIMES, lambda _, value: parse_instant(value))
+
+
+def _parse_offsets(option: str, text: str, words: tuple[str, ...]) -> Bound:
+    word = text.strip().lower()
+    if word in words:
+        return Bound(option=option, word=word)
+    if not word.startswith("{"):
+        refuse(option, text, f"{', '.join(map(repr, words))} or {_OFFSETS}")
+    lowest = OFFSET_EARLIEST if EARLIEST in words else OFFSET_LATEST
+
+    def offset(where: str, value: object) -> int | None:
+        if type(value) is int and value < lowest:
+            what = "earliest" if value == OFFSET_EARLIEST else str(value)
+            refuse(option, text, f"no {what} for {where}; use {_OFFSETS}")
+        return value if type(value) is int else None
+
+    return _parse_points(option, text, _OFFSETS, offset)
+
+
+def _parse_points(
+    option: str, text: str, example: str, point_of: Callable[[str, Any], Point | None]
+) -> Bound:
+    parsed = json_object(option, text, example)
+    parsed.pop(OWN_KEY, None)  # an offset copied from a query's progress is welcome
+    named: dict[str, dict[int, Point]] = {}
+    rest: dict[str, Point] = {}
+    for topic, points in parsed.items():
+        if not isinstance(points, dict):
+            refuse(option, text, example)
+        named[topic] = {}
+        for number, value in points.items():
+            point = point_of(f"{topic}[{number}]", value)
+            if point is None or not (number == _REST or (number.isascii() and number.isdigit())):
+                refuse(option, text, example)
+            if number == _REST:
+                rest[topic] = point
+            else:
+                named[topic][int(number)] = point
+    return Bound(option=option, named=named, rest=rest)

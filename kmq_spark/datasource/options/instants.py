@@ -1,0 +1,76 @@
+"""Points in time as options give them: Kafka's milliseconds, ISO text, or relative to now."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kmq_spark.datasource.options.values import SECONDS
+from kmq_storage.model import to_datetime, to_microseconds
+
+INSTANT_FORMS = (
+    "milliseconds since 1970, ISO text with a zone such as 2024-05-06T07:08:09+02:00, "
+    "or -10m, -2h30m (before now)"
+)
+
+#: Timestamps of records are microseconds in a signed 64-bit integer.
+_LAST = 2**63 - 1
+_MILLISECONDS = re.compile(r"[+-]?[0-9]{1,19}\Z")
+_RELATIVE = re.compile(r"-((?:[0-9]{1,9}[a-z]+)+)\Z")
+_STEP = re.compile(r"([0-9]+)([a-z]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A point in time in UTC microseconds, or so many before the moment a read is planned."""
+
+    microseconds: int
+    before_now: bool = False
+
+    def at(self, now: int) -> int:
+        """The point in UTC microseconds, when now is that."""
+        return now - self.microseconds if self.before_now else self.microseconds
+
+
+def parse_instant(value: object) -> Instant | None:
+    """An instant from text or a number of JSON; None when it is none."""
+    if type(value) is int:
+        return _of_milliseconds(value)
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if _MILLISECONDS.match(text):
+        return _of_milliseconds(int(text))
+    return _relative(text.lower()) if text.startswith("-") else _of_iso(text)
+
+
+def told(microseconds: int) -> str:
+    """UTC microseconds as ISO text, or as a number where a calendar has no day for them."""
+    try:
+        return to_datetime(microseconds).isoformat()
+    except OverflowError:
+        return f"{microseconds} us since 1970"
+
+
+def _of_milliseconds(number: int) -> Instant:
+    return Instant(max(min(number * 1_000, _LAST), -_LAST))
+
+
+def _relative(text: str) -> Instant | None:
+    found = _RELATIVE.match(text)
+    steps = _STEP.findall(found[1]) if found else []
+    if not steps or not all(unit in SECONDS for _, unit in steps):
+        return None
+    return Instant(
+        sum(round(int(number) * SECONDS[unit] * 1_000_000) for number, unit in steps),
+        before_now=True,
+    )
+
+
+def _of_iso(text: str) -> Instant | None:
+    try:
+        when = datetime.fromisoformat(text)
+        return None if when.tzinfo is None else Instant(to_microseconds(when.astimezone(UTC)))
+    except (ValueError, OverflowError):
+        return None

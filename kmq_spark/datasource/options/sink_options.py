@@ -1,0 +1,64 @@
+"""The options of a write: parsed once, on the driver, before anything is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kmq_spark.datasource.groups.move import parse_move
+from kmq_spark.datasource.options import values
+from kmq_spark.datasource.options.known_options import SINK_OPTIONS, SOURCE_OPTIONS, refuse_unknown
+from kmq_spark.datasource.refusal import refuse
+from kmq_storage import limits
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry
+
+#: What Spark itself adds to the options of a streaming sink.
+_SPARKS_OWN = ("checkpointlocation", "queryname")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """What a write was asked for."""
+
+    url: str
+    topic: str | None
+    #: What a batch write is known by: `txnAppId` and `txnVersion`, stored once at each target.
+    batch: BatchIdEntry | None = None
+    #: What moves a group in the commit of a batch write.
+    move: tuple[GroupOffsetsEntry, ...] = ()
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """The options of a write, or InvalidRequestError that names option, value and expectation."""
+    given = {name.lower(): value for name, value in options.items()}
+    for option in _SPARKS_OWN:
+        given.pop(option, None)
+    refuse_unknown(given, SINK_OPTIONS, SOURCE_OPTIONS, "write")
+    if "queue" in given:
+        raise InvalidRequestError(
+            "option 'queue': this version of kmq has no queues yet, write to a topic with option "
+            "'topic'",
+            option="queue",
+        )
+    values.boolean(given, "includeHeaders", default=False)
+    topic = values.name(given, "topic", "topic")
+    return SinkOptions(
+        url=values.store_url(given), topic=topic, batch=_batch(given), move=parse_move(given)
+    )
+
+
+def _batch(given: Mapping[str, str]) -> BatchIdEntry | None:
+    application, version = given.get("txnappid"), given.get("txnversion")
+    if application is None and version is None:
+        return None
+    if application is None or version is None:
+        there, missing = ("txnVersion", "txnAppId")[:: 1 if application is None else -1]
+        raise InvalidRequestError(
+            f"option {there!r} needs option {missing!r} beside it: an application's name, and a "
+            "number that grows with each of its writes",
+            option=there,
+        )
+    if not 1 <= len(application.encode()) <= limits.APPLICATION_BYTES_MAX:
+        refuse("txnAppId", application[:99], f"1 to {limits.APPLICATION_BYTES_MAX} bytes of text")
+    return BatchIdEntry(application, values.count(version, "txnVersion"))

@@ -1,0 +1,88 @@
+"""Which topics and partitions a read covers: `subscribe`, `subscribePattern` or `assign`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kmq_spark.datasource.options import values
+from kmq_spark.datasource.refusal import refuse
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.names import check_name
+
+_WAYS = ("subscribe", "subscribePattern", "assign")
+_ASSIGN_EXAMPLE = 'JSON such as {"orders":[0,1],"returns":[0]}'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscription:
+    """Topics by name or by pattern, and which of their partitions count."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    #: By topic, the only ones that count.
+    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    #: Of every topic, the only ones that count; None for all.
+    numbers: tuple[range, ...] | None = None
+
+    def matches(self, names: Iterable[str]) -> list[str]:
+        """The covered ones of these topic names, sorted."""
+        if self.pattern is not None:
+            # Found anywhere in the name unless anchored, as Spark's Kafka source does.
+            return sorted(filter(re.compile(self.pattern).search, names))
+        return sorted(set(self.topics).intersection(names))
+
+    def partitions_of(self, topic: str, count: int) -> list[int]:
+        """The covered partitions of a topic that has `count` of them; later ones may appear."""
+        chosen = self.partitions.get(topic)
+        inside = range(count) if chosen is None else [p for p in chosen if p < count]
+        return list(inside) if self.numbers is None else [p for p in inside if self._has(p)]
+
+    def _has(self, partition: int) -> bool:
+        return any(partition in numbers for numbers in self.numbers or ())
+
+
+def parse_subscription(given: Mapping[str, str]) -> Subscription:
+    """The one way that was chosen, or InvalidRequestError for none and for several."""
+    ways = [way for way in _WAYS if way.lower() in given]
+    if len(ways) != 1:
+        found = f"given were {' and '.join(ways)}" if ways else "none was given"
+        raise InvalidRequestError(
+            f"a read needs exactly one of the options {', '.join(_WAYS)}; {found}"
+        )
+    text, numbers = given[ways[0].lower()], values.ranges(given, "partitions")
+    if ways[0] == "subscribe":
+        return Subscription(topics=_topics(text), numbers=numbers)
+    if ways[0] == "subscribePattern":
+        return Subscription(pattern=_pattern(text), numbers=numbers)
+    partitions = _assignment(text)
+    return Subscription(topics=tuple(partitions), partitions=partitions, numbers=numbers)
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    names = {name.strip() for name in text.split(",")} - {""}
+    if not names:
+        refuse("subscribe", text, "topic names with commas between them")
+    return tuple(sorted(check_name("topic", name) for name in names))
+
+
+def _pattern(text: str) -> str:
+    if not text.strip():
+        refuse("subscribePattern", text, "a regular expression on topic names")
+    try:
+        re.compile(text)
+    except re.error as problem:
+        refuse("subscribePattern", text, f"a regular expression ({problem})")
+    return text
+
+
+def _assignment(text: str) -> dict[str, tuple[int, ...]]:
+    parsed = values.json_object("assign", text, _ASSIGN_EXAMPLE)
+    if not parsed or not all(map(_is_assigned, parsed.values())):
+        refuse("assign", text, _ASSIGN_EXAMPLE)
+    return {check_name("topic", name): tuple(sorted(set(parsed[name]))) for name in sorted(parsed)}
+
+
+def _is_assigned(numbers: object) -> bool:
+    return isinstance(numbers, list) and all(type(n) is int and n >= 0 for n in numbers)

@@ -1,0 +1,1 @@
+"""On the driver: from what a read wants to offset ranges, and from those to tasks."""

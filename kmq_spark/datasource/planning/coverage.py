@@ -1,0 +1,256 @@
+"""What a read covers in one state of the store: topics, partitions, and where it may begin."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kmq_spark.datasource.offsets import Positions
+from kmq_spark.datasource.options.bounds import (
+    EARLIEST,
+    GROUP,
+    LATEST,
+    OFFSET_EARLIEST,
+    OFFSET_LATEST,
+    Bound,
+    Point,
+)
+from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_spark.datasource.planning.data_loss import Losses
+from kmq_spark.datasource.planning.history import History
+from kmq_spark.datasource.planning.topic_ranges import TopicRanges
+from kmq_spark.datasource.warning import warn_once
+from kmq_storage.errors import InvalidRequestError, NotFoundError
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Partition, Topic, out_of_range
+
+#: A group that has no commit begins at the start.
+_OF_WORD = {EARLIEST: OFFSET_EARLIEST, GROUP: OFFSET_EARLIEST, LATEST: OFFSET_LATEST}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The covered topics by name, and of each the covered partitions."""
+
+    topics: Mapping[str, Topic]
+    partitions: Mapping[str, Sequence[int]]
+    #: Holds what is older than the log.
+    history: History | None = None
+
+    @property
+    def ids(self) -> dict[str, uuid.UUID]:
+        """The ids of the topics, which tell them from later ones of the same name."""
+        return {name: topic.topic_id for name, topic in self.topics.items()}
+
+    def starts(self) -> dict[str, dict[int, int]]:
+        """The first offset that each partition still has."""
+        history = self.history
+        if history is None:
+            return {name: {p: parts[p].start for p in of} for name, parts, of in self._parts()}
+        return {
+            name: {p: history.low(topic, p) for p in self.partitions[name]}
+            for name, topic in self.topics.items()
+        }
+
+    def ends(self) -> dict[str, dict[int, int]]:
+        """The next offset that each partition will get."""
+        return {name: {p: parts[p].end for p in of} for name, parts, of in self._parts()}
+
+    def _parts(self) -> Iterator[tuple[str, list[Partition], Sequence[int]]]:
+        return ((name, t.parts, self.partitions[name]) for name, t in self.topics.items())
+
+    def ranges(self, starts: Positions, ends: Positions) -> list[TopicRanges]:
+        """What lies between two positions, partition by partition."""
+        return [
+            TopicRanges.between(topic, self.partitions[name], starts[name], ends[name])
+            for name, topic in sorted(self.topics.items())
+        ]
+
+    def points(self, bound: Bound) -> dict[str, dict[int, Point]]:
+        """The point of each partition; InvalidRequestError when others are named, or not all."""
+        everywhere = bound.instant or _OF_WORD.get(bound.word or "")
+        if everywhere is not None:
+            return {name: dict.fromkeys(self.partitions[name], everywhere) for name in self.topics}
+        self._check_all_named(bound)
+        return {
+            name: {p: named[p] if p in named else bound.rest[name] for p in self.partitions[name]}
+            for name, named in bound.named.items()
+        }
+
+    def resolve(self, bound: Bound) -> dict[str, dict[int, int]]:
+        """The offsets a bound means now; those by time are offsets already (`time_bounds`)."""
+        if bound.word is not None:
+            return self.ends() if bound.word == LATEST else self.starts()
+        edges = {OFFSET_EARLIEST: self.starts(), OFFSET_LATEST: self.ends()}
+        offsets: dict[str, dict[int, int]] = {}
+        for name, points in self.points(bound).items():
+            offsets[name] = {}
+            for p, point in points.items():
+                assert isinstance(point, int), "instants are resolved before a read is planned"
+                offsets[name][p] = edges[point][name][p] if point in edges else point
+        return offsets
+
+    def up_to_latest(self, bound: Bound | None) -> Coverage:
+        """Only the partitions that an end reads to the end of the log."""
+        if bound is None or bound.word == LATEST:
+            return self
+        points = self.points(bound)
+        return Coverage(
+            self.topics,
+            {
+                name: [p for p in points[name] if points[name][p] == OFFSET_LATEST]
+                for name in points
+            },
+        )
+
+    def _check_all_named(self, bound: Bound) -> None:
+        assigned = {name: sorted(self.partitions[name]) for name in sorted(self.topics)}
+        specified = {
+            name: sorted({*named, *(assigned.get(name, ()) if name in bound.rest else ())})
+            for name, named in sorted(bound.named.items())
+        }
+        if specified != assigned:
+            raise InvalidRequestError(
+                f"option {bound.option!r} must name every partition that is read and no other "
+                '("*" stands for the rest; -1 is latest, -2 earliest): '
+                f"specified {specified}, assigned {assigned}",
+                option=bound.option,
+            )
+
+
+def cover(state: StoreState, options: SourceOptions, history: History | None = None) -> Coverage:
+    """What the options cover now; NotFoundError for a topic that was named and is not there."""
+    subscription = options.subscription
+    for name in subscription.topics:
+        if state.find_topic(name) is None:
+            if options.fail_on_data_loss:
+                raise NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
+            warn_once(f"Topic[{name}] doesn't exist (failOnDataLoss=false: read without it)")
+    topics = {name: state.topic(name) for name in subscription.matches(state.topics)}
+    partitions = {
+        name: subscription.partitions_of(name, topic.partitions) for name, topic in topics.items()
+    }
+    return Coverage(topics, partitions, history)
+
+
+def ends_of_deleted(
+    state: StoreState, options: SourceOptions, name: str, topic_id: uuid.UUID
+) -> dict[int, int] | None:
+    """Where the covered partitions of a deleted topic ended; None when it is forgotten."""
+    gone = state.gone.find(topic_id.bytes)
+    if gone is None:
+        return None
+    covered = options.subscription.partitions_of(name, len(gone.ends))
+    return {p: gone.ends[p] for p in covered}
+
+
+def known_to_group(state: StoreState, group: str | None) -> set[bytes]:
+    """The ids of the topics in which a group goes on, wherever others begin: those that it has read
+    before, also when they were made again since."""
+    if group is None:
+        return set()
+    again = (state.find_topic(name) for name in state.gone.left_by(group))
+    return {*state.group_offsets(group), *(topic.id for topic in again if topic is not None)}
+
+
+def _continued_by_group(
+    state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
+) -> dict[str, dict[int, int]]:
+    """Where the group continues in the topics that it knows: new partitions from their start.
+
+    A topic that was made again begins anew; what the group had left in the old one is lost.
+    """
+    group = options.group
+    if group is None:
+        return {}
+    offsets, left = state.group_offsets(group), state.gone.left_by(group)
+    starts = coverage.starts()
+    begins = {}
+    for name, topic in coverage.topics.items():
+        if topic.id not in offsets and name in left:
+            gone_id = uuid.UUID(bytes=left[name].id)
+            ends = ends_of_deleted(state, options, name, gone_id)
+            losses.report_deleted(state, name, gone_id, left[name].groups[group], ends)
+        elif topic.id not in offsets:
+            continue
+        known = offsets.get(topic.id, {})
+        begins[name] = {p: known.get(p, starts[name][p]) for p in coverage.partitions[name]}
+    return begins
+
+
+def first_of_stream(
+    state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
+) -> Positions:
+    """Where a stream without a checkpoint begins: at the group's offsets, or `startingOffsets`."""
+    committed = _continued_by_group(state, options, coverage, losses)
+    if committed.keys() == coverage.topics.keys():
+        return committed
+    first = coverage.resolve(options.starting or _bound("starting", LATEST))
+    if options.fail_on_data_loss:
+        _refuse_beyond_end(coverage, first)
+    return first | committed
+
+
+def _refuse_beyond_end(coverage: Coverage, first: Positions) -> None:
+    for name, topic in coverage.topics.items():
+        for partition, offset in first[name].items():
+            part = topic.partition(partition)
+            if offset > part.end:
+                raise out_of_range(name, partition, offset, part)
+
+
+def bounds_of_batch(
+    state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
+) -> tuple[Positions, Positions]:
+    """Where a batch read begins and ends; InvalidRequestError when the end is before the start."""
+    starting = options.starting or _bound("starting", EARLIEST)
+    ending = options.ending or _bound("ending", LATEST)
+    _refuse_latest(starting, coverage)
+    starts, ends = coverage.resolve(starting), coverage.resolve(ending)
+    if starting.word == GROUP:
+        starts |= _continued_by_group(state, options, coverage, losses)
+    for topic, offsets in starts.items():
+        for partition, start in offsets.items():
+            end = ends[topic][partition]
+            if start > end:
+                raise InvalidRequestError(
+                    f"{topic}-{partition}: {starting.option} {start} is beyond "
+                    f"{ending.option} {end}",
+                    topic=topic,
+                    partition=partition,
+                    start=start,
+                    end=end,
+                )
+    return starts, ends
+
+
+def _bound(side: str, word: str) -> Bound:
+    return Bound(option=f"{side}Offsets", word=word)
+
+
+def _refuse_latest(starting: Bound, coverage: Coverage) -> None:
+    if starting.option != "startingOffsets" or starting.word in (EARLIEST, GROUP):
+        return  # a start by time may be the end, where that was asked for
+    at_latest = [
+        f"{topic}-{partition}"
+        for topic, points in coverage.points(starting).items()
+        for partition, point in points.items()
+        if point == OFFSET_LATEST
+    ]
+    if at_latest:
+        where = "" if starting.word else f" for {', '.join(at_latest)}"
+        raise InvalidRequestError(
+            f"option 'startingOffsets' is latest{where}: a batch read would be empty, begin at "
+            "'earliest' or at an offset",
+            option="startingOffsets",
+        )
+
+
+def check_whole(state: StoreState, coverage: Coverage) -> None:
+    """A log whose end is damaged must not pass for one that is only shorter."""
+    for topic, partitions in coverage.partitions.items():
+        parts = coverage.topics[topic].parts
+        for partition in partitions:
+            if state.broken or parts[partition].doubt:
+                state.check_end(topic, partition)

@@ -1,0 +1,159 @@
+"""Records that should be read and are gone: an error, or a warning with failOnDataLoss=false."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kmq_spark.datasource.planning.ranges import OffsetRange
+from kmq_spark.datasource.planning.topic_ranges import TopicRange
+from kmq_spark.datasource.warning import warn_once
+from kmq_storage.errors import DataLossError
+from kmq_storage.log.state import StoreState
+
+if TYPE_CHECKING:
+    from kmq_spark.datasource.planning.history import History
+
+#: A message names at most so many partitions.
+_NAMED_MAX = 20
+
+
+class Losses:
+    """What one read found missing so far: each loss is reported, and its records count once."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+        #: How many records are known to be lost.
+        self.records = 0
+        self._counted: dict[tuple[uuid.UUID, int], int] = {}
+
+    def report(
+        self, message: str, topic_id: uuid.UUID, lost: Iterable[OffsetRange], **facts: object
+    ) -> None:
+        """Raise DataLossError, or count what is lost, log the words and let the read go on."""
+        if self._fail:
+            raise DataLossError(
+                f"{message}; set failOnDataLoss=false to go on with what is there", **facts
+            )
+        known = [each for each in lost if each.size]
+        if sum(self._count((topic_id, each.partition), each) for each in known) or not known:
+            warn_once(f"{message} (failOnDataLoss=false: reading goes on)")
+
+    def _count(self, key: tuple[uuid.UUID, int], lost: OffsetRange) -> int:
+        """How many of these were not counted: a stream looks again and again, always upwards."""
+        known = max(self._counted.get(key, 0), lost.start)
+        new = max(lost.end - known, 0)
+        self.records += new
+        self._counted[key] = max(known, lost.end)
+        return new
+
+    def report_deleted(
+        self,
+        state: StoreState,
+        name: str,
+        topic_id: uuid.UUID,
+        begins: Mapping[int, int],
+        ends: Mapping[int, int] | None,
+    ) -> None:
+        """Report a deleted topic that was to be read between these offsets; None: nobody knows."""
+        lost = None if ends is None else unread(name, begins, ends)
+        message = deletion(state, name, topic_id, lost)
+        self.report(message, topic_id, lost or (), topic=name)
+
+    def report_left_out(self, name: str, topic_id: uuid.UUID, offsets: Mapping[int, int]) -> None:
+        """Report partitions that a query was reading, and does not by its options now."""
+        places = named([f"{name}-{p} at {offset}" for p, offset in offsets.items()])
+        self.report(
+            f"{places}: this query was reading there, and its options leave that out now; it goes "
+            "on there once they have it again",
+            topic_id,
+            (),
+            topic=name,
+        )
+
+
+def named(places: Sequence[str]) -> str:
+    """Places in a message, not too many of them."""
+    more = [f"{len(places) - _NAMED_MAX} more"] if len(places) > _NAMED_MAX else []
+    return ", ".join([*places[:_NAMED_MAX], *more])
+
+
+def unread(topic: str, begins: Mapping[int, int], ends: Mapping[int, int]) -> list[OffsetRange]:
+    """What lies between two positions of a topic."""
+    ranges = (OffsetRange(topic, p, begins.get(p, 0), end) for p, end in ends.items())
+    return [each for each in ranges if each.size]
+
+
+def deletion(
+    state: StoreState, name: str, topic_id: uuid.UUID, lost: list[OffsetRange] | None
+) -> str:
+    """What to tell of a topic that is gone, with what went unread; None: nobody knows that."""
+    again = " and made again" if state.find_topic(name) else ""
+    told = "how much of it went unread is not known"
+    if lost is not None:
+        places = named([f"{each.topic}-{each.partition} from {each.start}" for each in lost])
+        where = f" ({places})" if lost else ""
+        told = f"{_count_of(lost)} of its records went unread{where}"
+    return f"Topic[{name}] with id {topic_id} was deleted{again}: {told}"
+
+
+def readable_parts(
+    wanted: TopicRange, losses: Losses, history: History | None = None
+) -> list[TopicRange]:
+    """The parts of a range that the log holds: without what is outside, and without gaps."""
+    inside = readable(wanted, losses, history)
+    offsets = inside.offsets
+    position, parts = offsets.start, []
+    gaps = inside.topic.index(offsets.partition).gaps_between(offsets.start, offsets.end)
+    if not gaps:
+        return [inside]
+    for gap in gaps:
+        losses.report(
+            f"{offsets.topic}-{offsets.partition}: offsets {gap.start} to {gap.end - 1} were lost "
+            f"({gap.reason})",
+            inside.topic.topic_id,
+            [replace(offsets, start=max(gap.start, position), end=min(gap.end, offsets.end))],
+            topic=offsets.topic,
+            partition=offsets.partition,
+            start=gap.start,
+            end=gap.end,
+        )
+        parts.append(replace(offsets, start=position, end=max(gap.start, position)))
+        position = max(gap.end, position)
+    parts.append(replace(offsets, start=min(position, offsets.end)))
+    return [TopicRange(inside.topic, part) for part in parts if part.size or not gaps]
+
+
+def readable(wanted: TopicRange, losses: Losses, history: History | None = None) -> TopicRange:
+    """The part of a range that the log holds; what it doesn't is reported as lost.
+
+    What an archive has of it was taken out before; it is named only.
+    """
+    offsets = wanted.offsets
+    part = wanted.topic.partition(offsets.partition)
+    low, high = part.start, part.end
+    start = min(max(offsets.start, low), high)
+    end = max(min(offsets.end, high), start)
+    if (start, end) == (offsets.start, offsets.end):
+        return wanted
+    lost = [replace(offsets, end=min(offsets.end, start)), replace(offsets, start=end)]
+    archive = "" if history is None else history.told(wanted.topic, offsets.partition)
+    losses.report(
+        f"{offsets.topic}-{offsets.partition}: offsets {offsets.start} to {offsets.end} (next) "
+        f"were to be read, the log holds {low} to {high}{archive}: "
+        f"{_count_of(lost)} records are lost",
+        wanted.topic.topic_id,
+        lost,
+        topic=offsets.topic,
+        partition=offsets.partition,
+        start=offsets.start,
+        end=offsets.end,
+        available=(low, high),
+    )
+    return TopicRange(wanted.topic, replace(offsets, start=start, end=end))
+
+
+def _count_of(ranges: Iterable[OffsetRange]) -> int:
+    return sum(each.size for each in ranges)

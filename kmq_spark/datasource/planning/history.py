@@ -1,0 +1,161 @@
+"""What is older than the log: the part of a read that the archive of a store has.
+
+From the log comes what the log holds, from the archive what is below its start. The state is
+looked at first, the archive's files later: what was trimmed by then is in them, since a trim
+follows the archive's group (docs/design/archive.md).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pyspark.sql.datasource import InputPartition
+
+from kmq_spark.datasource.options.task_limits import TaskLimits
+from kmq_spark.datasource.planning.pieces import Pieces, share_of
+from kmq_spark.datasource.planning.ranges import (
+    OffsetRange,
+    at_most,
+    divide,
+    task_count,
+)
+from kmq_spark.datasource.planning.topic_ranges import TopicRange
+from kmq_spark.datasource.store_url import storage_options
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import to_datetime
+
+if TYPE_CHECKING:
+    from kmq_spark.lake.reading import Archive, ArchivedRange
+
+
+@dataclass(frozen=True)
+class ArchivedTask(InputPartition):
+    """What one Spark task reads of an archive, in this order."""
+
+    ranges: tuple[ArchivedRange, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """An archive beside one state of the store it is of."""
+
+    archive: Archive
+    state: StoreState
+    _times: dict[tuple[bytes, int], Mapping[int, int]] = field(default_factory=dict, repr=False)
+
+    def low(self, topic: Topic, number: int) -> int:
+        """The first offset of a partition that the archive or the log holds."""
+        first, end = self._archived(topic, number)
+        start = topic.partition(number).start
+        return min(first, start) if first < end else start
+
+    def border(self, topic: Topic, number: int) -> int:
+        """Up to where, not including, a partition is read from the archive."""
+        _, end = self._archived(topic, number)
+        return max(min(end, topic.partition(number).start), self.low(topic, number))
+
+    def cut(self, wanted: TopicRange) -> tuple[OffsetRange, OffsetRange, OffsetRange] | None:
+        """What of a range nobody has, what the archive has, and the rest, in this order.
+
+        None for a range that begins behind the archive: it is the log's as a whole.
+        """
+        topic, place = wanted.topic, wanted.offsets
+        low, border = self.low(topic, place.partition), self.border(topic, place.partition)
+        if low >= border or place.start >= border or place.start > place.end:
+            return None
+        first, last = (min(max(each, place.start), place.end) for each in (low, border))
+        return (
+            place.between(place.start, first),
+            place.between(first, last),
+            place.between(last, place.end),
+        )
+
+    def split(self, wanted: Iterable[TopicRange]) -> tuple[list[ArchivedRange], list[TopicRange]]:
+        """What to read from the archive, and the rest, of which the log may have lost some."""
+        archived: list[ArchivedRange] = []
+        rest: list[TopicRange] = []
+        for each in wanted:
+            parts, topic = self.cut(each), each.topic
+            if parts is None:
+                rest.append(each)
+                continue
+            below, old, behind = parts
+            if old.size:
+                at = (topic.topic_id, old.partition, old.start, old.end)
+                archived.append(self.archive.range(topic.name, *at))
+            rest += [TopicRange(topic, part) for part in (below, behind) if part.size]
+        return archived, rest
+
+    def bytes_per_row(self, topic: str) -> int:
+        """What a record of a topic takes in the archive's files."""
+        files = [each for each in self.archive.files if each.topic == topic and each.rows]
+        return sum(each.bytes for each in files) // max(sum(each.rows for each in files), 1)
+
+    def told(self, topic: Topic, number: int) -> str:
+        """What a message adds on the archive after what the log holds."""
+        low, border = self.low(topic, number), self.border(topic, number)
+        return f", the archive {low} to {border}" if low < border else ""
+
+    def first_since(self, topic: Topic, number: int, microseconds: int) -> int | None:
+        """The first offset below the log's start with a timestamp from there on."""
+        low, border = self.low(topic, number), self.border(topic, number)
+        if low == border:
+            return None
+        found = self._first_since(topic, microseconds).get(number, border)
+        return found if found < border else None
+
+    def _first_since(self, topic: Topic, microseconds: int) -> Mapping[int, int]:
+        """By partition; looked for once, since a file holds records of all partitions."""
+        key = topic.id, microseconds
+        if key not in self._times:
+            self._times[key] = self.archive.first_since(
+                topic.name, topic.topic_id, range(topic.partitions), to_datetime(microseconds)
+            )
+        return self._times[key]
+
+    def _archived(self, topic: Topic, number: int) -> tuple[int, int]:
+        record = self.archive.record
+        committed = self.state.group_offsets(record.group).get(topic.id, {})
+        return record.start(topic.topic_id, number), committed.get(number, 0)
+
+
+def history_of(log: CommitLog, state: StoreState, path: str | None) -> History | None:
+    """The archive at a path beside this state; None when no archive is read."""
+    if path is None:
+        return None
+    from kmq_spark.lake.reading import open_archive  # slow to import, and few need it
+
+    return History(open_archive(path, log.identity.store_id, storage_options(path)), state)
+
+
+def archived_tasks(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
+    """Tasks as `plan_tasks` makes them; a task holds one range after the other in memory."""
+    if limits.min_partitions is not None or limits.max_records is not None:
+        return _divided(ranges, limits)
+    pieces, largest = _pieces(ranges), limits.max_bytes and share_of(limits.max_bytes)
+    runs = pieces.balanced(task_count(pieces.total, os.cpu_count() or 1, largest))
+    return [ArchivedTask(tuple(ranges[n].between(*at) for n, *at in run.tolist())) for run in runs]
+
+
+def _divided(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
+    # By its number, a range is found again.
+    places = [OffsetRange(r.topic, n, r.start, r.end) for n, r in enumerate(ranges)]
+    parts = at_most(places, limits.max_records)
+    if limits.max_bytes is not None:
+        pieces = _pieces([ranges[part.partition].between(part.start, part.end) for part in parts])
+        parts = [parts[n].between(*at) for n, *at in pieces.of_bytes(limits.max_bytes).tolist()]
+    return [
+        ArchivedTask((ranges[part.partition].between(part.start, part.end),))
+        for part in divide(parts, limits.min_partitions or 1)
+    ]
+
+
+def _pieces(ranges: Sequence[ArchivedRange]) -> Pieces:
+    rows = [(n, each.start, each.end, each.bytes) for n, each in enumerate(ranges)]
+    return Pieces(*np.array(rows, np.int64).reshape(-1, 4).T)

@@ -1,0 +1,56 @@
+"""From what a read wants to tasks: its history's, and those of what the log holds of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from pyspark.sql.datasource import InputPartition
+
+from kmq_spark.datasource.options.task_limits import TaskLimits
+from kmq_spark.datasource.planning.data_loss import Losses, readable_parts
+from kmq_spark.datasource.planning.history import History, archived_tasks
+from kmq_spark.datasource.planning.tasks import plan_tasks
+from kmq_spark.datasource.planning.topic_ranges import TopicRange, TopicRanges
+
+
+def plan(
+    wanted: Sequence[TopicRanges], losses: Losses, limits: TaskLimits, history: History | None
+) -> list[InputPartition]:
+    """The tasks that read these ranges; what neither archive nor log holds is reported."""
+    if history is None:
+        return [*plan_tasks([_readable(each, losses, None) for each in wanted], limits)]
+    archived, rest = history.split(each for several in wanted for each in several)
+    ranges = [_readable(each, losses, history) for each in _by_topic(rest)]
+    of_log = sum(int((each.ends - each.starts).sum()) for each in ranges)
+    old = archived_tasks(archived, _share(limits, sum(r.end - r.start for r in archived), of_log))
+    if limits.min_partitions is not None:
+        limits = replace(limits, min_partitions=max(limits.min_partitions - len(old), 1))
+    return [*old, *plan_tasks(ranges, limits)]
+
+
+def _share(limits: TaskLimits, archived: int, of_log: int) -> TaskLimits:
+    """The limits with the archive's share of the fewest tasks, by records, rounded up."""
+    if limits.min_partitions is None:
+        return limits
+    share = -(-limits.min_partitions * archived // max(archived + of_log, 1))
+    return replace(limits, min_partitions=max(share, 1))
+
+
+def _by_topic(ranges: Iterable[TopicRange]) -> list[TopicRanges]:
+    runs = groupby(ranges, lambda each: each.topic)
+    return [TopicRanges.of(topic, [each.offsets for each in run]) for topic, run in runs]
+
+
+def _readable(wanted: TopicRanges, losses: Losses, history: History | None) -> TopicRanges:
+    """The parts of these ranges that the log holds."""
+    doubtful = wanted.doubtful
+    if not doubtful.any():
+        return wanted
+    parts = [
+        part.offsets
+        for each, doubt in zip(wanted, doubtful.tolist(), strict=True)
+        for part in (readable_parts(each, losses, history) if doubt else [each])
+    ]
+    return TopicRanges.of(wanted.topic, parts)

@@ -1,0 +1,85 @@
+"""Offset ranges of partitions, and how many tasks read them: pure arithmetic.
+
+`at_most` and then `divide` follow the rules of Spark's KafkaOffsetRangeCalculator for
+`maxRecordsPerPartition` and `minPartitions`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: Starting a task costs as much as reading some MiB, so smaller partitions share one.
+TASK_BYTES_MIN = 4 << 20
+
+#: Above this a task is split, though its partition is only one.
+TASK_BYTES_MAX = 64 << 20
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """The records of one partition from start up to, not including, end."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many records the range holds; never negative."""
+        return max(self.end - self.start, 0)
+
+    def between(self, start: int, end: int) -> OffsetRange:
+        """Other records of the same partition."""
+        return OffsetRange(self.topic, self.partition, start, end)
+
+
+def divide(ranges: Iterable[OffsetRange], min_partitions: int) -> list[OffsetRange]:
+    """Split large ranges until there are about `min_partitions`; small ones stay whole.
+
+    Small ranges are set aside before the rest is shared out, so that they don't dilute it.
+    """
+    filled = [r for r in ranges if r.size]
+    if len(filled) >= min_partitions:
+        return filled
+    total = sum(r.size for r in filled)
+    whole = {r for r in filled if _parts(r.size, total, min_partitions) == 1}
+    large_total = total - sum(r.size for r in whole)
+    large_parts = max(min_partitions - len(whole), 1)
+    divided: list[OffsetRange] = []
+    for each in filled:
+        parts = 1 if each in whole else _parts(each.size, large_total, large_parts)
+        divided += _split(each, parts)
+    return divided
+
+
+def _parts(size: int, total: int, parts: int) -> int:
+    # Rounds half up as the JVM does; Python's round() would go to the even neighbour.
+    return max(math.floor(size / total * parts + 0.5), 1)
+
+
+def _split(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    cuts = [whole.start]
+    for left in range(min(parts, whole.size), 0, -1):
+        cuts.append(cuts[-1] + (whole.end - cuts[-1]) // left)
+    pieces = [whole.between(a, b) for a, b in itertools.pairwise(cuts)]
+    return [piece for piece in pieces if piece.size]
+
+
+def at_most(ranges: Iterable[OffsetRange], max_records: int | None) -> list[OffsetRange]:
+    """Split ranges of more records than a task may have, as evenly as they go."""
+    return [
+        piece
+        for each in ranges
+        if each.size
+        for piece in _split(each, math.ceil(each.size / (max_records or each.size)))
+    ]
+
+
+def task_count(total_bytes: int, cores: int, largest: int | None = None) -> int:
+    """How many tasks a read deserves: one when tiny, then one per core, then by size."""
+    by_cores = min(total_bytes // TASK_BYTES_MIN, cores)
+    return max(by_cores, math.ceil(total_bytes / min(largest or TASK_BYTES_MAX, TASK_BYTES_MAX)), 1)

@@ -1,0 +1,117 @@
+"""From offset ranges to Spark's tasks: which stored records each of them reads.
+
+A task gets everything needed to find and prove its record batches, so an executor opens the
+files by itself and never replays the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pyspark.sql.datasource import InputPartition
+
+from kmq_spark.datasource.options.task_limits import TaskLimits
+from kmq_spark.datasource.planning.pieces import Pieces, share_of
+from kmq_spark.datasource.planning.ranges import at_most, divide, task_count
+from kmq_spark.datasource.planning.topic_ranges import TopicRanges
+from kmq_storage.log.excerpt import Excerpt
+from kmq_storage.log.topic_state import check_inside
+
+if TYPE_CHECKING:
+    from kmq_spark.datasource.planning.pieces import Numbers, Parts
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Records of one partition from start up to, not including, end."""
+
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """Records of some partitions of one topic, and where they stand."""
+
+    topic: str
+    #: The versions of the schema of a typed topic.
+    schemas: tuple[str, ...]
+    index: Excerpt
+    #: A row for each slice: partition, start, end.
+    places: Numbers
+
+    def __iter__(self) -> Iterator[Slice]:
+        return (Slice(*place) for place in self.places.tolist())
+
+
+@dataclass(frozen=True)
+class Task(InputPartition):
+    """What one Spark task reads, in this order."""
+
+    runs: tuple[Slices, ...]
+
+
+def plan_tasks(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
+    """The tasks for these ranges: balanced by bytes, or as Kafka's source divides them.
+
+    Kafka's way is that of `minPartitions` and `maxRecordsPerPartition`: a task never reads of
+    two partitions then.
+    """
+    for several in ranges:
+        for each in several.only(several.doubtful):
+            at = each.offsets
+            check_inside(each.topic, at.partition, at.start, at.end)
+    filled = [several.filled() for several in ranges]
+    if limits.min_partitions is None and limits.max_records is None:
+        return _balanced(filled, limits.max_bytes)
+    return _divided(filled, limits)
+
+
+def _balanced(ranges: Sequence[TopicRanges], max_bytes: int | None) -> list[Task]:
+    pieces = _pieces(ranges)
+    largest = None if max_bytes is None else share_of(max_bytes)
+    tasks = task_count(pieces.total, os.cpu_count() or 1, largest)
+    borders = np.cumsum([0, *map(len, ranges)])
+    return [_task(ranges, borders, run) for run in pieces.balanced(tasks)]
+
+
+def _divided(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
+    places = [each.offsets for several in ranges for each in several]
+    topics = {several.topic.name: several.topic for several in ranges}
+    parts = at_most(places, limits.max_records)
+    if limits.max_bytes is not None:
+        pieces = _pieces([TopicRanges.of(topics[part.topic], [part]) for part in parts])
+        parts = [parts[n].between(*at) for n, *at in pieces.of_bytes(limits.max_bytes).tolist()]
+    return [
+        Task((_slices(TopicRanges.of(topics[part.topic], [part])),))
+        for part in divide(parts, limits.min_partitions or 1)
+    ]
+
+
+def _pieces(ranges: Sequence[TopicRanges]) -> Pieces:
+    """The pieces of all ranges, which are numbered through."""
+    parts = [Pieces.of(each.spread(), each.starts, each.ends) for each in ranges]
+    return Pieces.joined(parts, [len(each) for each in ranges])
+
+
+def _task(ranges: Sequence[TopicRanges], borders: Numbers, run: Parts) -> Task:
+    """A task that reads parts of ranges that are numbered through, topic by topic."""
+    cuts = run[:, 0].searchsorted(borders).tolist()
+    found = []
+    for several, first, (low, high) in zip(ranges, borders, pairwise(cuts), strict=False):
+        if low < high:
+            owners, starts, ends = run[low:high].T
+            found.append(_slices(several.parts(owners - first, starts, ends)))
+    return Task(tuple(found))
+
+
+def _slices(ranges: TopicRanges) -> Slices:
+    topic = ranges.topic
+    places = np.array((ranges.partitions, ranges.starts, ranges.ends)).T
+    return Slices(topic.name, topic.settings.schemas, ranges.excerpt(), places)

@@ -1,0 +1,94 @@
+"""Bounds by time become bounds by offset: once, when a read is planned.
+
+What follows knows offsets only, so that a plan is a pure function of the store's state. Segments
+and record batches that can't hold the instant are not read: the manifest knows their times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, replace
+
+from kmq_spark.datasource.options.bounds import OFFSET_EARLIEST, OFFSET_LATEST, Bound, Point
+from kmq_spark.datasource.options.instants import told
+from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_spark.datasource.planning.coverage import Coverage, cover
+from kmq_spark.datasource.planning.history import History
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.objects.files import Files
+from kmq_storage.topics import first_offset_since
+
+
+@dataclass(frozen=True)
+class Times:
+    """Finds the offsets of instants in the records of a store."""
+
+    reader: ChunkReader
+    #: What relative instants count from, in UTC microseconds.
+    now: int
+    #: Looked into where the log begins later.
+    history: History | None = None
+    #: The ids of topics that are not looked into: their group knows where a new stream begins.
+    begun: Container[bytes] = ()
+
+    @classmethod
+    def of(
+        cls,
+        disk: Files,
+        now: int,
+        history: History | None = None,
+        begun: Container[bytes] = (),
+    ) -> Times:
+        """A look at the records of a store at one moment."""
+        return cls(ChunkReader(disk), now, history, begun)
+
+    def bound(self, bound: Bound | None, coverage: Coverage, *, late: bool) -> Bound | None:
+        """The same bound by offset; `late`: an instant may be after the last record."""
+        if bound is None or not bound.by_time:
+            return bound
+        named = {
+            name: {
+                number: self._offset(bound.option, coverage.topics[name], number, point, late=late)
+                for number, point in points.items()
+            }
+            for name, points in coverage.points(bound).items()
+        }
+        return Bound(option=bound.option, named=named)
+
+    def _offset(self, option: str, topic: Topic, number: int, point: Point, *, late: bool) -> int:
+        if isinstance(point, int):
+            return point
+        if topic.id in self.begun:
+            return OFFSET_EARLIEST
+        microseconds = point.at(self.now)
+        found = self._found(topic, number, microseconds)
+        if found is None and not late:
+            raise InvalidRequestError(
+                f"option {option!r}: no offset matched, {topic.name}-{number} has no record at or "
+                f"after {told(microseconds)}; set startingOffsetsByTimestampStrategy=latest to "
+                "begin at its end",
+                option=option,
+            )
+        return OFFSET_LATEST if found is None else found
+
+    def _found(self, topic: Topic, number: int, microseconds: int) -> int | None:
+        if self.history is not None:
+            archived = self.history.first_since(topic, number, microseconds)
+            if archived is not None:
+                return archived
+        return first_offset_since(topic, number, microseconds, self.reader)
+
+
+def bounds_by_offset(options: SourceOptions, state: StoreState, times: Times) -> SourceOptions:
+    """The options of a read with both bounds by offset.
+
+    InvalidRequestError for a start after the last record of a partition, unless the options
+    allow it; an end after it is the end of the log.
+    """
+    coverage = cover(state, options, times.history)
+    starting = times.bound(options.starting, coverage, late=options.latest_when_untimed)
+    ending = times.bound(options.ending, coverage, late=True)
+    return replace(options, starting=starting, ending=ending)

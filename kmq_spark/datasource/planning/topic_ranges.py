@@ -1,0 +1,132 @@
+"""Offset ranges of a topic that knows its records: one, or of very many partitions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from kmq_spark.datasource.planning.ranges import OffsetRange
+from kmq_storage.log.excerpt import Excerpt, excerpt_of
+from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.log.row_table import packed_between
+from kmq_storage.log.spread import Spread, spread_of
+from kmq_storage.log.topic_state import Topic
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers: TypeAlias = npt.NDArray[np.int64]
+    Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TopicRange:
+    """An offset range together with the topic that knows its record batches."""
+
+    topic: Topic
+    offsets: OffsetRange
+
+
+@dataclass(frozen=True)
+class TopicRanges:
+    """Offset ranges of one topic, as columns: a value for each would take longer than the rest."""
+
+    topic: Topic
+    partitions: Numbers
+    starts: Numbers
+    ends: Numbers
+
+    @classmethod
+    def between(
+        cls,
+        topic: Topic,
+        partitions: Collection[int],
+        starts: Mapping[int, int],
+        ends: Mapping[int, int],
+    ) -> TopicRanges:
+        """What lies between two positions in some partitions of a topic; what is new is at 0."""
+        begins = [starts.get(p, 0) for p in partitions]
+        columns = (list(partitions), begins, [ends[p] for p in partitions])
+        return cls(topic, *(np.array(column, np.int64) for column in columns))
+
+    @classmethod
+    def of(cls, topic: Topic, ranges: Iterable[OffsetRange]) -> TopicRanges:
+        """These ranges, in their order."""
+        rows = [(each.partition, each.start, each.end) for each in ranges]
+        return cls(topic, *np.array(rows, np.int64).reshape(-1, 3).T)
+
+    def __iter__(self) -> Iterator[TopicRange]:
+        columns = (self.partitions, self.starts, self.ends)
+        for place in zip(*(column.tolist() for column in columns), strict=True):
+            yield TopicRange(self.topic, OffsetRange(self.topic.name, *place))
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def only(self, wanted: Mask) -> TopicRanges:
+        """Some of the ranges."""
+        if wanted.all():
+            return self
+        columns = (self.partitions, self.starts, self.ends)
+        return TopicRanges(self.topic, *(column[wanted] for column in columns))
+
+    def parts(self, places: Numbers, starts: Numbers, ends: Numbers) -> TopicRanges:
+        """Parts of the ranges at these places."""
+        if len(places) == len(self) and (starts == self.starts).all() and (ends == self.ends).all():
+            return self  # with all that is known of it
+        return TopicRanges(self.topic, self.partitions[places], starts, ends)
+
+    def moved(self, starts: Numbers, ends: Numbers) -> TopicRanges:
+        """Other offsets of the same partitions."""
+        return self.parts(np.arange(len(self)), starts, ends)
+
+    def at(self, place: int) -> TopicRange:
+        """The range at this place."""
+        columns = (self.partitions, self.starts, self.ends)
+        offsets = OffsetRange(self.topic.name, *(int(column[place]) for column in columns))
+        return TopicRange(self.topic, offsets)
+
+    def filled(self) -> TopicRanges:
+        """The ranges that are not empty."""
+        return self.only(self.ends > self.starts)
+
+    @cached_property
+    def indexes(self) -> list[OffsetIndex]:
+        """Where the records of each range are."""
+        return self.topic.indexes(self.partitions.tolist())
+
+    @cached_property
+    def recent(self) -> list[bytes]:
+        """The rows in memory of each range, packed."""
+        tables = (index.recent for index in self.indexes)
+        return packed_between(tables, self.starts, self.ends)
+
+    def spread(self) -> Spread:
+        """How the bytes are spread over the offsets."""
+        return spread_of(self.indexes, self.recent, self.starts, self.ends)
+
+    def excerpt(self) -> Excerpt:
+        """What another process finds the records with."""
+        return excerpt_of(self.indexes, self.recent, int(self.starts[0]), int(self.ends[-1]))
+
+    @cached_property
+    def bounds(self) -> tuple[Numbers, Numbers]:
+        """Where the log of each range's partition begins and ends."""
+        parts = [self.topic.parts[number] for number in self.partitions.tolist()]
+        low, high = [part.start for part in parts], [part.end for part in parts]
+        return np.array(low, np.int64), np.array(high, np.int64)
+
+    def outside(self) -> Mask:
+        """Which ranges reach out of the log."""
+        low, high = self.bounds
+        return (self.starts < low) | (self.starts > self.ends) | (self.ends > high)
+
+    @cached_property
+    def doubtful(self) -> Mask:
+        """Which ranges can't be read as they are: they reach out of the log, or it has a wound."""
+        harmed = [bool(index.gaps or index.holes) for index in self.indexes]
+        return self.outside() | np.array(harmed, np.bool_)

@@ -1,0 +1,120 @@
+"""What a read gives Spark: which columns, of untyped topics or of typed ones of one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from kmq_spark.datasource.columns.schema import (
+    all_columns,
+    arrow_columns,
+    arrow_schema,
+    spark_schema,
+)
+from kmq_spark.datasource.columns.typed_schema import (
+    all_typed_columns,
+    check_view,
+    one_schema,
+    spark_arrow_schema,
+    typed_spark_schema,
+)
+from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.names import nearest
+
+
+@dataclass(frozen=True)
+class View:
+    """The columns of a read, on their way to the executors."""
+
+    arrow: pa.Schema
+    #: The columns of typed topics; None for untyped ones.
+    columns: StructType | None = None
+
+    @property
+    def typed(self) -> bool:
+        """Whether the topics are typed."""
+        return self.columns is not None
+
+    @property
+    def prefix(self) -> str:
+        """How the names of metadata columns begin: in a typed topic, other names are its own."""
+        return "_" if self.typed else ""
+
+    def check(self, topics: Sequence[Topic]) -> None:
+        """InvalidRequestError when a topic, perhaps a later one, has other columns than these."""
+        for topic in topics:
+            if bool(topic.settings.schemas) != self.typed:
+                kinds = ("untyped", "typed") if self.typed else ("typed", "untyped")
+                raise InvalidRequestError(
+                    f"topic {topic.name} is {kinds[0]}, those of this read are {kinds[1]}: "
+                    "load them one by one",
+                    topic=topic.name,
+                )
+        schema = one_schema(topics)
+        if self.columns is not None and schema is not None:
+            check_view(self.columns, all_typed_columns(schema))
+
+
+def plain_view(options: SourceOptions) -> View:
+    """The view of untyped topics."""
+    if options.columns is None:
+        return View(
+            arrow_schema(
+                include_headers=options.include_headers,
+                include_properties=options.include_properties,
+            )
+        )
+    return View(arrow_columns(options.columns))
+
+
+def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructType:
+    """The columns of these topics; InvalidRequestError when they have not the same."""
+    schema = one_schema(topics)
+    if options.columns is not None:
+        everything = all_columns() if schema is None else all_typed_columns(schema)
+        return _chosen(options.columns, everything)
+    if schema is None:
+        return spark_schema(
+            include_headers=options.include_headers, include_properties=options.include_properties
+        )
+    untyped = {
+        "includeHeaders": options.include_headers,
+        "includeProperties": options.include_properties,
+    }
+    for option, given in untyped.items():
+        if given:
+            raise InvalidRequestError(
+                f"option {option!r} is for untyped topics; a typed topic has its own columns, with "
+                "'includeMetadata' also _topic, _partition, _offset and _timestamp, and option "
+                "'columns' may name _key, _headers and _properties, too",
+                option=option,
+            )
+    return typed_spark_schema(schema, include_metadata=options.include_metadata)
+
+
+def _chosen(names: Sequence[str], everything: StructType) -> StructType:
+    for name in names:
+        if name not in everything.names:
+            hint = nearest(name, everything.names) or f"; there are {', '.join(everything.names)}"
+            raise InvalidRequestError(
+                f"option 'columns' names {name!r}, which no record has{hint}", option="columns"
+            )
+    return StructType([everything[name] for name in names])
+
+
+def view_of(wanted: StructType, topics: Sequence[Topic], options: SourceOptions) -> View:
+    """The view of a read that Spark planned for these columns."""
+    current = columns_of_read(topics, options)
+    if one_schema(topics) is not None:
+        check_view(wanted, current)
+        return View(spark_arrow_schema(wanted), wanted)
+    if wanted.simpleString() != current.simpleString():
+        raise InvalidRequestError(
+            "the columns of a kmq read are fixed and can't be set: remove schema(...)"
+        )
+    return plain_view(options)

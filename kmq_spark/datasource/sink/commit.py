@@ -1,0 +1,73 @@
+"""On the driver: one commit of all that the tasks of a batch have written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+
+from kmq_spark.datasource.sink.merging import merged
+from kmq_spark.datasource.sink.sink import Written
+from kmq_storage.errors import OffsetOutOfRangeError
+from kmq_storage.format.entries import BatchIdEntry, Entry
+from kmq_storage.log.binding import DuplicateCommitError, Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
+
+_log = logging.getLogger(__name__)
+
+_Runs = dict[tuple[bytes, int], list[PartitionRecords]]
+
+
+def commit_written(
+    log: CommitLog,
+    written: Sequence[Written],
+    batch: BatchIdEntry | None = None,
+    *,
+    also: Sequence[Entry] = (),
+) -> None:
+    """Make a batch visible at once and durable, unless it is stored already.
+
+    The records of a partition stand in the order of the tasks. `also` are entries of the same
+    commit, behind its records: what they change is stored with the batch, and once.
+    """
+    unit = _unit_of(log, written, () if batch is None else (batch,), also)
+    if not unit.entries:
+        return
+    try:
+        log.commit([unit], durable=True)
+    except DuplicateCommitError as stored:
+        _log.info("batch %s is stored already, in commit %s", batch, stored.lsn)
+        # Whoever wrote it may have died before it was on disk; one that was collected was.
+        with suppress(OffsetOutOfRangeError):
+            log.sync(log.written_commit(stored.lsn))
+
+
+def _unit_of(
+    log: CommitLog, written: Iterable[Written], first: Sequence[Entry], last: Sequence[Entry]
+) -> Unit:
+    """The entries and batches of the commit; small ones of several tasks are put together."""
+    stager = Stager(log.disk, file_ids(log), sync=True)
+    entries: list[Entry] = list(first)
+    bodies: list[pa.Buffer] = []
+    waiting: _Runs = {}
+
+    def place(run: Sequence[PartitionRecords]) -> None:
+        room = log.inline_bytes_max - sum(body.size for body in bodies)
+        placed = stager.place(merged(run), room=room)
+        entries.extend(placed.entries)
+        bodies.extend(placed.bodies)
+
+    for each in written:
+        for entry in each.staged:
+            earlier = waiting.pop((entry.topic_id, entry.partition), None)
+            if earlier is not None:
+                place(earlier)
+            entries.append(entry)
+        for records in each.small:
+            waiting.setdefault((records.topic_id, records.partition), []).append(records)
+    for run in waiting.values():
+        place(run)
+    return Unit((*entries, *last), tuple(bodies))

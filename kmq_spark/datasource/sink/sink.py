@@ -1,0 +1,105 @@
+"""What a write needs to know and what its tasks hand back: values that travel between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from kmq_spark.client.typed_topics import typed_columns
+from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.options.sink_options import SinkOptions
+from kmq_spark.datasource.sink.columns import (
+    check_routed_columns,
+    check_sink_columns,
+    check_transport,
+)
+from kmq_spark.datasource.sink.typed import check_typed_sink
+from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry, TopicEntry
+from kmq_storage.log.staging import PartitionRecords
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+
+#: Stands for a topic's id where rows name their topics: such writes count by themselves.
+_ROUTED = bytes(16)
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A store to write to as of some LSN, the topic chosen, and the topics a row may name."""
+
+    url: str
+    lsn: int
+    topic: str | None
+    definitions: Mapping[str, TopicEntry]
+    #: What a batch write is known by at its target; a stream's tasks tell.
+    batch: BatchIdEntry | None = None
+    #: Whether that write is stored already, so that its rows need not be looked at.
+    stored: bool = False
+    #: What moves a group in the same commit.
+    move: tuple[GroupOffsetsEntry, ...] = ()
+
+    def topics(self) -> StoreState:
+        """A state that knows these topics and nothing else: executors replay no log for it."""
+        state = StoreState()
+        state.apply(0, 0, list(self.definitions.values()))
+        return state
+
+    def check_columns(self, schema: StructType) -> None:
+        """InvalidRequestError for a missing column or a wrong type; others are ignored."""
+        check_transport(schema)
+        if self.topic is None:
+            check_routed_columns(schema)
+            return
+        columns = typed_columns(self.topics().topic(self.topic))
+        if columns is None:
+            check_sink_columns(schema, topic_chosen=True)
+        else:
+            check_typed_sink(schema, self.topic, columns)
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task has written: staged batches to refer to, and batches small enough to send."""
+
+    staged: tuple[RecordsEntry, ...]
+    small: tuple[PartitionRecords, ...]
+    #: The streaming query; None for a batch write.
+    query: str | None = None
+
+
+def open_sink(options: SinkOptions) -> Sink:
+    """The sink for these options; NotFoundError when store or topic is not there."""
+    state = open_log(options.url, read_only=False).refresh()
+    names = state.topics if options.topic is None else [options.topic]
+    target = None if options.topic is None else state.topic(options.topic)
+    found = [state.topic(name) for name in names]
+    definitions = {
+        topic.name: TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
+        for topic in found
+    }
+    return Sink(
+        options.url,
+        state.lsn,
+        options.topic,
+        definitions,
+        None if options.batch is None else _counted(options.batch, target),
+        _is_stored(state, options.batch, target),
+        options.move,
+    )
+
+
+def _counted(batch: BatchIdEntry, target: Topic | None) -> BatchIdEntry:
+    """The batch as the log counts it: versions of an application are those of one target."""
+    topic_id = _ROUTED if target is None else target.id
+    return BatchIdEntry(f"{topic_id.hex()} {batch.application}", batch.version)
+
+
+def _is_stored(state: StoreState, batch: BatchIdEntry | None, target: Topic | None) -> bool:
+    if batch is None:
+        return False
+    # Earlier versions counted by the application's name alone, for the whole store.
+    known = (state.batch_version(each.application) for each in (batch, _counted(batch, target)))
+    return any(last is not None and batch.version <= last for last in known)

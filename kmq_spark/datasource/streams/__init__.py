@@ -1,0 +1,1 @@
+"""On the driver: where the next micro-batch of a stream ends."""

@@ -1,0 +1,121 @@
+"""What waits to be read in each partition of a topic, and whether a micro-batch may have it all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from kmq_spark.datasource.planning.data_loss import Losses, readable
+from kmq_spark.datasource.planning.history import History
+from kmq_spark.datasource.planning.topic_ranges import TopicRange, TopicRanges
+from kmq_spark.datasource.streams.admission import Limits
+from kmq_spark.datasource.streams.weighing import Weighed
+from kmq_storage.format.manifest import weight_in_memory
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers: TypeAlias = npt.NDArray[np.int64]
+
+#: What an archived record is taken to weigh at least where the log has none to compare with: the
+#: archive's files are compressed.
+_ARCHIVED_WEIGHT = 1024
+
+#: Estimates are seldom off by this much.
+_SURELY_MORE = 2
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The records of a topic that wait: from where each partition goes on."""
+
+    ranges: TopicRanges
+    #: Of each range, how many wait in the archive: a batch doesn't go on in the log behind them.
+    archived: Numbers
+    history: History | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self.ranges.topic.name
+
+    @property
+    def records(self) -> Numbers:
+        """How many of each partition a batch could have."""
+        return np.where(self.archived, self.archived, self.ranges.ends - self.ranges.starts)
+
+    def filled(self) -> Backlog:
+        """Without the partitions that have none."""
+        some = self.records > 0
+        return Backlog(self.ranges.only(some), self.archived[some], self.history)
+
+    def positions(self, offsets: Numbers) -> dict[int, int]:
+        """An offset of each partition."""
+        return dict(zip(self.ranges.partitions.tolist(), offsets.tolist(), strict=True))
+
+    def weight(self) -> int:
+        """What the log's part of it weighs in bytes; a row that is cut counts in proportion."""
+        ranges = self.ranges
+        return Weighed.of(ranges.spread(), ranges.starts, ranges.ends).total
+
+    @cached_property
+    def about(self) -> Numbers:
+        """About what these weigh in bytes, at no cost."""
+        low, high = self.ranges.bounds
+        held = weight_in_memory(*self._held)
+        of_log = (held * (self.records / np.maximum(high - low, 1))).astype(np.int64)
+        return np.where(self.archived, self.records * self.archived_weights, of_log)
+
+    @cached_property
+    def archived_weights(self) -> Numbers:
+        """What one archived record is taken to weigh: as those in the log, or in the files, do."""
+        sizes, rows = self._held
+        unknown, other = rows == 0, 0
+        if self.history is not None and (unknown & (self.archived > 0)).any():
+            other = weight_in_memory(self.history.bytes_per_row(self.topic), 1)
+        weights = weight_in_memory(sizes, rows) // np.maximum(rows, 1)
+        return np.where(unknown, max(other, _ARCHIVED_WEIGHT), weights)
+
+    @cached_property
+    def _held(self) -> tuple[Numbers, Numbers]:
+        """Bytes and records that each partition holds: records weigh about the same all over it."""
+        parts = [self.ranges.topic.parts[number] for number in self.ranges.partitions.tolist()]
+        sizes, rows = [part.size for part in parts], [part.rows for part in parts]
+        return np.array(sizes, np.int64), np.array(rows, np.int64)
+
+
+def backlog_of(wanted: TopicRanges, history: History | None, losses: Losses) -> Backlog:
+    """What waits in these ranges; what is neither in the archive nor in the log is reported."""
+    archived, old = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    starts, ends = wanted.starts.copy(), wanted.ends.copy()
+    for place, each in enumerate(wanted if history is not None else ()):
+        parts = history.cut(each) if history is not None else None
+        if parts is not None:
+            below, held, _ = parts
+            if below.size:
+                readable(TopicRange(each.topic, below), losses, history)
+            starts[place], archived[place], old[place] = below.end, held.size, True
+    for place in np.flatnonzero(wanted.outside() & ~old).tolist():
+        inside = readable(wanted.at(place), losses, history).offsets
+        starts[place], ends[place] = inside.start, inside.end
+    return Backlog(wanted.moved(starts, ends), archived, history)
+
+
+def fits(backlogs: Sequence[Backlog], limits: Limits) -> bool:
+    """Whether one micro-batch takes all of it: of what is surely too much, little is looked at."""
+    if limits == Limits():
+        return True
+    if any(each.archived.any() for each in backlogs):
+        return False
+    records = sum(int(each.records.sum()) for each in backlogs)
+    if records < limits.least or (limits.records is not None and records > limits.records):
+        return False
+    if limits.bytes is None:
+        return True
+    if sum(int(each.about.sum()) for each in backlogs) > _SURELY_MORE * limits.bytes:
+        return False
+    return sum(each.weight() for each in backlogs) <= limits.bytes

@@ -1,0 +1,199 @@
+"""What a streaming read does next: pure functions of the store's state and the last offset.
+
+`next_end` decides how far the next micro-batch goes, `ranges_between` what a batch from one
+offset to another reads, also when Spark replays a batch of an earlier run.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from kmq_spark.datasource.offsets import Positions, StreamOffset
+from kmq_spark.datasource.options.bounds import EARLIEST, GROUP
+from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_spark.datasource.planning.coverage import (
+    Coverage,
+    check_whole,
+    cover,
+    ends_of_deleted,
+    first_of_stream,
+)
+from kmq_spark.datasource.planning.data_loss import Losses, deletion, unread
+from kmq_spark.datasource.planning.history import History
+from kmq_spark.datasource.planning.topic_ranges import TopicRanges
+from kmq_spark.datasource.streams.admission import Limits, take
+from kmq_spark.datasource.streams.backlog import backlog_of, fits
+from kmq_spark.datasource.streams.waiting import WaitingRecords
+from kmq_storage.errors import DataLossError
+from kmq_storage.log.state import StoreState
+
+
+def log_end(state: StoreState, options: SourceOptions) -> StreamOffset:
+    """The offset after everything that is in the log now."""
+    coverage = cover(state, options)
+    return StreamOffset(positions=coverage.ends(), ids=coverage.ids)
+
+
+def next_end(
+    state: StoreState,
+    options: SourceOptions,
+    start: StreamOffset,
+    *,
+    limits: Limits,
+    losses: Losses,
+    final: StreamOffset | None = None,
+    history: History | None = None,
+) -> StreamOffset:
+    """Where the micro-batch that begins at `start` ends: `start` itself when there is none yet.
+
+    At most what the limits allow, and never beyond `final`, the fixed end of an AvailableNow run.
+    """
+    if final is not None:
+        _check_promise(state, start, final)
+    _report_deleted(state, options, start, losses)
+    coverage = cover(state, options, history)
+    left = _left(state, coverage, start, losses)
+    begins = _begins(state, options, coverage, start, losses)
+    first, positions = admitted(
+        coverage, (begins, _ends(coverage, begins, final)), limits=limits, losses=losses
+    )
+    if first == positions:
+        check_whole(state, coverage)
+        if not start.is_start or _is_resolved_the_same_later(options):
+            return start
+    return StreamOffset(
+        positions=positions,
+        ids=coverage.ids,
+        first=first if start.is_start else None,
+        left=left,
+    )
+
+
+def admitted(
+    coverage: Coverage,
+    bounds: tuple[Positions, Positions],
+    *,
+    limits: Limits,
+    losses: Losses,
+) -> tuple[Positions, Positions]:
+    """The part of what lies between two positions that the log holds and the limits allow."""
+    backlogs = [backlog_of(each, coverage.history, losses) for each in coverage.ranges(*bounds)]
+    first = {each.topic: each.positions(each.ranges.starts) for each in backlogs}
+    if fits(backlogs, limits):
+        return first, {each.topic: each.positions(each.ranges.ends) for each in backlogs}
+    turn = sum(int(each.ranges.starts.sum()) for each in backlogs)
+    waiting, positions = WaitingRecords(backlogs, limits.bytes), dict(first)
+    for each, counts in waiting.by_topic(take(waiting, limits, turn=turn)):
+        positions[each.topic] = first[each.topic] | each.positions(each.ranges.starts + counts)
+    return first, positions
+
+
+def ranges_between(
+    state: StoreState, start: StreamOffset, end: StreamOffset, losses: Losses
+) -> list[TopicRanges]:
+    """What a batch between two offsets wants; topics that are gone by now are reported."""
+    ranges: list[TopicRanges] = []
+    for name, topic_id in (end.ids or {}).items():
+        ends, topic = end.positions.get(name, {}), state.topic_by_id(topic_id.bytes)
+        first = (end.first or {}).get(name, {})
+        begins = first if start.is_start else _known(start, name, topic_id)
+        if topic is None:
+            losses.report_deleted(state, name, topic_id, begins, ends)
+        else:
+            ranges.append(TopicRanges.between(topic, ends, begins, ends).filled())
+    return [each for each in ranges if len(each)]
+
+
+def _is_resolved_the_same_later(options: SourceOptions) -> bool:
+    # Any other start means something else tomorrow: it must get into the checkpoint, and only
+    # a batch brings it there, though it is empty.
+    return options.starting is not None and options.starting.word in (EARLIEST, GROUP)
+
+
+def _report_deleted(
+    state: StoreState, options: SourceOptions, known: StreamOffset, losses: Losses
+) -> None:
+    for name, topic_id in (known.ids or {}).items():
+        if state.topic_by_id(topic_id.bytes) is None:
+            ends = ends_of_deleted(state, options, name, topic_id)
+            losses.report_deleted(state, name, topic_id, known.positions.get(name, {}), ends)
+
+
+def _check_promise(state: StoreState, start: StreamOffset, final: StreamOffset) -> None:
+    """An AvailableNow run can't reach its end without a topic, whatever failOnDataLoss says."""
+    for name, topic_id in (final.ids or {}).items():
+        if state.topic_by_id(topic_id.bytes) is None:
+            lost = unread(name, start.positions.get(name, {}), final.positions[name])
+            raise DataLossError(
+                f"{deletion(state, name, topic_id, lost)}; an AvailableNow run was reading it and "
+                "can't reach the end it began with: the next run reads what is there",
+                topic=name,
+            )
+
+
+def _begins(
+    state: StoreState,
+    options: SourceOptions,
+    coverage: Coverage,
+    start: StreamOffset,
+    losses: Losses,
+) -> Positions:
+    if start.is_start:
+        return first_of_stream(state, options, coverage, losses)
+    begins = {}
+    for name, topic in coverage.topics.items():
+        known = _known(start, name, topic.topic_id)
+        begins[name] = {p: known.get(p, 0) for p in coverage.partitions[name]}
+    return begins
+
+
+def _known(offset: StreamOffset, name: str, topic_id: uuid.UUID) -> Mapping[int, int]:
+    """Where a batch that begins at an offset begins in one topic: at 0 where that is new."""
+    left = offset.left.get(topic_id, {})
+    if (offset.ids or {}).get(name) != topic_id:
+        return left
+    known = offset.positions.get(name, {})
+    return {**left, **known} if left else known
+
+
+def _left(
+    state: StoreState, coverage: Coverage, start: StreamOffset, losses: Losses
+) -> dict[uuid.UUID, dict[int, int]]:
+    """Where partitions go on that the query has read and its options leave out now.
+
+    Those that the last batch still had are reported: they may be left out by mistake.
+    """
+    covered = {topic.topic_id: coverage.partitions[name] for name, topic in coverage.topics.items()}
+    left = {
+        topic_id: {p: offsets[p] for p in offsets.keys() - covered.get(topic_id, ())}
+        for topic_id, offsets in start.left.items()
+    }
+    for name, topic_id in (start.ids or {}).items():
+        known = start.positions.get(name, {})
+        missing = known.keys() - covered.get(topic_id, ())
+        if missing and state.topic_by_id(topic_id.bytes) is not None:
+            dropped = {p: known[p] for p in sorted(missing)}
+            losses.report_left_out(name, topic_id, dropped)
+            left[topic_id] = left.get(topic_id, {}) | dropped
+    return {
+        topic_id: offsets
+        for topic_id, offsets in left.items()
+        if offsets and state.topic_by_id(topic_id.bytes) is not None
+    }
+
+
+def _ends(coverage: Coverage, begins: Positions, final: StreamOffset | None) -> Positions:
+    ends = coverage.ends()
+    if final is None:
+        return ends
+    fixed = final.ids or {}
+    return {
+        name: {
+            p: min(end, final.positions[name].get(p, begins[name][p]))
+            if name in fixed
+            else begins[name][p]
+            for p, end in offsets.items()
+        }
+        for name, offsets in ends.items()
+    }

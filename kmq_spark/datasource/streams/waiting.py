@@ -1,0 +1,106 @@
+"""The records of all topics that wait, as `admission` looks at them: no further than it must."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from kmq_spark.datasource.streams.backlog import Backlog
+from kmq_spark.datasource.streams.weighing import Weighed, proportion
+from kmq_storage.log.spread import Spread
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers: TypeAlias = npt.NDArray[np.int64]
+
+#: Of what a batch has room for by the estimates, so much is looked at beforehand.
+_AHEAD = 2.0
+
+
+class WaitingRecords:
+    """Columns over the partitions of some backlogs, of which each has a record at least."""
+
+    def __init__(self, backlogs: Sequence[Backlog], budget: int | None) -> None:
+        backlogs = [each.filled() for each in backlogs]
+        self.records = _joined(each.records for each in backlogs)
+        self.about = _joined(each.about for each in backlogs)
+        #: What a record weighs where those of the archive are next, otherwise 0.
+        self._archived = _joined(each.archived_weights * (each.archived > 0) for each in backlogs)
+        self._backlogs = backlogs
+        self._starts = _joined(each.ranges.starts for each in backlogs)
+        self._ends = self._starts + self.records
+        share = _AHEAD * (budget or 0) / max(float(self.about.sum()), 1.0)
+        self._looked = self._starts + _part(self.records, share) + 1
+        self._weighed: Weighed | None = None
+
+    def cut(self, records: Numbers) -> WaitingRecords:
+        """Only the first so many of each."""
+        if (records == self.records).all():
+            return self
+        fewer = copy(self)
+        fewer.records, fewer.about = records, proportion(self.about, records, self.records)
+        fewer._ends, fewer._weighed = self._starts + records, None
+        return fewer
+
+    def by_topic(self, column: Numbers) -> Iterator[tuple[Backlog, Numbers]]:
+        """The backlogs, each with its part of a column."""
+        first = 0
+        for each in self._backlogs:
+            yield each, column[..., first : first + len(each.ranges)]
+            first += len(each.ranges)
+
+    def firsts(self) -> Numbers:
+        """What the first record of each weighs."""
+        return np.where(self._archived > 0, self._archived, self._look().firsts())
+
+    def within(self, places: Numbers, budgets: Numbers) -> tuple[Numbers, Numbers]:
+        """How many in the partitions at these places weigh at most so much, and what they weigh."""
+        while True:
+            reached, used, whole = self._look().within(places, budgets)
+            more = whole & (np.maximum(reached, self._looked[places]) < self._ends[places])
+            more &= self._archived[places] == 0
+            if not more.any():
+                break
+            self._look_further(places[more], budgets[more] / np.maximum(used[more], 1))
+        records = np.where(whole, self._ends[places], reached) - self._starts[places]
+        old = np.flatnonzero(self._archived[places])
+        weights = self._archived[places[old]]
+        records[old] = np.minimum(budgets[old] // weights, self.records[places[old]])
+        used[old] = records[old] * weights
+        return records, used
+
+    def _look_further(self, places: Numbers, times: Numbers) -> None:
+        seen = self._looked[places] - self._starts[places]
+        further = np.minimum(seen * np.maximum(_AHEAD * times, _AHEAD), self.records[places])
+        self._looked[places] = self._starts[places] + further.astype(np.int64)
+        self._weighed = None
+
+    def _look(self) -> Weighed:
+        if self._weighed is None:
+            self._looked = np.minimum(self._looked, self._ends)
+            self._weighed = Weighed.of(self._spread(), self._starts, self._ends)
+        return self._weighed
+
+    def _spread(self) -> Spread:
+        """The rows of the log as far as is looked, of all topics."""
+        parts = []
+        columns = np.arange(len(self.records)), self._looked, self._archived
+        for backlog, (places, looked, archived) in self.by_topic(np.stack(columns)):
+            ranges, of_log = backlog.ranges, np.flatnonzero(archived == 0)
+            seen = ranges.parts(of_log, ranges.starts[of_log], looked[of_log]).spread()
+            owners = places[of_log[seen.owners]]
+            parts.append((owners, seen.bases, seen.ends, seen.weights, seen.bytes))
+        return Spread(*map(_joined, zip(*parts, strict=True)))
+
+
+def _joined(columns: Iterable[Numbers]) -> Numbers:
+    return np.concatenate([np.empty(0, np.int64), *columns])
+
+
+def _part(of: Numbers, share: float) -> Numbers:
+    """At most all of it."""
+    return (of * min(share, 1.0)).astype(np.int64)

@@ -1,0 +1,91 @@
+"""Commits read again from their frames: what a handle tells of the past, not of its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from kmq_storage import paths
+from kmq_storage.errors import OffsetOutOfRangeError, UnavailableError
+from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.log.commit_log import WrittenCommit
+from kmq_storage.log.disk_errors import (
+    collected,
+    damaged_commit,
+    lost_commit,
+    rewriting_goes_on,
+    unknown_commit,
+)
+from kmq_storage.log.journal import CollectedError, StoredFrame
+from kmq_storage.log.log_on_disk import LogOnDisk
+from kmq_storage.log.state import StoreState
+from kmq_storage.model import Commit, to_datetime
+
+
+class PastCommits:
+    """The frames of one store's log, from an LSN on."""
+
+    def __init__(self, log: LogOnDisk) -> None:
+        self._log = log
+        self._url = log.disk.url
+
+    def commits(self, start: int | None, state: StoreState) -> Iterator[Commit]:
+        """The commits from an LSN (None: the first that is still in the log) to a state's.
+
+        CorruptionError behind the last one when more was acknowledged.
+        """
+        first = self._log.new_journal().first_lsn()
+        if start is not None and start < first and first > 1:
+            raise collected(self._url, start, first)
+        for frame in self.frames(max(start or 1, first), state.lsn):
+            yield commit_of(frame)
+        if state.broken is not None:
+            broken = state.broken
+            raise damaged_commit(broken.file, broken.first_lsn, broken.reason)
+
+    def written(self, lsn: int, losses: int) -> WrittenCommit:
+        """A commit that was written when so many losses were known, whether it is on disk or not.
+
+        CommitOutcomeUnknownError when frames were lost since, OffsetOutOfRangeError when it was
+        collected: then it was on disk.
+        """
+        frame = None
+        with suppress(UnavailableError):
+            frame = next(self.frames(lsn, lsn), None)
+        if frame is None or self._log.hint.losses != losses:
+            raise unknown_commit(self._url, lsn)
+        commit = commit_of(frame)
+        return WrittenCommit(
+            commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
+        )
+
+    def check_survived(self, commit: WrittenCommit) -> None:
+        """UnavailableError when a failed sync lost this commit."""
+        try:
+            frames = self.frames(commit.lsn, commit.lsn)
+            survived = any(frame.header.chain == commit.chain for frame in frames)
+        except OffsetOutOfRangeError as error:  # its number may have been given out again
+            raise unknown_commit(self._url, commit.lsn) from error
+        if not survived:
+            raise lost_commit(self._url, commit.lsn)
+
+    def frames(self, first: int, last: int) -> Iterator[StoredFrame]:
+        """The frames with these LSNs, both included."""
+        journal = self._log.new_journal()
+        cursor = journal.start_of(first)
+        try:
+            while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
+                cursor = frame.end
+                if cursor.lsn >= first:
+                    yield frame
+        except CollectedError as error:
+            raise collected(self._url, first, journal.first_lsn()) from error
+        except InvalidFrameError as error:
+            if self._log.mending.goes_on():
+                raise rewriting_goes_on(self._url) from error
+            raise damaged_commit(paths.log_file(cursor.file), cursor.lsn + 1, str(error)) from error
+
+
+def commit_of(frame: StoredFrame) -> Commit:
+    """The commit of a frame."""
+    return Commit(frame.header.lsn, to_datetime(frame.header.time), tuple(frame.entries()))
