@@ -35,6 +35,7 @@ _TURN_SECONDS = 60.0
 _NEXT_TURN = 0.010
 #: After so many seconds it is looked up whether a partition is this member's still.
 _OWNER_SECONDS = 20.0
+_LOOK_AGAIN = 1.0
 #: A partition is read no further while so many of its records wait, until they are so few.
 WAITING_MAX, WAITING_LOW = 1_000, 500
 _REASON_LENGTH_MAX = 1_000
@@ -85,7 +86,8 @@ class Listening:
         pause: float | None = None
         while pause is None and self._monotonic() - began <= _TURN_SECONDS:
             if not self._is_owned(queue):
-                break  # and the reader drops it
+                pause = _LOOK_AGAIN  # unless the reader drops it
+                break
             records = queue.take_messages(self._settings.consume_batch_max_size)
             if queue.is_full and len(queue.state.waiting) <= WAITING_LOW:
                 self._reader.call()
@@ -105,7 +107,7 @@ class Listening:
                 if not self._reader.owns(queue.place):
                     return False
             except KmqError as error:
-                _LOGGER.warning("nobody can tell whose %s-%d is: %s", *queue.place, error)
+                _LOGGER.debug("nobody can tell whose %s-%d is: %s", *queue.place, error)
                 return False
             queue.owned_at = now
         return True

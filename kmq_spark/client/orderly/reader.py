@@ -43,6 +43,10 @@ class Reader(Consumer):
     def _stopped(self) -> bool:
         return self._closed or self._is_called
 
+    def beginnings(self) -> dict[str, dict[int, int]]:
+        """The next offset of each partition, as known: no request that could fail."""
+        return self._assignment.positions()
+
     def commit_with(self, offsets: Mapping[Place, int], unit: Unit = _NOTHING) -> None:
         """Commit offsets, and what a unit has, as one; from any thread."""
         member, nested = self._in_group(), dict[str, dict[int, int]]()

@@ -123,7 +123,7 @@ class Reading:
     # --- partitions come and go ---------------------------------------------------------
 
     def _assigned(self, partitions: Partitions) -> None:
-        positions = self._reader.position()
+        positions = self._reader.beginnings()
         for place in _places(partitions):
             self.queues[place] = PartitionQueue(self._log, place)
             self._gained[place] = positions[place.topic][place.partition]

@@ -10,7 +10,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.orderly import runs
+from kmq_spark.client.orderly.reader import Reader
 from kmq_storage.environment import Environment
 from tests.unit.client.stored import lsn
 from tests.unit.orderly.listening import (
@@ -172,6 +172,30 @@ def test_who_comes_back_begins_where_the_group_is_and_never_has_a_partition_twic
         until(lambda: shop.committed() == {0: 10, 1: 10})
     assert listener.offsets(0) == [0, 4, 5, 6, 7, 8, 9]
     assert listener.offsets(1) == [0, 5, 6, 7, 8, 9]
+
+
+def test_what_a_call_returned_of_a_partition_that_came_back_meanwhile_is_read_again(shop: Shop):
+    """A call may return what it read before it lost a partition, and goes on from elsewhere."""
+    listener = Listener()
+    consumer = shop.orderly(listener)
+    original = Reader.consume
+
+    def consume(reader: Reader, *arguments: Any, **options: Any) -> list[kmq.Record]:
+        found = original(reader, *arguments, **options)
+        if not listener.calls and found:
+            reading = consumer._reading
+            assert reading is not None
+            reading._lost({"t": [0]})
+            reader.seek("t", 0, 3)
+            reading._assigned({"t": [0]})
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reader, "consume", consume)
+        with consumer:
+            listener.hear(17)
+    assert listener.offsets(0) == list(range(3, 10))
+    assert listener.offsets(1) == list(range(10))
 
 
 def test_who_was_stopped_for_long_looks_whose_a_partition_is_before_it_goes_on(shop: Shop):
@@ -330,46 +354,3 @@ def test_by_hand_nothing_is_committed_at_a_hand_over_but_what_was_said(shop: Sho
     with shop.orderly(second, auto_commit=False):
         second.hear(20 - sum(committed.values()))
     assert {n: second.offsets(n)[0] for n in committed} == committed
-
-
-@pytest.mark.parametrize(
-    ("topics", "options", "error", "says"),
-    [
-        (["t"], {"max_reconsume_times": -2}, kmq.InvalidRequestError, "max_reconsume_times"),
-        (["t"], {"max_reconsume_times": 1.5}, kmq.InvalidRequestError, "max_reconsume_times"),
-        (["t"], {"max_reconsume_times": True}, kmq.InvalidRequestError, "max_reconsume_times"),
-        (["t"], {"consume_batch_max_size": 0}, kmq.InvalidRequestError, "consume_batch_max_size"),
-        (["t"], {"consume_batch_max_size": "9"}, kmq.InvalidRequestError, "consume_batch_max"),
-        (["t"], {"suspend_current_queue_time": -1}, kmq.InvalidRequestError, "suspend_current"),
-        (["t"], {"suspend_current_queue_time": None}, kmq.InvalidRequestError, "suspend_current"),
-        (["t"], {"when_exhausted": "drop"}, kmq.InvalidRequestError, "dead_letter, skip, block"),
-        (["t"], {"auto_commit": "yes"}, kmq.InvalidRequestError, "auto_commit"),
-        (["t"], {"max_reconsume": 1}, TypeError, "max_reconsume"),
-        (["t"], {"listener": None}, kmq.InvalidRequestError, "listener must be callable"),
-        (["t"], {"group": "a/b"}, kmq.InvalidRequestError, "group name"),
-        (["t"], {"group": "x" * 245}, kmq.InvalidRequestError, "244"),
-        (["t"], {"group": None}, kmq.InvalidRequestError, "group name"),
-        (["nope"], {}, kmq.NotFoundError, r"Topic\[nope\]"),
-        ([], {}, kmq.InvalidRequestError, "empty"),
-        (None, {}, kmq.InvalidRequestError, "topics"),
-        (5, {}, kmq.InvalidRequestError, "topics"),
-        (["t", "%DLQ%g"], {}, kmq.InvalidRequestError, "dead letters"),
-    ],
-)
-def test_wrong_arguments_are_refused_at_once_and_nothing_is_written(
-    shop: Shop, topics: Any, options: dict[str, Any], error: type[Exception], says: str
-):
-    shop.store.create_topic("%DLQ%g")
-    before = lsn(shop.store)
-    given = {"group": "g", "listener": Listener(), **options}
-    with pytest.raises(error, match=says):
-        shop.store.orderly_consumer(given.pop("group"), topics, given.pop("listener"), **given)
-    assert lsn(shop.store) == before
-
-
-def test_a_read_only_store_has_no_orderly_consumers(tmp_path: Any):
-    with ExitStack() as stack:
-        stack.enter_context(kmq.open(tmp_path / "s")).create_topic("t")
-        store = stack.enter_context(kmq.open(tmp_path / "s", read_only=True))
-        with pytest.raises(kmq.IllegalStateError):
-            store.orderly_consumer("g", ["t"], Listener())
