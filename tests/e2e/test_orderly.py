@@ -22,14 +22,14 @@ from tests.e2e.orderly_workers import TOPIC, Diary, check_order, consume_orderly
 
 pytestmark = pytest.mark.e2e
 
-PARTITIONS, RECORDS = 6, 300
+PARTITIONS, RECORDS = 6, 150
 
 
 def _until(so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 90
     while not so():
         assert time.monotonic() < deadline, "nothing more happens"
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 class Shop:
