@@ -27,6 +27,9 @@ class Lock(Protocol):
     def release(self) -> None:
         """Give the lock back."""
 
+    def release_own(self) -> None:
+        """Give the lock back if the calling thread took it and has not given it back."""
+
     def is_held(self) -> bool:
         """Whether somebody holds the lock now."""
 
