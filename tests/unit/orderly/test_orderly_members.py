@@ -166,6 +166,8 @@ def test_who_comes_back_begins_where_the_group_is_and_never_has_a_partition_twic
         until(lambda: len(listener.calls) == 2)
         with shop.store.consumer("g") as second:
             _take_over(late, second)
+            assert late._reading is not None
+            until(late._reading._reader._calls_back)  # it is told of the loss, and waits
             assert len(second.consume(timeout=0)) == 20
             second.commit({"t": {0: 4, 1: 5}})
         gate.opened.set()
