@@ -37,6 +37,11 @@ STAGED_BATCH_BYTES = 8 * 1024 * 1024
 #: What is made while it is written goes to the disk in pieces of about this size.
 WRITE_BYTES = 8 * 1024 * 1024
 
+#: The record batches of a run are as small as it takes that a look at one queue reads little, and
+#: as large as it takes that what describes each doesn't count.
+RUN_BATCH_ROWS = 2_048
+RUN_BATCH_BYTES = 192 * 1024
+
 PARTITIONS_MAX = 100_000
 RECORD_BYTES_DEFAULT = 1_048_576
 

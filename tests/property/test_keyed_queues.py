@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.client.store import Store
-from kmq_storage.keyed import parts, reading
+from kmq_storage.keyed import index, parts, reading
 from kmq_storage.log import paging
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import merge, plan_merges
@@ -42,8 +42,8 @@ class KeyedModel(RuleBasedStateMachine):
         self.patch.setattr(paging, "PAGE_ROWS", 4)
         self.patch.setattr(paging, "_PAGE_ROWS_MIN", 2)
         self.patch.setattr(parts, "_FAN", 3)
-        self.patch.setattr(reading, "_SORTED_ROWS", 8)
-        self.patch.setattr(reading, "_SCAN_ROWS", 4)
+        self.patch.setattr(index, "_SORTED_ROWS", 8)
+        self.patch.setattr(index, "_SCAN_ROWS", 4)
         self.patch.setattr(reading, "_BATCHES_KEPT", 2)
         self.queues: dict[bytes, list[bytes]] = {}
 
@@ -149,7 +149,9 @@ def test_parts_that_are_put_together_say_what_a_list_says(
     keys = [name for arrived in arrivals for name in arrived]
     found = build(arrivals)
     of_queue = [at for at, name in enumerate(keys) if name == queue]
-    assert found.names().to_pylist() == sorted(set(keys))
+    assert {name for names in found.names() for name in names.to_pylist()} == set(keys)
     assert found.size(queue) == len(of_queue)
     assert found.offsets(queue, 1, 3).tolist() == of_queue[1:4]
-    assert found.index_of(queue, offset) == len([at for at in of_queue if at < offset])
+    assert found.count(queue, offset) == len([at for at in of_queue if at < offset])
+    found.drop_before(offset)
+    assert found.offsets(queue, 0, 999).tolist() == [at for at in of_queue if at >= offset]

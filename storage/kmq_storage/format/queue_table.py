@@ -40,6 +40,11 @@ class QueueTable:
     @property
     def rows(self) -> int:
         """The rows of all queues."""
+        return int(self.starts[-1] - self.starts[0])
+
+    @property
+    def rows_end(self) -> int:
+        """The row behind those of the last queue."""
         return int(self.starts[-1])
 
     def rows_of(self, name: bytes) -> tuple[int, int]:

@@ -15,20 +15,23 @@ from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.layout_entries import NO_TOMBSTONES, GapEntry, SegmentEntry
 from kmq_storage.format.manifest import Row
+from kmq_storage.format.queue_directory import DirectoryEncoder
 from kmq_storage.format.records import (
     COMPACTED,
+    RUN,
     sealed_batch,
     timestamp_bounds,
     tombstones_of,
     with_light_nulls,
 )
-from kmq_storage.format.segment import SealedBatch, SegmentEncoder, segment_schema
+from kmq_storage.format.segment import SealedBatch, SegmentEncoder, run_schema, segment_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan_places
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.runs import sorted_run
 from kmq_storage.objects.files import Files
 
 #: A batch with this share of the most rows is full enough: putting it together costs a copy.
@@ -58,6 +61,11 @@ class Replacement:
     def schema(self) -> pa.Schema:
         """The columns of the segment."""
         return self.layout.stored(self.layout.sealed_columns, self.topic.name)
+
+    @property
+    def columns(self) -> int:
+        """What is said of them."""
+        return self.layout.sealed_columns | (RUN if self.topic.settings.keyed else 0)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -262,22 +270,41 @@ class _Watched:
             yield part
 
 
+def _encoded(
+    file_id: bytes, replaced: Replacement, slices: Iterable[Slice]
+) -> tuple[Iterator[SealedBatch], SegmentEncoder]:
+    """The record batches of a segment, and what makes bytes of them."""
+    topic, (base, end) = replaced.topic, replaced.span
+    schema = segment_schema(replaced.schema, topic.name, replaced.partition, base)
+    settings = topic.settings
+    if not settings.keyed:
+        return _batches(slices, replaced), SegmentEncoder(
+            schema,
+            file_id,
+            most=replaced.most_batches,
+            compression=settings.compression,
+            schemas=settings.schemas,
+        )
+    run = sorted_run(slices, replaced.schema)
+    return run.sealed(base, replaced.held[1]), SegmentEncoder(
+        run_schema(schema, end),
+        file_id,
+        most=run.batches,
+        compression=settings.compression,
+        directory=DirectoryEncoder([run.table]),
+    )
+
+
 def write_segment(
     disk: Files, file_id: bytes, replaced: Replacement, slices: Iterable[Slice]
 ) -> SegmentEntry:
     """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
     topic, (base, end) = replaced.topic, replaced.span
-    encoder = SegmentEncoder(
-        segment_schema(replaced.schema, topic.name, replaced.partition, base),
-        file_id,
-        most=replaced.most_batches,
-        compression=topic.settings.compression,
-        schemas=topic.settings.schemas,
-    )
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
     watched = _Watched(slices)
+    batches, encoder = _encoded(file_id, replaced, watched)
     with translated(disk.url):
-        disk.stage(file, encoder.buffers(_batches(watched, replaced)), sync=True)
+        disk.stage(file, encoder.buffers(batches), sync=True)
     waits = topic.settings.cleanup == "compact" and watched.has_tombstones
     return SegmentEntry(
         topic.id,
@@ -289,7 +316,7 @@ def write_segment(
         encoder.length,
         encoder.footer_position,
         encoder.footer_checksum,
-        replaced.layout.sealed_columns,
+        replaced.columns,
         encoder.min_timestamp,
         encoder.max_timestamp,
         max(row.time for row in replaced.rows),
