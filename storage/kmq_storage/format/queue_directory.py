@@ -7,7 +7,7 @@ and one block, however many queues there are.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -138,6 +138,16 @@ class Directory:
     def blocks_of(self, names: list[bytes]) -> npt.NDArray[np.int64]:
         """The block of each of many names that ascend."""
         return np.array([self.block_of(name) for name in names], np.int64)
+
+    def starts(self) -> list[tuple[bytes, int]]:
+        """The first name and row of each block."""
+        return list(zip(self._firsts, self._rows, strict=False))
+
+    def blocks_between(self, first: int, behind: int) -> tuple[int, int]:
+        """The blocks with any of some rows: first, and behind the last."""
+        if first >= behind:
+            return 0, 0
+        return bisect_right(self._rows, first) - 1, bisect_left(self._rows, behind)
 
     def place(self, block: int) -> MessagePlace:
         """Where a block stands."""

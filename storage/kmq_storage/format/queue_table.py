@@ -54,6 +54,20 @@ class QueueTable:
             return 0, 0
         return int(self.starts[at]), int(self.starts[at + 1])
 
+    def row_from(self, name: bytes) -> int:
+        """The first row of the first queue whose name is not below this one."""
+        return int(self.starts[self._first_from(name)])
+
+    def between(self, first: int, behind: int) -> QueueTable:
+        """The queues whose rows lie in [first, behind), which begins and ends with a queue."""
+        low, high = self.starts.searchsorted((first, behind)).tolist()
+        low, high = min(low, len(self)), min(high, len(self))
+        return QueueTable(self.names.slice(low, high - low), self.starts[low : high + 1])
+
+    def moved(self, rows: int) -> QueueTable:
+        """The same queues, whose rows begin elsewhere."""
+        return QueueTable(self.names, self.starts - self.starts[0] + rows)
+
     def places_of(self, names: pa.Array) -> npt.NDArray[np.int64]:
         """Where each of many names stands here, -1 where it does not."""
         if len(names) * _HASHED_SHARE > len(self):

@@ -226,6 +226,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_map(kind))
 
 
+@lru_cache(maxsize=16)
 def null_column(kind: pa.DataType, rows: int) -> pa.Array:
     """A column of nulls that takes little room in a file, other than what `pa.nulls` makes.
 

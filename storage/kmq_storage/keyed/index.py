@@ -19,10 +19,10 @@ from kmq_storage.errors import DataLossError
 from kmq_storage.format.queue_table import grouped
 from kmq_storage.format.records import keys_of
 from kmq_storage.keyed.parts import Parts
-from kmq_storage.keyed.runs import RunIndex
 from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import Slice, scan
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Place

@@ -141,7 +141,8 @@ class ChunkReader:
         """
         try:
             if isinstance(chunk, RunPiece):
-                return self._of_run(chunk, layout).between(start, end, dense=chunk.dense)
+                span = max(start, chunk.base_offset), min(end, chunk.end_offset)
+                return self._of_run(chunk, layout).between(*span, dense=chunk.dense)
             batch = self._decode(chunk, layout)
         except (CorruptionError, OSError) as error:
             raise self._told(chunk, topic, partition, error) from error

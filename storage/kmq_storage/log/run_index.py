@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.format.layout import Layout
+from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.queue_directory import Directory, MessagePlace
 from kmq_storage.format.queue_table import QueueTable
 from kmq_storage.log.reader import ChunkReader
@@ -54,6 +54,29 @@ class RunIndex:
 
     def _message(self, place: MessagePlace) -> pa.Buffer:
         return self._reader.message(Location(self.file, place.position, place.length))
+
+    @property
+    def first_row(self) -> int:
+        """The first row that is a message; those before it belong to no queue."""
+        return self._directory.first_row
+
+    def block_starts(self) -> list[tuple[bytes, int]]:
+        """The first name and row of each block of the directory."""
+        return self._directory.starts()
+
+    def row_from(self, name: bytes) -> int:
+        """The first row of the first queue whose name is not below this one."""
+        block = self._directory.block_of(name)
+        return self.first_row if block < 0 else self._block(block).row_from(name)
+
+    def tables(self, first: int, behind: int) -> Iterator[QueueTable]:
+        """The queues of rows that begin and end with a queue."""
+        for block in range(*self._directory.blocks_between(first, behind)):
+            yield self._block(block).between(first, behind)
+
+    def records(self, first: int, behind: int) -> Iterator[pa.RecordBatch]:
+        """Rows with all columns, in pieces."""
+        return self._parts(first, behind, UNTYPED)
 
     def rows_of(self, name: bytes) -> tuple[int, int]:
         """The first row of a queue, and the one behind its last; the same where it has none."""
