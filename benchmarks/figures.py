@@ -148,6 +148,15 @@ GROUP_COMMIT = Group(
     ),
 )
 
+SHARING = Group(
+    named("sharing", "takeover", "offset_commits"),
+    (
+        Figure("one of 10 members on 100 partitions dies", "takeover.max_ms", 1_000, 1.0),
+        Figure("offset commits of groups per second, os", "offset_commits.rate", 1e4, 1.0),
+        Figure("MB kept of 100,000 beside the newest log file", "offset_commits.kept_mb", 1.0, 1.0),
+    ),
+)
+
 BUCKET = Group(
     named(
         "bucket",
@@ -262,6 +271,7 @@ GROUPS = {
     "spark_stream": SPARK_STREAM,
     "spark_sink": SPARK_SINK,
     "group_commit": GROUP_COMMIT,
+    "sharing": SHARING,
     "bucket": BUCKET,
     "engine": ENGINE,
     "manifest": MANIFEST,

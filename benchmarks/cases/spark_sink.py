@@ -175,7 +175,7 @@ def driver_commit(job: Job) -> Measure:
     from kmq_spark.datasource.options.sink_options import SinkOptions
     from kmq_spark.datasource.sink.commit import commit_written
     from kmq_spark.datasource.sink.sink import Written, open_sink
-    from kmq_storage.format.entries import BatchIdEntry, directory_length
+    from kmq_storage.format.entries import BatchIdEntry, encode_entry
 
     def measure() -> Sample:
         with stores.fresh(job, "fsync") as (store, path):
@@ -189,7 +189,7 @@ def driver_commit(job: Job) -> Measure:
                 commit_written(store.log, written, BatchIdEntry("query", 0))
         return {
             "commit_ms": watch.seconds * 1e3,
-            "bytes_a_file_times": directory_length(staged) / STAGED_FILES,
+            "bytes_a_file_times": len(encode_entry(entry.bound(0))),
         }
 
     return partial(middle, measure)

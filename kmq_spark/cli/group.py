@@ -11,6 +11,7 @@ import kmq_spark as kmq
 from kmq_spark.cli.command import Command, UsageError, argument
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output, aligned
+from kmq_spark.client.arguments import checked_offsets
 
 _NAME = argument("name", metavar="GROUP", help="the group")
 
@@ -27,9 +28,9 @@ def _describe(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
         info = store.describe_group(arguments.name)
     names = ("name", "generation", "members", "committed", "end", "lag", "lag_bytes", "lag_seconds")
-    rows = _partitions(info)
     heading = f"group {info.name}, generation {info.generation}, {len(info.members)} member(s)"
-    text = "\n".join([heading, *(aligned(rows) if rows else [])])
+    tables = [rows for rows in (_members(info), _partitions(info)) if rows]
+    text = "\n".join([heading, *(line for rows in tables for line in aligned(rows))])
     output.fact({name: getattr(info, name) for name in names}, text)
 
 
@@ -64,16 +65,35 @@ def parse_target(text: str) -> str | datetime | dict[str, dict[int, int]]:
         return text
     try:
         if text.startswith("{"):
-            return {
-                topic: {int(partition): int(offset) for partition, offset in offsets.items()}
-                for topic, offsets in json.loads(text).items()
-            }
+            return checked_offsets(
+                {
+                    topic: {int(partition): offset for partition, offset in offsets.items()}
+                    for topic, offsets in json.loads(text).items()
+                }
+            )
         return datetime.fromisoformat(text)
     except (ValueError, AttributeError, TypeError):
         raise UsageError(
             f"--to takes earliest, latest, an instant as 2026-01-31T12:00:00+00:00 or offsets "
             f'as {{"topic": {{"0": 42}}}}, not {text!r}'
         ) from None
+
+
+def _members(info: kmq.GroupInfo) -> list[dict[str, Any]]:
+    return [
+        {
+            "member": member.name,
+            "epoch": member.epoch,
+            "client": member.client,
+            "joined": f"{member.joined:%Y-%m-%d %H:%M:%S}",
+            "assignment": " ".join(
+                f"{topic}:{','.join(map(str, numbers))}"
+                for topic, numbers in member.assignment.items()
+            )
+            or "-",
+        }
+        for member in info.members
+    ]
 
 
 def _partitions(info: kmq.GroupInfo) -> list[dict[str, Any]]:
@@ -96,7 +116,7 @@ def _total(lag: Any) -> int:
 
 COMMANDS = (
     Command("group list", "list the groups and their lag", _list),
-    Command("group describe", "show a group's offsets and lag", _describe, (_NAME,)),
+    Command("group describe", "show a group's members, offsets and lag", _describe, (_NAME,)),
     Command(
         "group set",
         "set a group's offsets",

@@ -5,15 +5,16 @@ Not thread-safe: the consumer lets one thread in at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_partitions
 from kmq_spark.client.fetcher import Fetcher
+from kmq_spark.client.group_member import GroupMember
 from kmq_spark.client.hand import Hand, Holding, Taken
 from kmq_spark.client.record import Record
-from kmq_spark.client.record_columns import records_of
+from kmq_spark.client.record_values import records_of
 from kmq_spark.client.subscription import (
     Listener,
     Partitions,
@@ -37,16 +38,23 @@ class Assignment:
     """What is read: follows a subscription as topics and partitions come and go."""
 
     def __init__(
-        self, log: CommitLog, reset: str, group: str | None, tell: Callable[[Partitions], object]
+        self, log: CommitLog, reset: str, member: GroupMember | None, *, auto_commit: bool = False
     ) -> None:
         self._log = log
-        #: Told the partitions after every change.
-        self._tell_all = tell
-        self._group = group
+        self._member = member
+        self._auto_commit = auto_commit
         self.holding = Holding()
         self._fetcher = Fetcher(log, reset, self.holding)
         self._subscription = Subscription()
-        self._definitions = -1
+        self._group = member.group if member else ""
+        #: The definitions of topics, and the generation of the group, that are followed.
+        self._definitions, self._generation = -1, 0
+        #: Whether the next call looks at the group first, whatever it has in hand.
+        self.is_called_in = False
+        #: Whether a call waits now.
+        self._waits = False
+        #: Whether the call that is going on has records to hand out.
+        self._has_taken = False
         #: Whether the subscriber is being told something: it may use its consumer meanwhile.
         self.calls_back = False
 
@@ -55,8 +63,10 @@ class Assignment:
         self.put_back()
         old = list(self._fetcher.positions)
         self._tell(self._subscription.on_revoke, old)
-        for partition in old:
-            self._fetcher.remove(partition)
+        self._remove(old)
+        self._definitions = -1
+        if self._member is not None:
+            self._member.enter(wanted)
         self._subscription = wanted
         self._resolve(self._log.refresh())
 
@@ -68,27 +78,102 @@ class Assignment:
         return self._knowing(self._log.refresh())
 
     def _knowing(self, state: StoreState) -> StoreState:
-        if not self.calls_back and state.definitions != self._definitions:
-            self._resolve(state)
+        group = state.groups.get(self._group)
+        generation = group.generation if group else 0
+        is_news = state.definitions != self._definitions or generation != self._generation
+        if is_news and not self.calls_back:
+            try:
+                self._resolve(state)
+            except BaseException:
+                self.is_called_in = True
+                raise
         return state
 
     def _resolve(self, state: StoreState) -> None:
         definitions = state.definitions  # a callback may change topics, and see that in the state
-        wanted = set(self._subscription.resolve(state))
+        generation, has_released = 0, True
+        if self._member is not None:
+            state = self._take_part(self._member, state)
+            has_released = self._release(self._member, state)
+            generation = self._member.generation(state)
+        wanted = set(self._wanted(state))
         lost = [each for each in self._fetcher.positions if each not in wanted]
-        for partition in lost:
-            self._fetcher.remove(partition)
+        self._remove(lost)
         self._tell(self._subscription.on_lost, lost)
-        wanted_now = self._subscription.resolve(state)
+        wanted_now = self._wanted(state)
         gained = [each for each in wanted_now if each not in self._fetcher.positions]
-        committed = state.group_offsets(self._group) if self._group else {}
         for partition in gained:
-            position = committed.get(partition.topic_id, {}).get(partition.partition)
-            self._fetcher.add(partition, position)
-        self._definitions = definitions
-        if gained or lost:
-            self._tell_all(by_topic(self.partitions()))
+            self._fetcher.add(partition, self._committed(state, partition))
+        if has_released:
+            self._definitions, self._generation = definitions, generation
         self._tell(self._subscription.on_assign, gained)
+
+    def _committed(self, state: StoreState, partition: TopicPartition) -> int | None:
+        return self._member.committed_position(state, partition) if self._member else None
+
+    def _wanted(self, state: StoreState) -> list[TopicPartition]:
+        """What is to be read; of a group's partitions those that this member owns."""
+        found = self._subscription.resolve(state)
+        if self._member is None:
+            return found
+        own, moving = self._member.own(state), self._member.moving(state)
+        held = self._fetcher.positions
+        return [each for each in found if each.key in own or (each.key in moving and each in held)]
+
+    def _take_part(self, member: GroupMember, state: StoreState) -> StoreState:
+        """Be in the group, whose plan has all partitions; the state that says so."""
+        if not member.is_in(state):
+            lost = list(self._fetcher.positions)
+            self.holding.hand, self.holding.before = Hand(), {}
+            self._remove(lost)
+            self._tell(self._subscription.on_lost, lost)
+            member.enter(self._subscription)
+            state = self._log.refresh()
+        if state.definitions != self._definitions and member.renew(state):
+            state = self._log.refresh()
+        return state
+
+    def _release(self, member: GroupMember, state: StoreState) -> bool:
+        """Give away what shall be another member's, unless this call has records of it already."""
+        moving = member.moving(state)
+        held = [each for each in self._fetcher.positions if each.key in moving]
+        if held and self._has_taken:
+            self.is_called_in = True
+            return False
+        if moving:
+            self.put_back()
+            self._tell(self._subscription.on_revoke, held)
+            offsets = self._positions_inside(state, held) if self._auto_commit else {}
+            self._remove(held)
+            member.release(state, moving, offsets)
+        return True
+
+    def _remove(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._fetcher.remove(partition)
+
+    def activity(self) -> tuple[object, int] | None:
+        """What it has in hand, always another thing after a poll; None while one waits.
+
+        For another thread.
+        """
+        hand = self.holding.hand
+        return None if self._waits or self.calls_back else (hand, hand.taken)
+
+    def look_for(self, generation: int) -> None:
+        """Have the next call look at the group first, unless it saw this generation already.
+
+        From another thread, again and again: what one call overlooks the next one sees.
+        """
+        if generation != self._generation:
+            self.is_called_in = True
+            self.holding.hand.size = 0  # so that it is a call
+
+    def _come_in(self) -> None:
+        self.is_called_in = False
+        hand = self.holding.hand
+        hand.size = len(hand.records)
+        self.refresh()
 
     def revoke(self) -> None:
         """Tell the subscriber that nothing is read any more."""
@@ -111,19 +196,24 @@ class Assignment:
 
     def go_back(self) -> None:
         """Begin where the last call began, unless it handed out what it took."""
+        self._has_taken = self._waits = False
         self._fetcher.go_back()
 
     def take_records(
         self, most: int, timeout: float | None, stopped: Callable[[], bool]
     ) -> Taken[list[Record]]:
         """At most so many records: those in hand, then others."""
+        if self.is_called_in:
+            self._come_in()
         hand = self.holding.hand
-        upto = min(hand.taken + most, hand.size)
+        upto = min(hand.taken + most, len(hand.records))
         records = hand.records[hand.taken : upto]
         if len(records) < most:
             hand, upto = self._used_up(), 0
         try:
             while len(records) < most:
+                if records:
+                    self._has_taken = True
                 found = self._next_part(_HAND_ROWS, 0.0 if records else timeout, stopped)
                 if found is None:
                     hand, upto = Hand(), 0  # used up; a callback may have sought elsewhere
@@ -156,12 +246,16 @@ class Assignment:
         self, rows: int, timeout: float | None, stopped: Callable[[], bool]
     ) -> Taken[pa.Table | None]:
         """At most so many records as one table, or None when nothing came."""
+        if self.is_called_in:
+            self._come_in()
         self.put_back()
         self._check_one_schema()
         slices: list[Slice] = []
         left = rows
         try:
             while left > 0:
+                if slices:
+                    self._has_taken = True
                 found = self._next_part(left, 0.0 if slices else timeout, stopped)
                 if found is None:
                     break
@@ -189,7 +283,9 @@ class Assignment:
             left = deadline - now()
             if found is not None or left <= 0 or stopped():
                 return found
+            self._waits = True
             self._log.wait(state.lsn, left, stopped, self._rehearse)
+            self._waits = False
             # Where each look is a request, waiting has looked already.
             state = self._knowing(self._log.state) if self._log.is_remote else self.refresh()
 
@@ -234,11 +330,18 @@ class Assignment:
         return self.positions()
 
     def committable_positions(self) -> dict[str, dict[int, int]]:
-        """Those that lie inside the log: one that was trimmed away will be reset, not kept."""
-        state = self.refresh()
+        """Those that lie inside the log: one that was trimmed away will be reset, not kept.
+
+        Whether they are still this member's to commit, the log decides.
+        """
+        return self._positions_inside(self._log.refresh(), self.partitions())
+
+    def _positions_inside(
+        self, state: StoreState, partitions: Iterable[TopicPartition]
+    ) -> dict[str, dict[int, int]]:
         found: dict[str, dict[int, int]] = {}
         positions = self.positions()
-        for name, number, topic_id in self.partitions():
+        for name, number, topic_id in partitions:
             topic, at = state.topic_by_id(topic_id), positions[name][number]
             if topic is not None and at >= topic.partition(number).start:
                 found.setdefault(name, {})[number] = at

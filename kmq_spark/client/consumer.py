@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from kmq_spark.client.arguments import (
 from kmq_spark.client.assignment import Assignment
 from kmq_spark.client.group_member import GroupMember, Offsets
 from kmq_spark.client.hand import Hand, Taken
+from kmq_spark.client.member_watch import MemberWatch
 from kmq_spark.client.one_thread import OneThread, alone, alone_or_called_back
 from kmq_spark.client.record import Record
 from kmq_spark.client.subscription import (
@@ -34,16 +36,18 @@ from kmq_spark.client.subscription import (
     subscription_of,
 )
 from kmq_spark.client.values import to_timestamp
-from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError
-from kmq_storage.groups import check_inside
+from kmq_spark.errors import ClosedError, FencedError, IllegalStateError, InvalidRequestError
+from kmq_storage.groups import check_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition
+from kmq_storage.membership import MemberSettings
 from kmq_storage.objects.fork import reopen_in_child
 from kmq_storage.topics import first_offset_since
 
+_LOGGER = logging.getLogger(__name__)
 _RESETS = ("earliest", "latest", "none")
 
 
@@ -55,6 +59,10 @@ class ConsumerSettings:
     name: str | None = None
     auto_offset_reset: str = "earliest"
     auto_commit: bool = False
+    #: Seconds.
+    max_poll_interval: float = 300.0
+    session_timeout: float = 45.0
+    assignor: str = "range"
 
     def __post_init__(self) -> None:
         if self.auto_offset_reset not in _RESETS:
@@ -80,12 +88,14 @@ class Consumer(OneThread):
         self._auto_committed: dict[str, dict[int, int]] = {}
         #: True in a forked child, for a group's member.
         self._parents = False
-        self._member = member = (
-            None if settings.group is None else GroupMember(log, settings.group, settings.name)
+        self._member = member = _member_of(log, settings)
+        self._assignment = Assignment(
+            log, settings.auto_offset_reset, member, auto_commit=settings.auto_commit
         )
-        tell = (lambda _: None) if member is None else member.tell
-        self._assignment = Assignment(log, settings.auto_offset_reset, settings.group, tell)
         self._holding = self._assignment.holding
+        self._watch: MemberWatch | None = None
+        if member is not None:
+            self._watch = MemberWatch(self._assignment, member.place, settings.max_poll_interval)
         reopen_in_child(self)
 
     def after_fork_in_child(self) -> None:
@@ -201,15 +211,20 @@ class Consumer(OneThread):
 
         OffsetOutOfRangeError outside the log, FencedError when the group moved on.
         """
-        if offsets is None:
-            self._commit(durable=True)
-        else:
-            state = self._assignment.refresh()
-            self._in_group().commit(state, checked_offsets(offsets), durable=True)
+        given = None if offsets is None else checked_offsets(offsets)
+        self._commit(given)
 
-    def _commit(self, *, durable: bool) -> None:
-        positions = self._assignment.committable_positions()
-        self._in_group().commit(self._log.state, positions, durable=durable)
+    def _commit(self, offsets: Offsets | None = None, *, durable: bool | None = None) -> None:
+        member = self._in_group()
+        if offsets is None:
+            offsets = self._assignment.committable_positions()
+        else:
+            self._log.refresh()
+        try:
+            member.commit(self._log.state, offsets, durable=durable)
+        except FencedError:
+            self._assignment.is_called_in = True  # the next call looks what is its own now
+            raise
 
     def _in_group(self) -> GroupMember:
         if self._member is None:
@@ -236,7 +251,7 @@ class Consumer(OneThread):
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on with this offset; OffsetOutOfRangeError outside the log."""
         place = {topic: {checked_partition(partition): checked_offset(offset)}}
-        check_inside(self._assignment.refresh(), place)
+        check_offsets(self._assignment.refresh(), place)
         self._assignment.seek(lambda _: offset, {topic: [partition]})
 
     @alone_or_called_back
@@ -283,7 +298,10 @@ class Consumer(OneThread):
             raise IllegalStateError("this member of a group belongs to the parent process")
         self._assignment.go_back()
         if self._auto_commit and self._assignment.positions() != self._auto_committed:
-            self._commit(durable=False)  # nobody is told; the next sync takes it along
+            try:
+                self._commit(durable=False)  # nobody is told; the next sync takes it along
+            except FencedError as lost:
+                _LOGGER.warning("what was handed out may come again: %s", lost)
             self._auto_committed = self._assignment.positions()
 
     def close(self) -> None:
@@ -298,12 +316,13 @@ class Consumer(OneThread):
 
     def _end(self, *, commit: bool) -> None:
         with ExitStack() as ending:
-            if self._member is not None:
-                ending.callback(self._member.leave)
+            if self._member is not None and self._watch is not None:
+                ending.callback(self._member.place.leave)
+                ending.callback(self._watch.end)
             ending.callback(self._assignment.revoke)
             if commit:
                 self._assignment.go_back()
-                self._commit(durable=True)
+                self._commit()
 
     def __enter__(self) -> Self:
         return self
@@ -316,6 +335,14 @@ class Consumer(OneThread):
     ) -> None:
         if not self._parents:
             self._close(commit=self._auto_commit and kind is None)
+
+
+def _member_of(log: CommitLog, settings: ConsumerSettings) -> GroupMember | None:
+    if settings.group is None:
+        return None
+    name = settings.name or f"member-{log.environment.new_uuid().hex[:12]}"
+    facts = (settings.name is not None, settings.assignor, settings.session_timeout)
+    return GroupMember(log, settings.group, MemberSettings(name, *facts))
 
 
 def _part(state: StoreState, each: TopicPartition) -> Partition:

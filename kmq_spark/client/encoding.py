@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from kmq_spark.client.arrow_extras import sizes_of, with_typed_values
+from kmq_spark.client.arrow_extras import (
+    check_headers,
+    check_properties,
+    sizes_of,
+    with_typed_values,
+)
 from kmq_spark.client.routing import Rows
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import InvalidRequestError
@@ -170,14 +175,26 @@ def chosen_partitions(
     return filled
 
 
-def check_partitions(column: pa.Array, name: str = "partition") -> None:
-    """InvalidRequestError for a negative number."""
+def check_added(columns: Mapping[str, pa.Array], prefix: str = "") -> None:
+    """InvalidRequestError, naming the column, for what no topic takes beside its values."""
+    checks: dict[str, Callable[[pa.Array, str], None]] = {
+        "headers": check_headers,
+        "properties": check_properties,
+        "partition": _check_partitions,
+        "timestamp": _check_instants,
+    }
+    for plain, check in checks.items():
+        if (name := f"{prefix}{plain}") in columns:
+            check(columns[name], name)
+
+
+def _check_partitions(column: pa.Array, name: str) -> None:
     if (column.fill_null(0).to_numpy() < 0).any():
         raise InvalidRequestError(f"column {name!r} holds a negative number", column=name)
 
 
-def check_instants(column: pa.Array, name: str = "timestamp") -> None:
-    """InvalidRequestError for an instant that no calendar of Python's has."""
+def _check_instants(column: pa.Array, name: str) -> None:
+    """Instants that no calendar of Python's has are refused."""
     instants = column.view(pa.int64()).fill_null(0).to_numpy()
     if len(instants) and not (instants.min() >= _FIRST_US and instants.max() <= _LAST_US):
         raise InvalidRequestError(

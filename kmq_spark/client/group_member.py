@@ -1,51 +1,92 @@
-"""A consumer as the one member of its group: it joins, commits and leaves."""
+"""A consumer as a member of its group: what of the partitions is its own, and what it commits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from kmq_spark.client.subscription import Partitions
-from kmq_storage.groups import Membership, committed_offsets, offset_entries
+from kmq_spark.client.subscription import Partitions, Subscription, TopicPartition
+from kmq_storage.format.group_entries import NO_PLAN, GroupPlan
+from kmq_storage.format.manifest import Key
+from kmq_storage.group_planning import is_complete
+from kmq_storage.groups import committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.state import StoreState
+from kmq_storage.membership import MemberSettings, SharedMembership, topics_of
 from kmq_storage.names import check_name
 
 Offsets = Mapping[str, Mapping[int, int]]
 
 
 class GroupMember:
-    """The place of a consumer in its group, from its making until it leaves."""
+    """The place of a consumer in its group, from its first subscription until it leaves."""
 
-    def __init__(self, log: CommitLog, group: str, name: str | None) -> None:
-        check_name("group", group)
+    def __init__(self, log: CommitLog, group: str, settings: MemberSettings) -> None:
+        self.group = check_name("group", group)
         check_writable(log.disk)  # members and offsets are commits
-        member = name or f"member-{log.environment.new_uuid().hex[:12]}"
+        check_name("member", settings.name)
         self._log = log
-        self._group = group
-        self._membership = Membership(log, group, check_name("member", member))
+        self.place = SharedMembership(log, group, settings)
 
-    def tell(self, partitions: Partitions) -> None:
-        """Have everybody see which partitions are read."""
-        self._membership.tell_assignment(partitions)
+    def enter(self, subscription: Subscription) -> None:
+        """Be a member that wants to read this, and has nothing yet of what it had."""
+        self.place.enter(subscription.interest)
 
-    def commit(self, state: StoreState, offsets: Offsets, *, durable: bool) -> None:
-        """Commit these offsets, which are of topics that a state knows, for the group."""
-        generation = self._membership.generation
-        entries = offset_entries(state, self._group, offsets, generation=generation)
+    def generation(self, state: StoreState) -> int:
+        """Changes whenever something of the group may concern its members."""
+        found = state.groups.get(self.group)
+        return found.generation if found else 0
+
+    def is_in(self, state: StoreState) -> bool:
+        """Whether nobody took its place away."""
+        return self.place.is_in(self._plan(state))
+
+    def _plan(self, state: StoreState) -> GroupPlan:
+        found = state.groups.get(self.group)
+        return found.plan if found else NO_PLAN
+
+    def renew(self, state: StoreState) -> bool:
+        """Have partitions planned that came or went; False when there are none."""
+        if is_complete(self._plan(state), topics_of(state)):
+            return False
+        self.place.renew()
+        return True
+
+    def own(self, state: StoreState) -> frozenset[Key]:
+        """The partitions to read: those that are its own and stay so."""
+        plan = self._plan(state)
+        return frozenset(key for key in plan.owned_by(self.place.epoch) if key not in plan.targets)
+
+    def moving(self, state: StoreState) -> frozenset[Key]:
+        """The partitions that it shall release."""
+        plan = self._plan(state)
+        return frozenset(key for key in plan.owned_by(self.place.epoch) if key in plan.targets)
+
+    def release(self, state: StoreState, keys: Iterable[Key], offsets: Offsets) -> None:
+        """Give these partitions to those that wait for them, with their offsets."""
+        entries = offset_entries(state, self.group, offsets, generation=self.place.epoch)
+        self.place.release(keys, entries)
+
+    def commit(self, state: StoreState, offsets: Offsets, *, durable: bool | None) -> None:
+        """Commit these offsets, which are of topics that a state knows, for the group.
+
+        As durable as the store is opened for, or as asked.
+        """
+        entries = offset_entries(state, self.group, offsets, generation=self.place.epoch)
         if entries:
             self._log.commit([Unit(entries)], durable=durable)
 
+    def committed_position(self, state: StoreState, partition: TopicPartition) -> int | None:
+        """Where the group goes on in a partition."""
+        offsets = state.group_offsets(self.group).get(partition.topic_id, {})
+        return offsets.get(partition.partition)
+
     def committed(self, state: StoreState, partitions: Partitions) -> dict[str, dict[int, int]]:
         """What the group committed for these partitions."""
-        found = committed_offsets(state, self._group)
+        found = committed_offsets(state, self.group)
         return {
             topic: {n: offset for n, offset in found[topic].items() if n in numbers}
             for topic, numbers in partitions.items()
             if topic in found
         }
-
-    def leave(self) -> None:
-        """Make room for the next member."""
-        self._membership.leave()

@@ -24,6 +24,7 @@ class Hand:
 
     source: tuple[TopicPartition, Part] | None = None
     records: list[Record] = field(default_factory=list)
+    #: How many `poll` may hand out without a call; none once the consumer is to look at its group.
     size: int = 0
     #: How many of them were handed out.
     taken: int = 0

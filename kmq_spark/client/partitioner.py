@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FEW = 16
 
 
-def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int32]:
+def partitions_by_key(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int32]:
     """The partition of every key: the positive part of its hash, modulo their number."""
     if len(keys) <= _FEW:
         hashes = np.array([murmur2_of(key or b"") for key in keys.to_pylist()], np.uint32)

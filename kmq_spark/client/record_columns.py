@@ -1,21 +1,19 @@
-"""From stored record batches to what readers get: records, or Arrow with all columns."""
+"""From stored record batches to the Arrow columns that readers get, of topics of both kinds.
+
+Beside its own columns, those of kmq stand under names with a `_` in a typed topic.
+"""
 
 from __future__ import annotations
 
-from itertools import count, repeat
-
 import pyarrow as pa
+from pyarrow import types
 
 from kmq_spark.client.constant_columns import constant
-from kmq_spark.client.record import Record
-from kmq_spark.client.record_extras import NO_PROPERTIES, plain_headers, plain_properties
-from kmq_spark.client.typed_columns import typed_batches, typed_public_schema, typed_values
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE, is_typed
-from kmq_storage.log.few_records import FewRecords, Part
 from kmq_storage.log.scan import Slice
 
-PUBLIC_SCHEMA = pa.schema(
+_PLAIN = pa.schema(
     [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -27,74 +25,57 @@ PUBLIC_SCHEMA = pa.schema(
         ("properties", PROPERTIES_TYPE),
     ]
 )
-_STORED = ("key", "value", "timestamp", "headers", "properties")
+_BESIDE_OWN = [
+    _PLAIN.field(name).with_name(f"_{name}")
+    for name in ("topic", "partition", "offset", "timestamp", "key", "headers", "properties")
+]
+#: What no stored batch has, in plain topics and in typed ones.
+_MADE = (("offset", "topic", "partition"), ("_offset", "_topic", "_partition"))
 
 
 def public_schema(layout: Layout) -> pa.Schema:
     """The columns that readers of a topic get."""
-    return PUBLIC_SCHEMA if layout.schema is None else typed_public_schema(layout.schema)
+    own = layout.schema
+    return _PLAIN if own is None else pa.schema([*own, *_BESIDE_OWN], metadata=own.metadata)
 
 
 def public_batches(part: Slice, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """A slice of a partition with the columns of a schema (all or some of the public ones)."""
-    if is_typed(part.batch.schema):
-        return typed_batches(part, schema)
-    return [public_batch(part, schema)]
+    """A slice of a partition with the columns of a schema (all or some of the public ones).
+
+    One batch, or several when a dictionary's indices are too narrow for all its values.
+    """
+    made = _MADE[is_typed(part.batch.schema)]
+    try:
+        columns = [_column(part, field, made) for field in schema]
+    except pa.ArrowInvalid:
+        if part.batch.num_rows == 1:
+            raise
+        halves = part.cut(part.batch.num_rows // 2)
+        return [batch for half in halves for batch in public_batches(half, schema)]
+    return [pa.RecordBatch.from_arrays(columns, schema=schema)]
 
 
-def public_batch(part: Slice, schema: pa.Schema = PUBLIC_SCHEMA) -> pa.RecordBatch:
-    """A slice of an untyped topic with the columns of a schema (all or some of PUBLIC_SCHEMA)."""
-    return pa.RecordBatch.from_arrays(
-        [_column(part, field.name, field.type) for field in schema], schema=schema
-    )
-
-
-def _column(part: Slice, name: str, kind: pa.DataType) -> pa.Array:
-    batch, rows = part.batch, part.batch.num_rows
-    if name in _STORED:
-        position = batch.schema.get_field_index(name)
-        return batch.column(position) if position >= 0 else pa.nulls(rows, kind)
-    if name == "offset":
+def _column(part: Slice, field: pa.Field, made: tuple[str, str, str]) -> pa.Array:
+    name, kind, batch = field.name, field.type, part.batch
+    offset, topic, _ = made
+    if name == offset:
         return pa.array(part.offsets())
-    return constant(part.topic if name == "topic" else part.partition, kind, rows)
+    if name in made:
+        value = part.topic if name == topic else part.partition
+        return constant(value, kind, batch.num_rows)
+    position = batch.schema.get_field_index(name)
+    return _declared(batch.column(position), kind) if position >= 0 else pa.nulls(len(batch), kind)
 
 
-def records_of(part: Part) -> list[Record]:
-    """Records of a partition as values."""
-    if isinstance(part, FewRecords):
-        return _few_records(part)
-    batch = part.batch
-    columns = {field.name: batch.column(n) for n, field in enumerate(batch.schema)}
-    typed = is_typed(batch.schema)
-    prefix = "_" if typed else ""
-    keys, headers, properties = (
-        columns.get(prefix + name) for name in ("key", "headers", "properties")
+def _declared(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A stored column in its declared type; ArrowInvalid when a dictionary has no room for it."""
+    if column.type == kind:
+        return column
+    if not types.is_dictionary(kind):
+        return column.cast(kind)
+    encoded = column.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(
+        encoded.indices.cast(kind.index_type),
+        _declared(encoded.dictionary, kind.value_type),
+        ordered=kind.ordered,
     )
-    return list(
-        map(
-            Record,
-            zip(
-                repeat(part.topic),
-                repeat(part.partition),
-                part.offsets().tolist(),
-                repeat(None) if keys is None else keys.to_pylist(),
-                typed_values(columns) if typed else columns["value"].to_pylist(),
-                repeat(()) if headers is None else map(plain_headers, headers.to_pylist()),
-                repeat(NO_PROPERTIES)
-                if properties is None
-                else map(plain_properties, properties.to_pylist()),
-                columns[f"{prefix}timestamp"].view(pa.int64()).to_pylist(),
-                repeat(None),
-            ),
-        )
-    )
-
-
-def _few_records(part: FewRecords) -> list[Record]:
-    plain = part.plain
-    return [
-        Record((part.topic, part.partition, offset, key, value, (), NO_PROPERTIES, time, None))
-        for offset, key, value, time in zip(
-            count(part.offset), plain.keys or repeat(None), plain.values, plain.timestamps
-        )
-    ]

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from kmq_spark.client.arguments import checked_partitions
 from kmq_spark.errors import InvalidRequestError
+from kmq_storage.format.group_entries import Interest
+from kmq_storage.format.manifest import Key
 from kmq_storage.log.state import StoreState
 
 Partitions = Mapping[str, list[int]]
@@ -21,6 +23,11 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
     topic_id: bytes
+
+    @property
+    def key(self) -> Key:
+        """What a group's plan calls it."""
+        return (self.topic_id, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,12 @@ class Subscription:
             numbers = range(topic.partitions) if self.assigned is None else self.assigned[name]
             found += [TopicPartition(name, number, topic.id) for number in numbers]
         return found
+
+    @property
+    def interest(self) -> Interest:
+        """The same, for the other members of a group."""
+        pattern = self.pattern.pattern if self.pattern else None
+        return Interest(self.topics, pattern, self.assigned)
 
     def _names(self, state: StoreState) -> Iterable[str]:
         if self.assigned is not None:

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kmq_spark.client.arrow_extras import check_headers, check_properties
 from kmq_spark.client.encoding import (
+    check_added,
     check_arrow_columns,
-    check_instants,
-    check_partitions,
     in_stored_types,
     rows_of_arrow,
 )
@@ -91,14 +89,7 @@ def _is_plain(schema: pa.Schema) -> bool:
 
 def _in_plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     batch = in_stored_types(batch)
-    if "headers" in batch.schema.names:
-        check_headers(batch.column("headers"))
-    if "properties" in batch.schema.names:
-        check_properties(batch.column("properties"))
-    if "partition" in batch.schema.names:
-        check_partitions(batch.column("partition"))
-    if "timestamp" in batch.schema.names:
-        check_instants(batch.column("timestamp"))
+    check_added(dict(zip(batch.schema.names, batch.columns, strict=True)))
     return batch
 
 

@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from kmq_spark.client.arrow_extras import check_headers, check_properties, check_valid, sizes_of
+from kmq_spark.client.arrow_extras import check_valid, sizes_of
 from kmq_spark.client.encoding import (
     binary_lengths,
     cast_column,
-    check_instants,
-    check_partitions,
+    check_added,
     chosen_partitions,
     filled_timestamps,
 )
@@ -117,14 +116,7 @@ def in_typed_columns(batch: pa.RecordBatch, topic: str, columns: TypedColumns) -
     for name in batch.schema.names:
         if not is_own(name):
             arrays[name] = cast_column(name, batch.column(name))
-    if "_headers" in arrays:
-        check_headers(arrays["_headers"], "_headers")
-    if "_properties" in arrays:
-        check_properties(arrays["_properties"], "_properties")
-    if "_partition" in arrays:
-        check_partitions(arrays["_partition"], "_partition")
-    if "_timestamp" in arrays:
-        check_instants(arrays["_timestamp"], "_timestamp")
+    check_added(arrays, "_")
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 

@@ -1,18 +1,21 @@
-"""Consumer groups: their offsets, their one live member, and how far they are behind."""
+"""Consumer groups: their offsets, their live members, and how far they are behind."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError, FencedError, IllegalStateError, NotFoundError
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import Group, StoreState
+from kmq_storage.log.group_state import Group
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.membership import discard_locks, live_members
 from kmq_storage.model import GroupInfo, MemberInfo, to_datetime
 from kmq_storage.names import check_name
 
@@ -22,19 +25,14 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 
 class Membership:
-    """The place of a group's one member; a kernel lock frees it when its process dies."""
+    """The place of who has a group for itself; a kernel lock frees it when its process dies."""
 
     def __init__(self, log: CommitLog, group: str, member: str) -> None:
         self._log = log
         self._group = check_name("group", group)
         self._lock = log.disk.open_lock(paths.member_lock(group))
         if not self._taken():
-            raise IllegalStateError(
-                f"group {group} has a live member already ({self._lock.holder()}); a group has "
-                "one member at a time, close that one first",
-                group=group,
-                holder=self._lock.holder(),
-            )
+            raise _taken(group, self._lock.holder())
         try:
             self._join(member)
         except BaseException:
@@ -50,16 +48,16 @@ class Membership:
         return False
 
     def _join(self, member: str) -> None:
-        known = self._log.refresh().groups.get(self._group)
         self._member = member
         self._client = f"{socket.gethostname()}-{os.getpid()}"
-        self.generation = (known.generation if known else 0) + 1
-        try:
-            self.tell_assignment({})
-        except FencedError as behind:
-            # Readers don't see yet what a member wrote that was killed before its sync; it counts.
-            self.generation = behind.context["newer"] + 1
-            self.tell_assignment({})
+        while True:
+            known = self._log.written_state().groups.get(self._group) or Group()
+            for other in live_members(self._log, known).values():
+                raise _taken(self._group, f"member {other.name} of {other.client}")
+            self.generation = known.generation + 1
+            with suppress(FencedError):  # somebody else was faster
+                self.tell_assignment({})
+                return
 
     def tell_assignment(self, assignment: Mapping[str, list[int]]) -> None:
         """Have everybody see which partitions this member reads."""
@@ -85,8 +83,22 @@ def offset_entries(
     return tuple(entry for entry in entries if entry.offsets)
 
 
+def _taken(group: str, holder: str) -> IllegalStateError:
+    return IllegalStateError(
+        f"group {group} has a live member already ({holder}); who reads it alone, as a query of "
+        "Spark does, must wait until that one is closed",
+        group=group,
+        holder=holder,
+    )
+
+
 def has_live_member(log: CommitLog, group: str) -> bool:
-    """Whether some process holds the group's place now."""
+    """Whether some process is a member of the group now."""
+    known = log.refresh().groups.get(group) or Group()
+    return _has_exclusive_member(log, group) or bool(live_members(log, known))
+
+
+def _has_exclusive_member(log: CommitLog, group: str) -> bool:
     return log.disk.open_lock(paths.member_lock(group)).is_held()
 
 
@@ -120,7 +132,9 @@ def copy_group(log: CommitLog, source: str, target: str) -> None:
 def delete_group(log: CommitLog, group: str) -> None:
     """Forget a group and its offsets."""
     check_idle(log, group)
+    known = log.state.groups.get(group) or Group()
     log.commit([Unit((GroupEntry(group, 0, "", "", {}),))])
+    discard_locks(log, known.plan.members.values())
 
 
 def _known(state: StoreState, group: str) -> Group:
@@ -168,7 +182,7 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
     return GroupInfo(
         name,
         group.generation,
-        _members(log, name, group),
+        _members(state, log, name),
         committed,
         {
             topic: {n: end for n, (_, end) in info.offsets().items()}
@@ -189,11 +203,26 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
     )
 
 
-def _members(log: CommitLog, name: str, group: Group) -> list[MemberInfo]:
-    if not has_live_member(log, name):
-        return []
-    joined = to_datetime(group.joined)
-    return [MemberInfo(group.member, group.client, group.assignment, joined)]
+def _members(state: StoreState, log: CommitLog, name: str) -> list[MemberInfo]:
+    group = state.groups[name]
+    if _has_exclusive_member(log, name) and not group.plan.members:
+        joined = to_datetime(group.joined)
+        return [MemberInfo(group.member, group.client, group.assignment, joined, group.generation)]
+    return [
+        MemberInfo(
+            each.name, each.client, _owned(state, group, epoch), to_datetime(each.joined), epoch
+        )
+        for epoch, each in live_members(log, group).items()
+    ]
+
+
+def _owned(state: StoreState, group: Group, epoch: int) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic_id, number in sorted(group.plan.owned_by(epoch)):
+        topic = state.topic_by_id(topic_id)
+        if topic is not None:
+            found.setdefault(topic.name, []).append(number)
+    return found
 
 
 def _size_from(topic: Topic, number: int, offset: int) -> int:
@@ -207,7 +236,7 @@ def _age_of(topic: Topic, number: int, offset: int, now: int) -> float:
     return 0.0 if timestamp is None else max(0.0, (now - timestamp) / 1e6)
 
 
-def check_inside(state: StoreState, offsets: Offsets) -> None:
+def check_offsets(state: StoreState, offsets: Offsets) -> None:
     """OffsetOutOfRangeError unless every offset lies in its partition's log."""
     for name, by_partition in offsets.items():
         topic = state.topic(name)

@@ -94,8 +94,11 @@ class MemberInfo:
 
     name: str
     client: str
+    #: The partitions that it owns, by topic.
     assignment: Mapping[str, list[int]]
     joined: datetime
+    #: The generation of the group in which it joined; its commits name it.
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

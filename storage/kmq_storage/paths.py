@@ -17,7 +17,8 @@ locks/sync.lock             held while files are synced
 locks/maintain.lock         held by whoever maintains in the background
 locks/collect.lock          held by whoever collects here
 locks/clone.lock            held by whoever makes a clone here
-locks/<32 hex>.member       held by the member of a consumer group
+locks/<32 hex>.member       held by the member that has a consumer group for itself, or by one
+                            that shares it
 
 In a bucket a commit is an object, and a lock is a folder with the objects of its epochs:
 
@@ -159,11 +160,16 @@ def try_file_id(file: str) -> bytes | None:
 
 
 def member_lock(group: str) -> str:
-    """The lock of a group's member; hashed, since two groups may differ by case only."""
+    """The lock of who has a group for itself; hashed, since two may differ by case only."""
     import hashlib  # slow to import, and few need it
 
     digest = hashlib.blake2b(group.encode(), digest_size=16).hexdigest()
-    return f"{LOCK_FOLDER}/{digest}.member"
+    return shared_member_lock(digest)
+
+
+def shared_member_lock(member_id: str) -> str:
+    """The lock of a member with this id, 32 hex digits."""
+    return f"{LOCK_FOLDER}/{member_id}.member"
 
 
 def lease(folder: str, epoch: int) -> str:

@@ -49,7 +49,7 @@ def sharing_of(source: CommitLog, target: Disk | BucketFiles) -> Sharing:
     place = source.disk
     if isinstance(target, BucketFiles):
         if isinstance(place, BucketFiles) and urlsplit(target.url)[:2] == urlsplit(place.url)[:2]:
-            return References(source, place, target)
+            return Registration(source, place, target)
     elif not isinstance(place, BucketFiles):
         return Links(source, target)
     raise _too_far(source, target)
@@ -99,7 +99,7 @@ class Links:
         """Nothing to do: a file is there until its last name is gone."""
 
 
-class References:
+class Registration:
     """In a bucket files stay where they are, and their stores keep them for the clone."""
 
     def __init__(self, log: CommitLog, source: BucketFiles, target: BucketFiles) -> None:

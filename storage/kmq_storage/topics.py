@@ -44,7 +44,7 @@ def create_topic(
     """Make a topic, or keep the one there is (a warning names settings that differ)."""
     check_name("topic", name)
     settings = checked_settings(TopicSettings(), changes)
-    check_partitions(name, partitions)
+    check_partition_count(name, partitions)
     existing = log.refresh().find_topic(name)
     if existing is None:
         topic_id = log.environment.new_uuid().bytes
@@ -84,7 +84,7 @@ def _compared(partitions: int, settings: TopicSettings) -> dict[str, Any]:
     return values
 
 
-def check_partitions(name: str, partitions: object) -> None:
+def check_partition_count(name: str, partitions: object) -> None:
     """InvalidRequestError unless this can be a number of partitions."""
     if type(partitions) is not int or not 1 <= partitions <= limits.PARTITIONS_MAX:
         raise InvalidRequestError(
@@ -107,7 +107,7 @@ def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicI
 
 def add_partitions(log: CommitLog, name: str, total: int) -> TopicInfo:
     """Enlarge a topic to this many partitions; fewer than it has is InvalidRequestError."""
-    check_partitions(name, total)
+    check_partition_count(name, total)
 
     def enlarged(topic: Topic) -> TopicEntry:
         if topic.settings.keyed and total > topic.partitions:

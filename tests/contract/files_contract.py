@@ -119,3 +119,19 @@ class FilesContract:
         lock.release()
         assert same_name.try_acquire()
         same_name.release()
+
+    def test_a_lock_tells_whether_it_is_held_and_its_beats(self, files: Files):
+        """Who looks takes nothing, and a lock that nobody ever took is free."""
+        lock, watched = files.open_lock("locks/a.lock"), files.open_lock("locks/a.lock")
+        assert watched.last_beat() is None
+        assert lock.try_acquire()
+        lock.beat()
+        first = watched.last_beat()
+        assert first is not None
+        assert watched.last_beat() == first
+        assert watched.is_held()
+        lock.release()
+        assert watched.last_beat() is None
+        lock.discard()
+        assert watched.last_beat() is None
+        watched.discard()

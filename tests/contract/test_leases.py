@@ -89,7 +89,7 @@ def test_groups_whose_lock_is_damaged_go_on_and_verify_tells_of_it():
     bucket = _Bucket()
     with _store(bucket) as store:
         store.create_topic("t")
-        with store.consumer("g", topics="t"):
+        with store.consumer("g", topics="t", name="till"):
             pass
         assert store.verify(deep=True).notes == []
         file = next(name for name in bucket.objects if ".member/" in name)
@@ -101,7 +101,7 @@ def test_groups_whose_lock_is_damaged_go_on_and_verify_tells_of_it():
         with pytest.raises(kmq.IllegalStateError, match="live member"):
             store.delete_group("g")
         bucket.wait(LEASE_SECONDS + 1)
-        with store.consumer("g", topics="t"):
+        with store.consumer("g", topics="t", name="till"):
             assert store.verify(deep=True).notes == []
 
 

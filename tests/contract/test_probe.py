@@ -185,4 +185,4 @@ def test_the_facts_of_a_bucket_stand_in_the_identity_and_are_checked():
 
 
 def test_the_races_run_on_a_bucket_in_memory():
-    assert probe(MemoryBucket("memory-bucket://p"), SYSTEM, [Race(3, 8, 100)]).is_atomic
+    assert probe(MemoryBucket("memory-bucket://p"), SYSTEM, [Race(3, 8, 100)]).reason == ""

@@ -12,6 +12,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import time
 import traceback
 
 import pytest
@@ -71,16 +72,39 @@ def test_an_unknown_option_is_refused_by_name(moto: S3Server):
         kmq.open(moto.new_url(), storage_options={**moto.options(), "acess_key": "x"})
 
 
-def test_a_group_has_one_member_among_all_hosts(moto: S3Server):
+def test_members_on_different_hosts_share_a_group(moto: S3Server):
     url, options = moto.new_url(), moto.options()
     with kmq.open(url, storage_options=options) as one, kmq.open(url, storage_options=options) as b:
-        one.create_topic("t")
-        with one.consumer("g", topics="t"):
-            with pytest.raises(kmq.IllegalStateError, match="live member"):
-                b.consumer("g", topics="t")
-            assert len(b.describe_group("g").members) == 1
-        with b.consumer("g", topics="t") as member:
-            assert member.assignment() == {"t": [0]}
+        one.create_topic("t", partitions=2)
+        with one.consumer("g", topics="t") as first:
+            second = b.consumer("g", topics="t")
+            assert second.assignment() == {}
+            assert first.assignment() == {"t": [0]}
+            assert second.assignment() == {"t": [1]}
+            assert len(b.describe_group("g").members) == 2
+        assert second.assignment() == {"t": [0, 1]}
+        second.close()
+        assert not list(one.log.disk.list("locks"))
+
+
+def test_a_silent_member_in_a_bucket_is_replaced_after_its_session_timeout(moto: S3Server):
+    """Its lease is beaten no more, as if its host were gone."""
+    url, options = moto.new_url(), moto.options()
+    with kmq.open(url, storage_options=options) as one, kmq.open(url, storage_options=options) as b:
+        one.create_topic("t", partitions=2)
+        dead = one.consumer("g", topics="t", session_timeout=3.0)
+        assert dead._member is not None
+        assert dead._watch is not None
+        dead._watch.end()
+        dead._member.place._lock._stop.set()  # type: ignore[union-attr]
+        second = b.consumer("g", topics="t", session_timeout=3.0)
+        second.poll(timeout=0)
+        deadline = time.monotonic() + 30
+        while second.assignment() != {"t": [0, 1]} and time.monotonic() < deadline:
+            second.poll(timeout=0.2)
+        assert second.assignment() == {"t": [0, 1]}
+        with pytest.raises(kmq.FencedError):
+            dead.commit({"t": {0: 0}})
 
 
 @pytest.mark.parametrize(

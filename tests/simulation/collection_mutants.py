@@ -18,14 +18,14 @@ def names_what_was_condemned(patch: pytest.MonkeyPatch) -> None:
 
 def collects_orphans_without_a_word(patch: pytest.MonkeyPatch) -> None:
     """Files that no commit named yet are deleted by their age alone."""
-    patch.setattr(collect._Rule, "goes", _by_age_alone)
-    patch.setattr(collect._Rule, "to_condemn", lambda *_: 0)
+    patch.setattr(collect.CollectFacts, "goes", _by_age_alone)
+    patch.setattr(collect.CollectFacts, "to_condemn", lambda *_: 0)
 
 
-def _by_age_alone(rule: Any, file: Any) -> bool:
-    if rule._is_in(rule.kept, file):
+def _by_age_alone(facts: Any, file: Any) -> bool:
+    if collect._is_in(facts.kept, file):
         return False
-    return bool(rule._is_in(rule.named, file) or file.modified <= rule.orphans_before)
+    return bool(collect._is_in(facts.named, file) or file.modified <= facts.orphans_before)
 
 
 def never_begins_anew(patch: pytest.MonkeyPatch) -> None:

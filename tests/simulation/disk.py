@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kmq_storage.objects.disk import Bytes, FoundFile
+from kmq_storage.objects.files import Bytes, FoundFile
 from tests.simulation.scheduler import Scheduler, Task
 
-SECTOR = 512
-_SNAPSHOTS = 40
+SECTOR, _SNAPSHOTS = 512, 40
 #: How often a look at a file goes on at once, without a change of tasks.
 _STAY = 0.9
 #: How often a process does not live to see that its sync failed.
@@ -259,7 +258,7 @@ class SimulatedDisk:
     def open_words(self, path: str, count: int) -> SimulatedWords:
         return self._words.setdefault(path, SimulatedWords(self.scheduler, count))
 
-    def open_lock(self, path: str) -> SimulatedLock:
+    def open_lock(self, path: str, *, seconds: float | None = None) -> SimulatedLock:
         return self._locks.setdefault(path, SimulatedLock(self.scheduler))
 
     def remove(self, path: str) -> None:
@@ -363,6 +362,7 @@ class SimulatedLock:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._holder: Task | None = None
+        self._beats = 0
 
     def try_acquire(self) -> bool:
         self._scheduler.pause()
@@ -374,6 +374,9 @@ class SimulatedLock:
     def release(self) -> None:
         self._holder = None
 
+    def release_own(self) -> None:
+        self._holder = None if self._holder is self._scheduler.running else self._holder
+
     def is_held(self) -> bool:
         if not self.try_acquire():
             return True
@@ -383,6 +386,15 @@ class SimulatedLock:
     def holder(self) -> str:
         return self._holder.name if self._holder else "nobody"
 
+    def beat(self) -> None:
+        self._beats += 1
+
+    def last_beat(self) -> int | None:
+        self._scheduler.pause()
+        return self._beats if self._holder is not None and not self._holder.dead else None
+
+    def discard(self) -> None: ...
+
 
 def _joined(buffers: Sequence[Bytes]) -> bytes:
-    return b"".join(bytes(memoryview(buffer)) for buffer in buffers)
+    return b"".join(map(bytes, map(memoryview, buffers)))

@@ -186,7 +186,7 @@ def checkpoints_what_is_not_on_disk(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint says what a crash takes back."""
 
     def snapshot(log: LocalLog) -> Any:
-        replica = Replica(log.disk, log._new_journal(), indexed=True)
+        replica = log._log.new_replica(indexed=True)
         replica.advance(log._hint.written or 0, log._hint.written or 0)
         return replica.state, replica.cursor
 
@@ -235,8 +235,8 @@ def drops_one_log_file_too_many(patch: pytest.MonkeyPatch) -> None:
     original = Journal.drop_before
 
     def drop_before(journal: Journal, lsn: int) -> list[str]:
-        journal.look_again()
-        later = [first for first in journal._first_lsns if first > lsn]
+        journal.folder.look_again()
+        later = [first for first in journal.folder.first_lsns if first > lsn]
         return original(journal, later[0] if later else lsn)
 
     patch.setattr(Journal, "drop_before", drop_before)
@@ -296,7 +296,7 @@ def applies_the_checkpoint_s_last_commit_twice(patch: pytest.MonkeyPatch) -> Non
     def start(replica: Replica) -> None:
         original(replica)
         last = replica.cursor.lsn
-        if replica.journal.first_lsn() <= last:
+        if replica.journal.folder.first_lsn() <= last:
             cursor = replica.journal.start_of(last)
             while cursor.lsn < last and (frame := replica.journal.next_frame(cursor)) is not None:
                 cursor = frame.end

@@ -96,7 +96,7 @@ class Shop:
     def damage_commit(self, lsn: int) -> None:
         """Change a byte in the header of a commit, for whoever opens the store from now on."""
         self.store.log.sync(self.lsn())
-        (frame,) = self.store.log._history.frames(lsn, lsn)
+        (frame,) = self.store.log._past.frames(lsn, lsn)
         self.close()
         (file,) = Path(self.url).glob("log/*.log")
         contents = bytearray(file.read_bytes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kmq_storage.objects.disk import Bytes, Files
+from kmq_storage.objects.files import Bytes, Files
 from kmq_storage.objects.memory import MemoryDisk, MemoryLogFile
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kmq_storage.objects.disk import Bytes, LogFile
+from kmq_storage.objects.disk import LogFile
+from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.local import LocalDisk
 
 

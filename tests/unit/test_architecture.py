@@ -17,12 +17,23 @@ SOURCES = package_sources()
 LAYERS = (
     tuple(
         f"kmq_storage.{name}"
-        for name in ("cutting", "errors", "limits", "names", "paths", "model", "environment")
+        for name in (
+            "cutting",
+            "errors",
+            "limits",
+            "names",
+            "paths",
+            "model",
+            "environment",
+            "waking",
+        )
     ),
     ("kmq_storage.format",),
     ("kmq_storage.objects",),
     ("kmq_storage.log",),
     ("kmq_storage.maintenance",),
+    tuple(f"kmq_storage.{name}" for name in ("assignors", "group_planning", "liveness")),
+    ("kmq_storage.membership",),
     ("kmq_storage.sharing",),
     tuple(
         f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
@@ -68,7 +79,7 @@ MAY_DELETE = {
     "kmq_storage.integrity.repair",  # pins that can't be read, checkpoints behind the one kept
     "kmq_storage.log.collected",  # its own marks
     "kmq_storage.log.commit_objects",  # for `collect`: commits before every checkpoint
-    "kmq_storage.log.journal",  # for `collect`; files that were cut off, or written again
+    "kmq_storage.log.log_folder",  # for the journal: for `collect`; what was cut off, or replaced
     "kmq_storage.log.store_files",  # the identity of a store that gives way to a clone
     "kmq_storage.maintenance.collect",
     "kmq_storage.maintenance.pins",  # its own pin

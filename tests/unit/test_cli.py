@@ -316,6 +316,17 @@ def test_group_is_described_for_people(run: Run):
     assert lines[2].split() == ["orders", "0", "0", "3", "3"]
 
 
+def test_a_group_is_described_with_its_members(run: Run, url: str):
+    with kmq.open(url) as store, store.consumer("g", topics=["orders"], name="me"):
+        lines = run("group", "describe", "g").splitlines()
+    assert lines[:2] == [
+        "group g, generation 1, 1 member(s)",
+        "member  epoch  client" + lines[1].partition("client")[2],
+    ]
+    assert lines[2].split()[:2] == ["me", "1"]
+    assert lines[2].split()[-1] == "orders:0,1"
+
+
 @pytest.mark.parametrize("target", ["yesterday", "{", '{"orders": 3}', '{"orders": {"a": "b"}}'])
 def test_wrong_target_of_a_group_is_wrong_usage(target: str, url: str):
     assert main(["group", "set", "g", "--to", target, "--store", url]) == 2

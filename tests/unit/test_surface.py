@@ -119,7 +119,7 @@ VALUES = {
         *("name", "generation", "members", "committed", "end", "lag", "lag_bytes"),
         "lag_seconds",
     ),
-    "MemberInfo": ("name", "client", "assignment", "joined"),
+    "MemberInfo": ("name", "client", "assignment", "joined", "epoch"),
     "Commit": ("lsn", "time", "entries"),
     "Damage": ("file", "topic", "partition", "start", "end", "reason"),
     "Report": ("ok", "damage", "unreferenced", "notes"),

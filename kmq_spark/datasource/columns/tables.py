@@ -77,6 +77,7 @@ _COLUMNS: dict[str, pa.Schema] = {
             ("client", pa.string()),
             ("joined", _INSTANT),
             ("assignment", pa.map_(pa.string(), pa.list_(pa.int32()))),
+            ("epoch", pa.int64()),
         ]
     ),
     "segments": pa.schema(

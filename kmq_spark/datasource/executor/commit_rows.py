@@ -22,6 +22,7 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
 )
+from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
 from kmq_storage.format.layout_entries import CondemnEntry, GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.model import Commit, to_microseconds
 
@@ -78,6 +79,14 @@ def _entry_rows(entry: Entry, topics: Names) -> list[dict[str, Any]]:
             return [{"kind": "batch", "name": entry.application, "number": entry.version}]
         case GroupEntry():
             return [{"kind": "group", "name": entry.group, "number": entry.generation}]
+        case GroupPlanEntry():
+            return [{"kind": "group_plan", "name": entry.group, "number": entry.generation}]
+        case GroupReleaseEntry():
+            where = {"kind": "group_release", "name": entry.group, "number": entry.epoch}
+            return [
+                {**where, **_topic(topic_id, topics), "partition": number}
+                for topic_id, number in entry.partitions
+            ]
         case CondemnEntry():
             return [{"kind": "condemn", "number": entry.before}]
 

@@ -71,8 +71,11 @@ def _join(log: CommitLog, group: str, query: uuid.UUID, environment: Environment
 
 def _refusal(state: StoreState, group: str, holder: str, *, own: bool) -> FencedError:
     known = state.groups.get(group)
-    who = known.client if known else "somebody"
-    since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known else ""
+    if known is not None and known.plan.members:
+        who, since = "consumers", ""
+    else:
+        who = known.client if known else "somebody"
+        since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known else ""
     advice = (
         "an earlier run of this query, or one on a copy of its checkpoint: end it first"
         if own
@@ -99,7 +102,7 @@ def advance_group(
     except FencedError as lost:
         known = log.refresh().groups[place.group]
         raise FencedError(
-            f"group {place.group} was taken over by {known.client} (generation "
+            f"group {place.group} was taken over by {known.client or 'consumers'} (generation "
             f"{known.generation}, this query has {place.generation}): a group is read by one "
             "query at a time",
             **lost.context,

@@ -77,7 +77,7 @@ def member_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
         for member in describe_in(state, log, name).members:
             assignment = sorted(member.assignment.items())
             joined = to_microseconds(member.joined)
-            yield (name, member.name, member.client, joined, assignment)
+            yield (name, member.name, member.client, joined, assignment, member.epoch)
 
 
 def queue_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from kmq_storage.errors import FormatVersionError
+from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
 from kmq_storage.format.layout_entries import (
     CondemnEntry,
     LayoutEntry,
@@ -49,6 +50,8 @@ class RecordsEntry:
     staged: bytes = b""
 
     _layout = struct.Struct("<16sIIQQIIHHIqqQ")
+    #: The same without what only says that a batch is staged.
+    _fields = struct.Struct("<16sIIQQIIHxxxxxxqqQ")
     #: A write of Spark's names thousands of files: theirs are shorter, and stand in 96 bytes.
     _staged_layout = struct.Struct("<16s16sIIQIIIIqqHxxxxxx")
 
@@ -57,13 +60,6 @@ class RecordsEntry:
         """10 for a staged batch, unless its file is huge; else 1."""
         short = self.staged and self.position < _SHORT and self.size < _SHORT
         return _STAGED_RECORDS if short else _RECORDS
-
-    @property
-    def payload_length(self) -> int:
-        """The bytes of the binary form."""
-        if self.kind == _STAGED_RECORDS:
-            return self._staged_layout.size
-        return self._layout.size + len(self.staged)
 
     # `dataclasses.replace` takes a multiple of this, and every commit needs it.
 
@@ -141,35 +137,7 @@ class RecordsEntry:
     @classmethod
     def parse(cls, payload: bytes) -> RecordsEntry:
         """The entry of the long binary form; old logs have staged batches in it, too."""
-        (
-            topic_id,
-            partition,
-            rows,
-            base,
-            position,
-            length,
-            check,
-            columns,
-            _,
-            _,
-            low,
-            high,
-            size,
-        ) = cls._layout.unpack_from(payload)
-        return cls(
-            topic_id,
-            partition,
-            rows,
-            base,
-            position,
-            length,
-            check,
-            columns,
-            low,
-            high,
-            size,
-            payload[cls._layout.size :],
-        )
+        return cls(*(*cls._fields.unpack_from(payload), payload[cls._layout.size :]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +168,7 @@ class GroupOffsetsEntry:
     """Offsets that a group committed: the next one to read per partition of one topic."""
 
     group: str
-    #: The generation of the member that commits; -1 from outside (admin, Spark).
+    #: The generation in which the member joined that commits; -1 from outside (admin).
     generation: int
     topic_id: bytes
     offsets: tuple[tuple[int, int], ...]
@@ -282,7 +250,7 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """A member joined a group (a new generation) or reads other partitions (the same one).
+    """The one member of a group joined (a new generation) or reads others (the same one).
 
     Generation 0 deletes the group.
     """
@@ -328,9 +296,13 @@ Entry = (
     | BatchIdEntry
     | TopicEntry
     | GroupEntry
+    | GroupPlanEntry
+    | GroupReleaseEntry
     | LayoutEntry
     | CondemnEntry
 )
+
+INLINE_ENTRY_BYTES = _ENTRY.size + RecordsEntry._layout.size
 
 _PARSERS: Mapping[int, Callable[[bytes], Entry]] = {
     _RECORDS: RecordsEntry.parse,
@@ -346,23 +318,10 @@ def named_file(entry: Entry) -> bytes:
     return entry.file_id if isinstance(entry, SegmentEntry) else b""
 
 
-def encode_entries(entries: Iterable[Entry]) -> bytes:
-    """The directory of a commit."""
-    parts: list[bytes] = []
-    for entry in entries:
-        payload = entry.payload()
-        parts += (_ENTRY.pack(entry.kind, 0, len(payload)), payload, bytes(-len(payload) % 8))
-    return b"".join(parts)
-
-
-def directory_length(entries: Iterable[Entry]) -> int:
-    """The bytes of the directory of these entries, wherever their batches come to stand."""
-    length = 0
-    for entry in entries:
-        records = entry if isinstance(entry, RecordsEntry) else None
-        payload = records.payload_length if records else len(entry.payload())
-        length += _ENTRY.size + payload + -payload % 8
-    return length
+def encode_entry(entry: Entry) -> bytes:
+    """Its part of a directory: `INLINE_ENTRY_BYTES` long for a batch inside the frame."""
+    payload = entry.payload()
+    return _ENTRY.pack(entry.kind, 0, len(payload)) + payload + bytes(-len(payload) % 8)
 
 
 def decode_entries(directory: bytes) -> Iterator[Entry]:

@@ -24,9 +24,10 @@ HEADER_BYTES = 128
 TRAILER_BYTES = 8
 _MAGIC_WORD = int.from_bytes(MAGIC * 2, "little")
 
-# magic, flags, header length, lsn, frame length, time, nonce, previous, durable lsn,
-# entries, directory length, directory checksum, body position
-_HEADER = struct.Struct("<4sHHQQq16sQQIIII")
+#: The magic, flags (none yet) and the header's length.
+_BEGIN = MAGIC + struct.pack("<HH", 0, HEADER_BYTES)
+#: What follows, in the order of `FrameHeader`.
+_FIELDS = struct.Struct("<QQq16sQQIIII")
 _CHECKED_BYTES = HEADER_BYTES - 4
 _UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")
@@ -101,10 +102,7 @@ def message_metadata_bytes(message: pa.Buffer) -> int:
 
 def encode_header(header: FrameHeader, store_seed: int) -> bytes:
     """The 128 bytes of a header."""
-    fields = _HEADER.pack(
-        MAGIC,
-        0,
-        HEADER_BYTES,
+    fields = _FIELDS.pack(
         header.lsn,
         header.length,
         header.time,
@@ -115,8 +113,9 @@ def encode_header(header: FrameHeader, store_seed: int) -> bytes:
         header.directory_length,
         header.directory_checksum,
         header.body_position,
-    ).ljust(_CHECKED_BYTES, b"\0")
-    return fields + _UINT32.pack(checksum(fields, store_seed))
+    )
+    checked = (_BEGIN + fields).ljust(_CHECKED_BYTES, b"\0")
+    return checked + _UINT32.pack(checksum(checked, store_seed))
 
 
 def encode_frame(
@@ -157,41 +156,17 @@ def decode_header(log: pa.Buffer, position: int, store_seed: int) -> FrameHeader
         raise InvalidFrameError("no frame begins here")
     if checksum(raw[:_CHECKED_BYTES], store_seed) != _UINT32.unpack_from(raw, _CHECKED_BYTES)[0]:
         raise InvalidFrameError("header checksum does not match")
-    (
-        _,
-        flags,
-        header_length,
-        lsn,
-        length,
-        time,
-        nonce,
-        previous,
-        durable,
-        entries,
-        directory_length,
-        directory_checksum,
-        body_position,
-    ) = _HEADER.unpack_from(raw)
-    if flags or header_length != HEADER_BYTES:
+    header = FrameHeader(*_FIELDS.unpack_from(raw, len(_BEGIN)))
+    if raw[: len(_BEGIN)] != _BEGIN:
+        flags = raw[len(MAGIC) : len(_BEGIN)].hex()
         raise FormatVersionError(
-            f"commit {lsn} uses features of a newer format (flags {flags}); read the store with a "
-            "newer kmq",
-            lsn=lsn,
+            f"commit {header.lsn} uses features of a newer format (flags {flags}); read the store "
+            "with a newer kmq",
+            lsn=header.lsn,
         )
-    if position + length > log.size or body_position + TRAILER_BYTES > length:
+    if position + header.length > log.size or header.body_position + TRAILER_BYTES > header.length:
         raise InvalidFrameError("the frame is longer than its file")
-    return FrameHeader(
-        lsn,
-        length,
-        time,
-        nonce,
-        previous,
-        durable,
-        entries,
-        directory_length,
-        directory_checksum,
-        body_position,
-    )
+    return header
 
 
 def read_directory(log: pa.Buffer, position: int, header: FrameHeader) -> bytes:

@@ -15,6 +15,8 @@ from pyarrow import types
 
 from kmq_storage.format.checksum import Bytes
 
+#: A file begins with its magic, filled up to this; the schema's message follows.
+FILE_MAGIC_BYTES = 8
 _PREFIX = 8
 _U16, _I32, _U32 = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
 _BUFFER = struct.Struct("<qq")

@@ -20,12 +20,11 @@ import pyarrow as pa
 from kmq_storage import limits
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import Bytes, checksum, checksum_of
-from kmq_storage.format.message import placed_footer
+from kmq_storage.format.message import FILE_MAGIC_BYTES, placed_footer
 from kmq_storage.format.packing import PART, PackedMessage, packed
 from kmq_storage.format.queue_directory import DirectoryEncoder, MessagePlace, unpack_place
 from kmq_storage.model import Chunk, Location
 
-_MAGIC_BYTES = 8
 _FACTS = struct.Struct("<QQIQIIqqQ")
 _HEAD_DIGITS = 8
 #: Fills up the text, whose length must be known before the batches are.
@@ -94,7 +93,7 @@ class SegmentEncoder:
             options=self._options,
             metadata={"kmq.batches": unknown, **self._versions},
         )
-        head = _MAGIC_BYTES + self._schema.serialize().size
+        head = FILE_MAGIC_BYTES + self._schema.serialize().size
         self.footer_position = head
         for each in batches:
             writer.write_batch(each.batch)

@@ -66,8 +66,8 @@ def rebuild(disk: Disk, identity: Identity, environment: Environment) -> list[st
     hint = open_hint(disk, identity.seed)
     journal = Journal(disk, identity, hint)
     segments = list(find_segments(disk))
-    before = journal.first_lsn() - 1
-    if not journal.sizes():  # the log is gone: who wrote segments knew how far it was
+    before = journal.folder.first_lsn() - 1
+    if not journal.folder.sizes():  # the log is gone: who wrote segments knew how far it was
         before = max((begun_at(segment.row.file) for segment in segments), default=0) + 1
         hint.rebuild(before + 1)  # there was more, which is damage
     known = _Known()

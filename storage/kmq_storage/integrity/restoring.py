@@ -10,7 +10,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Journal
 from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.locking import AppendLock, held
+from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.replica import Replica
 from kmq_storage.objects.files import Files
 
@@ -48,16 +48,16 @@ def _renew_resized(log: LocalLog) -> list[str]:
     """Have log files at their full size that were cut behind the last commit, or added to."""
     hint = open_hint(log.disk, log.identity.seed)
     journal = Journal(log.disk, log.identity, hint)
-    if not journal.resized() or not hint.valid:
+    if not journal.folder.resized() or not hint.valid:
         return []
     environment = log.environment
     append_lock = AppendLock(log.disk.open_lock(paths.APPEND_LOCK), hint, environment)
-    with held(log.disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
+    with SyncLock(log.disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
         replica = Replica(log.disk, journal, indexed=False)
         replica.advance(hint.mark)
         if replica.state.broken is not None or replica.state.damage or hint.sync_failed:
             return []
-        found = journal.resized()
+        found = journal.folder.resized()
         if found:
             journal.renew(min(found), replica.cursor)
         return [paths.log_file(first) for first in found]

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kmq_storage.format.frame import part_of
+from kmq_storage.format.message import FILE_MAGIC_BYTES
 from kmq_storage.integrity.batches import check_chunk, schema_of, stored_batch
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.staging import staged_schema
@@ -15,7 +16,6 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk
 
 _MAGIC = pa.py_buffer(b"ARROW1")
-_MAGIC_BYTES = 8
 
 
 def check_staged(
@@ -67,7 +67,7 @@ def _check_around(
 
 def _begin_the_file(chunks: Sequence[Chunk], schema: pa.Schema) -> bool:
     """Whether the first batches of the file are among these, without a gap."""
-    position = _MAGIC_BYTES + schema.serialize().size
+    position = FILE_MAGIC_BYTES + schema.serialize().size
     for chunk in chunks:
         if chunk.location.position != position:
             return False

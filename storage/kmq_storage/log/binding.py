@@ -37,12 +37,20 @@ from kmq_storage.format.entries import (
     named_file,
 )
 from kmq_storage.format.file_ids import begun_at
+from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
 from kmq_storage.format.layout_entries import (
     CondemnEntry,
     GapEntry,
     LayoutEntry,
     SegmentEntry,
     TrimEntry,
+)
+from kmq_storage.log.group_state import (
+    Group,
+    check_member,
+    check_ownership,
+    check_plan,
+    check_release,
 )
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
@@ -133,7 +141,14 @@ class _Binding:
             case TopicEntry():
                 self._topic(entry)
             case GroupEntry():
-                self._group(entry)
+                self._note(entry, entry.group)
+                check_member(self._state.groups.get(entry.group), entry)
+            case GroupPlanEntry():
+                self._note(entry, entry.group)
+                check_plan(self._group(entry.group), entry)
+            case GroupReleaseEntry():
+                self._note(entry, entry.group)
+                check_release(self._group(entry.group), entry)
             case SegmentEntry() | TrimEntry() | GapEntry():
                 self._layout(entry)
             case CondemnEntry():
@@ -206,16 +221,7 @@ class _Binding:
 
     def _group_offsets(self, entry: GroupOffsetsEntry) -> None:
         topic = self._live_topic(entry.topic_id)
-        known = self._state.groups.get(entry.group)
-        generation = known.generation if known else 0
-        if entry.generation not in (-1, generation):
-            raise FencedError(
-                f"group {entry.group} is in generation {generation}; this member of generation "
-                f"{entry.generation} lost its partitions",
-                group=entry.group,
-                generation=entry.generation,
-                newer=generation,
-            )
+        check_ownership(self._group(entry.group), entry)
         for number, offset in entry.offsets:
             part = topic.partition(number)
             end = self._ends.get((topic.id, number), part.end)
@@ -268,20 +274,8 @@ class _Binding:
                 planned_lsn=entry.planned_lsn,
             )
 
-    def _group(self, entry: GroupEntry) -> None:
-        known = self._state.groups.get(entry.group)
-        if entry.generation == 0 and known is None:
-            raise NotFoundError(f"Group[{entry.group}] doesn't exist.", group=entry.group)
-        current = known.generation if known else 0
-        joins = entry.generation == current + 1
-        goes_on = known is not None and (entry.generation, entry.member) == (current, known.member)
-        if entry.generation and not (joins or goes_on):
-            raise FencedError(
-                f"group {entry.group} moved on to generation {current}",
-                group=entry.group,
-                generation=entry.generation,
-                newer=current,
-            )
+    def _group(self, name: str) -> Group:
+        return self._state.groups.get(name) or Group()
 
 
 def _fits(entry: SegmentEntry, end: int) -> bool:

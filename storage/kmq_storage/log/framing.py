@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kmq_storage.format.checksum import checksum
-from kmq_storage.format.entries import Entry, RecordsEntry, directory_length, encode_entries
+from kmq_storage.format.entries import INLINE_ENTRY_BYTES, Entry, RecordsEntry, encode_entry
 from kmq_storage.format.frame import BodyLayout, FrameHeader, encode_frame, layout
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ class Framed:
     """A commit with every batch at its place."""
 
     entries: list[Entry]
+    directory: bytes
     bodies: Sequence[pa.Buffer]
     placed: BodyLayout
 
     def frame(self, after: Cursor, stamp: Stamp, seed: int) -> list[bytes | pa.Buffer]:
         """The buffers of the frame that follows this place in the log."""
-        directory = encode_entries(self.entries)
         header = FrameHeader(
             after.lsn + 1,
             self.placed.length,
@@ -45,19 +45,30 @@ class Framed:
             after.chain or 0,
             stamp.durable_lsn,
             len(self.entries),
-            len(directory),
-            checksum(directory),
+            len(self.directory),
+            checksum(self.directory),
             self.placed.body_position,
         )
-        return encode_frame(header, directory, self.placed, self.bodies, seed)
+        return encode_frame(header, self.directory, self.placed, self.bodies, seed)
 
 
 def framed(entries: Sequence[Entry], bodies: Sequence[pa.Buffer]) -> Framed:
-    """Place the batches of a commit inside its frame."""
-    placed = layout(directory_length(entries), bodies)
-    positions = iter(placed.positions)
-    at_places = [
-        entry.at(next(positions)) if isinstance(entry, RecordsEntry) and not entry.staged else entry
-        for entry in entries
-    ]
-    return Framed(at_places, bodies, placed)
+    """Place the batches of a commit inside its frame.
+
+    Where they stand depends on how long the directory is; no entry is encoded for that alone.
+    """
+    at_places, parts, inline = list(entries), [], []
+    length = 0
+    for number, entry in enumerate(entries):
+        if isinstance(entry, RecordsEntry) and not entry.staged:
+            inline.append((number, entry))
+            parts.append(b"")
+            length += INLINE_ENTRY_BYTES
+        else:
+            parts.append(encode_entry(entry))
+            length += len(parts[-1])
+    placed = layout(length, bodies)
+    for (number, entry), position in zip(inline, placed.positions, strict=True):
+        at_places[number] = entry.at(position)
+        parts[number] = encode_entry(at_places[number])
+    return Framed(at_places, b"".join(parts), bodies, placed)

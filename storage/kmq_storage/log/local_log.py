@@ -22,17 +22,17 @@ from kmq_storage.log.closed import Closed, idle
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
     check_writable,
-    repair_goes_on,
+    rewriting_goes_on,
     translated,
 )
 from kmq_storage.log.framing import framed
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import open_hint
-from kmq_storage.log.history import History
 from kmq_storage.log.journal import Cursor, Journal
-from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.locking import AppendLock, SyncLock
+from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.mending import Mending
-from kmq_storage.log.replica import Replica
+from kmq_storage.log.past_commits import PastCommits
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.visible import VisibleReplica
 from kmq_storage.log.written_end import WrittenEnd
@@ -71,14 +71,15 @@ class LocalLog:
             self._hint = open_hint(disk, identity.seed)
         lock = disk.open_lock(paths.APPEND_LOCK)
         append_lock = AppendLock(lock, self._hint, self.environment)
-        sync_lock, journal = disk.open_lock(paths.SYNC_LOCK), self._new_journal()
+        sync_lock = SyncLock(disk.open_lock(paths.SYNC_LOCK), self.environment)
+        journal = Journal(disk, identity, self._hint)
         locks = (append_lock, sync_lock)
         self._mending = mending = Mending(disk, journal, self._hint, locks, self.environment)
         self._sync = GroupSync(journal, self._hint, sync_lock, mending, self.environment)
-        self._history = History(disk.url, self._new_journal, mending, self._hint)
-        shared = (disk, self._hint, mending, self._new_journal, self.environment)
-        self._end = WrittenEnd(*shared, append_lock=append_lock, seed=identity.seed)
-        self._reader = VisibleReplica(*shared, sync=self._sync, durable=self.durable)
+        self._log = log = LogOnDisk(disk, identity, self._hint, mending, self.environment)
+        self._past = PastCommits(log)
+        self._end = WrittenEnd(log, append_lock)
+        self._reader = VisibleReplica(log, self._sync, durable=self.durable)
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._closed = self._looked_beyond = False
@@ -87,9 +88,6 @@ class LocalLog:
         """Start over with own descriptors, locks and replicas."""
         if not self._closed:
             self._open()
-
-    def _new_journal(self) -> Journal:
-        return Journal(self.disk, self.identity, self._hint)
 
     @property
     def prompt(self) -> bool:
@@ -104,7 +102,7 @@ class LocalLog:
         """
         self._check_writable()
         bodies = [body for unit in units for body in unit.bodies]
-        with self._writing, self._end.held():
+        with self._writing, self._end.given_back, self._end:
             commit = framed(bind(self._end.state, units), bodies)
             end = self._end.write(commit, synced=all(unit.synced for unit in units))
             losses = self._end.losses
@@ -132,7 +130,7 @@ class LocalLog:
         self._hint.announce()
         with self._writing:
             if not self._end.follow():
-                with self._end.held():
+                with self._end.given_back, self._end:
                     pass
             return self._end.state
 
@@ -153,7 +151,7 @@ class LocalLog:
 
         OffsetOutOfRangeError when it was collected: then it was on disk.
         """
-        return self._history.written(lsn, self._end.losses)
+        return self._past.written(lsn, self._end.losses)
 
     def _check_writable(self) -> None:
         self.check_open()
@@ -167,11 +165,11 @@ class LocalLog:
         if isinstance(commit, int):
             self._sync.wait_durable(commit)
             return
-        hint, history = self._hint, self._history  # though the handle may be closed meanwhile
+        hint, past = self._hint, self._past  # though the handle may be closed meanwhile
         self._sync.wait_durable(commit.lsn)
         if hint.losses != commit.losses:
             with translated(self.disk.url):
-                history.check_survived(commit)
+                past.check_survived(commit)
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
@@ -185,7 +183,7 @@ class LocalLog:
                 self._looked_beyond = True
             if self._mending.explains(self._reader.state):
                 self._reader.start()
-                raise repair_goes_on(self.disk.url)
+                raise rewriting_goes_on(self.disk.url)
             self._reader.make_sure()
             self._visible = self._reader.state  # now: on the way here it may be an earlier one
             return self._visible
@@ -242,14 +240,14 @@ class LocalLog:
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still in the log."""
-        yield from self._history.commits(start, self.refresh())
+        yield from self._past.commits(start, self.refresh())
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit on disk, and where the log goes on."""
         lsn = self.refresh().lsn
         if lsn and not self.disk.read_only:  # else `refresh` did what can be done
             self.sync(lsn)
-        replica = Replica(self.disk, self._new_journal(), indexed=True)
+        replica = self._log.new_replica(indexed=True)
         replica.advance(lsn, lsn)
         return replica.state, replica.cursor
 
@@ -260,7 +258,7 @@ class LocalLog:
     def drop_before(self, lsn: int) -> list[str]:
         """Delete the log files that have no commit at or after an LSN; their names."""
         self._check_writable()
-        with self._writing, self._end.held():
+        with self._writing, self._end.given_back, self._end:
             return self._end.journal.drop_before(lsn)
 
     def close(self) -> None:
@@ -276,5 +274,5 @@ class LocalLog:
         with idle(self._writing), idle(self._reading):
             gone: Any = Closed()
             self._end.close()
-            self._hint = self._sync = self._mending = self._history = gone
-            self._end = self._reader = self._visible = gone
+            self._log = self._hint = self._sync = self._mending = gone
+            self._past = self._end = self._reader = self._visible = gone

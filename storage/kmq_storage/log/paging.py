@@ -21,7 +21,7 @@ PAGE_ROWS = 4096
 _PAGE_ROWS_MIN = PAGE_ROWS // 4
 
 KeyedRow: TypeAlias = tuple[Key, Row]
-Place: TypeAlias = tuple[Key, int]
+FirstOffset: TypeAlias = tuple[Key, int]
 
 
 def repaged(manifest: Manifest, state: StoreState) -> Iterator[PageRef | list[KeyedRow]]:
@@ -53,10 +53,10 @@ def rows_of(manifest: Manifest, ref: PageRef) -> Iterator[KeyedRow]:
 
 
 def _merged(first: list[KeyedRow], second: list[KeyedRow]) -> list[KeyedRow]:
-    return first + sorted(second, key=_place)
+    return first + sorted(second, key=_first_offset)
 
 
-def _place(keyed: KeyedRow) -> Place:
+def _first_offset(keyed: KeyedRow) -> FirstOffset:
     return keyed[0], keyed[1].base_offset
 
 
@@ -79,19 +79,19 @@ class _Fresh:
                 for row in part.index.recent_rows()
                 if row.end_offset > part.start
             ),
-            key=_place,
+            key=_first_offset,
         )
-        self._places = [_place(keyed) for keyed in self._rows]
+        self._places = [_first_offset(keyed) for keyed in self._rows]
         self._taken = 0
 
-    def before(self, place: Place | None) -> list[KeyedRow]:
+    def before(self, place: FirstOffset | None) -> list[KeyedRow]:
         """The rows before a place that were not taken yet."""
         end = len(self._rows) if place is None else bisect_left(self._places, place)
         taken = self._rows[self._taken : end]
         self._taken = max(self._taken, end)
         return taken
 
-    def touches(self, ref: PageRef, following: Place | None) -> bool:
+    def touches(self, ref: PageRef, following: FirstOffset | None) -> bool:
         """Whether rows come into a page, or may leave it."""
         low, high = ref.first[0], ref.last[0]
         if any(low[0] <= topic_id <= high[0] for topic_id in self._state.deleted):

@@ -28,7 +28,7 @@ def recover(disk: Disk, journal: Journal, hint: Hint) -> None:
     cut. At or below it, it is damage: nothing is cut, and the mark stays so that readers
     report it.
     """
-    journal.look_again()
+    journal.folder.look_again()
     checkpoint = starting_point(disk, journal)
     start = checkpoint.cursor if checkpoint is not None else Cursor()
     end, durable, staged = _find_end(journal, start)
@@ -73,7 +73,7 @@ def _bring_to_disk(
             raise
 
 
-def repair(disk: Disk, journal: Journal, hint: Hint) -> None:
+def finish_sync(disk: Disk, journal: Journal, hint: Hint) -> None:
     """After a failed sync, under the append lock: bring what it left out to disk."""
     synced = hint.synced
     if synced is not None and hint.valid:

@@ -5,14 +5,15 @@ What a partition's index knows of rows is in the pages of the manifest; all else
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from kmq_storage import limits
+from kmq_storage.format.group_entries import NO_PLAN, GroupPlan
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
+from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
-from kmq_storage.log.state import Group, ProducerState, StoreState, settings_of
+from kmq_storage.log.state import ProducerState, StoreState, settings_of
 from kmq_storage.log.topic_state import Partition, Topic
 
 
@@ -56,7 +57,16 @@ def _group(group: Group) -> dict[str, Any]:
         topic_id.hex(): list(by_partition.items())
         for topic_id, by_partition in group.offsets.items()
     }
-    return asdict(group) | {"offsets": offsets}
+    plan = {} if group.plan is NO_PLAN else {"plan": group.plan.to_json()}
+    return {
+        "generation": group.generation,
+        "member": group.member,
+        "client": group.client,
+        "assignment": dict(group.assignment),
+        "joined": group.joined,
+        "offsets": offsets,
+        **plan,
+    }
 
 
 def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
@@ -102,4 +112,5 @@ def _restored_group(members: dict[str, Any]) -> Group:
         bytes.fromhex(topic_id): dict(map(tuple, pairs))
         for topic_id, pairs in members["offsets"].items()
     }
-    return Group(**members | {"offsets": offsets})
+    plan = GroupPlan.from_json(members["plan"]) if "plan" in members else NO_PLAN
+    return Group(**members | {"offsets": offsets, "plan": plan})

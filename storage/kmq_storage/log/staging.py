@@ -15,6 +15,7 @@ from kmq_storage import limits, paths
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.file_ids import new_file_id
+from kmq_storage.format.message import FILE_MAGIC_BYTES
 from kmq_storage.format.records import EncodedBatch, columns_of, encode_batch, timestamp_bounds
 from kmq_storage.format.typed import versioned
 from kmq_storage.log.commit_log import CommitLog
@@ -22,7 +23,6 @@ from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.files import Files
 
-_FILE_MAGIC_BYTES = 8
 _CONTINUATION = b"\xff\xff\xff\xff"
 #: The footer repeats the schema and has 24 bytes per batch; this much is enough for both.
 _FOOTER_BYTES = 4096
@@ -106,13 +106,14 @@ class Stager:
         """Whether placing this would not wait: it goes inside a frame, or is uploaded meanwhile."""
         if self._uploads is not None:
             return True
-        sizes = [_message_bytes(records) for records in parts]
+        sizes = [sum(_message_lengths(records)) for records in parts]
         return sum(sizes) <= room and max(sizes, default=0) <= self._inline_bytes_max
 
     def place(self, records: PartitionRecords, *, room: int) -> Placed:
         """Inside the frame while the batches are small and fit into `room` bytes; else staged."""
-        if _message_bytes(records) > min(self._inline_bytes_max, room):
-            return Placed(tuple(self.stage(records)))
+        lengths = _message_lengths(records)
+        if sum(lengths) > min(self._inline_bytes_max, room):
+            return Placed(tuple(self._stage(records, lengths)))
         columns = records.columns
         encoded = [
             encode_batch(sized.batch, size=sized.size, columns=columns) for sized in records.batches
@@ -125,8 +126,11 @@ class Stager:
 
         With uploads it may still be on its way: `wait_for` the entries before their commit.
         """
+        return self._stage(records, _message_lengths(records))
+
+    def _stage(self, records: PartitionRecords, lengths: Sequence[int]) -> list[RecordsEntry]:
         file_id = self._new_id()
-        contents, spans = _arrow_file(records)
+        contents, spans = _arrow_file(records, lengths)
         if self._uploads is None:
             self._write(file_id, contents)
         else:
@@ -146,8 +150,8 @@ class Stager:
             self._uploads.wait_for({e.staged for e in entries if isinstance(e, RecordsEntry)})
 
 
-def _message_bytes(records: PartitionRecords) -> int:
-    return sum(pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches)
+def _message_lengths(records: PartitionRecords) -> list[int]:
+    return [pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches]
 
 
 def _staged_entry(
@@ -186,10 +190,11 @@ def staged_schema(schema: pa.Schema, topic: str, partition: int) -> pa.Schema:
     )
 
 
-def _arrow_file(records: PartitionRecords) -> tuple[pa.Buffer, list[tuple[int, int]]]:
+def _arrow_file(
+    records: PartitionRecords, lengths: Sequence[int]
+) -> tuple[pa.Buffer, list[tuple[int, int]]]:
     """An Arrow IPC file of the batches, and where each message stands (position, length)."""
     schema = staged_schema(records.batches[0].batch.schema, records.topic, records.partition)
-    lengths = [pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches]
     schema_bytes = schema.serialize().size
     space = 2 * schema_bytes + sum(lengths) + 32 * len(lengths) + _FOOTER_BYTES
     target = pa.allocate_buffer(space)
@@ -198,7 +203,7 @@ def _arrow_file(records: PartitionRecords) -> tuple[pa.Buffer, list[tuple[int, i
         for sized in records.batches:
             writer.write_batch(sized.batch)
     contents = target.slice(0, sink.tell())
-    return contents, _spans(contents, _FILE_MAGIC_BYTES + schema_bytes, lengths)
+    return contents, _spans(contents, FILE_MAGIC_BYTES + schema_bytes, lengths)
 
 
 def _spans(contents: pa.Buffer, first: int, lengths: Sequence[int]) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ commits has the same state, so binding a commit needs no coordinator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kmq_storage import limits
@@ -25,6 +25,7 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
 )
+from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
 from kmq_storage.format.layout_entries import (
     NO_TOMBSTONES,
     CondemnEntry,
@@ -36,6 +37,7 @@ from kmq_storage.format.layout_entries import (
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
 from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
+from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, Hole
 from kmq_storage.log.topic_state import Partition, Topic
@@ -52,19 +54,6 @@ def settings_of(topic: str, members: Mapping[str, Any]) -> TopicSettings:
             "read the store with a newer kmq",
             topic=topic,
         ) from error
-
-
-@dataclass(slots=True)
-class Group:
-    """A consumer group: its generation and what it committed, by topic id and partition."""
-
-    generation: int = 0
-    member: str = ""
-    client: str = ""
-    assignment: Mapping[str, list[int]] = field(default_factory=dict)
-    #: When the member joined, UTC microseconds.
-    joined: int = 0
-    offsets: dict[bytes, dict[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +103,8 @@ class StoreState:
             BatchIdEntry: self._apply_batch,
             TopicEntry: self._apply_topic,
             GroupEntry: self._apply_group,
+            GroupPlanEntry: self._apply_plan,
+            GroupReleaseEntry: self._apply_release,
             SegmentEntry: self._apply_segment,
             TrimEntry: self._apply_trim,
             GapEntry: self._apply_gap,
@@ -313,11 +304,14 @@ class StoreState:
             self.groups.pop(entry.group, None)
             self.gone.forget_group(entry.group)
             return
-        group = self.groups.setdefault(entry.group, Group())
-        if entry.generation != group.generation:
-            group.joined = time
-        group.generation, group.member = entry.generation, entry.member
-        group.client, group.assignment = entry.client, entry.assignment
+        self.groups.setdefault(entry.group, Group()).apply_member(entry, time)
+
+    def _apply_plan(self, entry: GroupPlanEntry, lsn: int, time: int) -> None:
+        self.groups.setdefault(entry.group, Group()).apply_plan(entry, time)
+
+    def _apply_release(self, entry: GroupReleaseEntry, lsn: int, time: int) -> None:
+        if entry.group in self.groups:  # its making may be damaged
+            self.groups[entry.group].apply_release(entry)
 
 
 def _tombstones(part: Partition, entry: SegmentEntry) -> int:

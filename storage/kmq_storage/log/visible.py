@@ -5,46 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kmq_storage import limits
-from kmq_storage.environment import Environment
 from kmq_storage.errors import UnavailableError
 from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.group_sync import GroupSync
-from kmq_storage.log.hint import Hint
-from kmq_storage.log.journal import CollectedError, Journal
-from kmq_storage.log.mending import Mending
-from kmq_storage.log.replica import Replica
+from kmq_storage.log.journal import CollectedError
+from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.state import StoreState
-from kmq_storage.objects.disk import Disk
 
 
 class VisibleReplica:
     """A replica that goes as far as commits are visible; one thread at a time uses it."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        hint: Hint,
-        mending: Mending,
-        new_journal: Callable[[], Journal],
-        environment: Environment,
-        *,
-        sync: GroupSync,
-        durable: bool,
-    ) -> None:
-        self._disk = disk
-        self._hint = hint
-        self._mending = mending
+    def __init__(self, log: LogOnDisk, sync: GroupSync, *, durable: bool) -> None:
+        self._log = log
+        self._disk = log.disk
+        self._hint = log.hint
         self._sync = sync
-        self._new_journal = new_journal
-        self._environment = environment
         self._durable = durable
         self.start()
 
     def start(self) -> None:
         """Begin anew at the newest checkpoint."""
         self._losses = self._hint.losses
-        due = self._environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
-        self._replica = Replica(self._disk, self._new_journal(), indexed=True)
+        due = self._log.environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
+        self._replica = self._log.new_replica(indexed=True)
         self.state.rebase_time = due
 
     @property
@@ -60,7 +44,7 @@ class VisibleReplica:
     def make_visible(self) -> None:
         """Read up to the last commit that is visible now."""
         while not self._hint.valid and not self._disk.read_only:
-            self._mending.mend()
+            self._log.mending.mend()
         if self._hint.losses != self._losses:
             self.start()
         written = self._hint.written

@@ -1,7 +1,8 @@
 """The end of a log on a disk, where commits are written: reach it, make it clean, write there.
 
 - Nobody writes but under the append lock, with a replica that has read every frame before.
-- A frame is written, then shown, then applied here. What is shown is whole.
+- That it names staged files which are not on disk is noted on the page before a frame is written,
+  then it is written, then shown, then applied here. What is shown is whole.
 - Behind the last frame that was shown stands what a writer left that died. Frames that prove
   themselves whole are taken over; the rest is a torn tail, and cut. What was shown or acknowledged
   and does not prove itself is damage: nothing is written behind it.
@@ -11,23 +12,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
-from kmq_storage.environment import Environment
-from kmq_storage.errors import KmqError
 from kmq_storage.format.frame import chain_of
 from kmq_storage.log.closed import Closed
-from kmq_storage.log.disk_errors import broken_end, repair_goes_on, unavailable
+from kmq_storage.log.disk_errors import (
+    broken_end,
+    is_of_the_disk,
+    rewriting_goes_on,
+    translated,
+    unavailable,
+)
 from kmq_storage.log.framing import Framed, Stamp
-from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
-from kmq_storage.log.mending import Mending
-from kmq_storage.log.replica import Replica
+from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.state import StoreState
-from kmq_storage.objects.disk import Disk
 
 #: Reading so many commits of others takes no longer than writing one.
 _FEW_COMMITS = 32
@@ -36,24 +38,12 @@ _FEW_COMMITS = 32
 class WrittenEnd:
     """A replica that goes as far as frames are written; one thread at a time uses it."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        hint: Hint,
-        mending: Mending,
-        new_journal: Callable[[], Journal],
-        environment: Environment,
-        *,
-        append_lock: AppendLock,
-        seed: int,
-    ) -> None:
-        self._disk = disk
-        self._hint = hint
-        self._mending = mending
-        self._new_journal = new_journal
-        self._environment = environment
+    def __init__(self, log: LogOnDisk, append_lock: AppendLock) -> None:
+        self._log = log
+        self._hint = log.hint
         self._append_lock = append_lock
-        self._seed = seed
+        #: Around each block that holds it.
+        self.given_back = append_lock.given_back
         self._is_held = False
         self._start()
 
@@ -61,12 +51,12 @@ class WrittenEnd:
         """Begin anew at the newest checkpoint."""
         #: The count of losses under which it began.
         self.losses = self._hint.losses
-        self._replica = Replica(self._disk, self._new_journal(), indexed=False)
+        self._replica = self._log.new_replica(indexed=False)
 
     def close(self) -> None:
         """Let go of files, maps and locks: frames of an error that is kept have this object."""
         gone: Any = Closed()
-        self._hint = self._mending = self._append_lock = self._replica = self._new_journal = gone
+        self._log = self._hint = self._append_lock = self._replica = gone
 
     @property
     def state(self) -> StoreState:
@@ -93,29 +83,36 @@ class WrittenEnd:
 
     # --- reaching it --------------------------------------------------------------------
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Hold the append lock, with all read that is written, and a clean end behind it.
 
         Most of the way is gone before the lock is taken, so that it is held for microseconds.
         """
+        with translated(self._log.disk.url):
+            while not self._try_reach():
+                self._log.mending.mend()
+
+    def _try_reach(self) -> bool:
+        self._is_held = False
+        self.follow()
+        self._append_lock.acquire(self.follow)
         try:
-            while True:
-                self.follow()
-                self._append_lock.acquire(self.follow)
-                try:
-                    if self._is_reached() or self._catch_up():
-                        self._is_held = True
-                        yield
-                        return
-                finally:
-                    self._is_held = False
-                    self._append_lock.release()
-                self._mending.mend()
-        except OSError as error:
-            if isinstance(error, KmqError):
-                raise
-            raise unavailable(error, self._disk.url) from error
+            self._is_held = self._is_reached() or self._catch_up()
+        finally:
+            if not self._is_held:
+                self._append_lock.release()
+        return self._is_held
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_held = False
+        self._append_lock.release()
+        if error is not None and is_of_the_disk(error):
+            raise unavailable(error, self._log.disk.url) from error
 
     def follow(self) -> bool:
         """Read finished frames of others, without a lock; False when the end can't be known so."""
@@ -126,7 +123,7 @@ class WrittenEnd:
 
     def show(self) -> None:
         """Take over whole frames that nobody was shown, unless somebody is writing just now."""
-        with suppress(OSError):  # a full disk is no reason to read nothing
+        with suppress(OSError), self.given_back:  # a full disk is no reason to read nothing
             self.follow()
             if self._append_lock.try_acquire():
                 try:
@@ -164,9 +161,9 @@ class WrittenEnd:
     def _advance(self) -> None:
         written = self._hint.written or 0
         self._replica.advance(written)
-        if self._mending.explains(self.state):
+        if self._log.mending.explains(self.state):
             self._start()
-            raise repair_goes_on(self._disk.url)
+            raise rewriting_goes_on(self._log.disk.url)
         if self.cursor.lsn > written:
             # Whole frames of a writer that died before it could show them.
             self._hint.publish_written(self.cursor.lsn)
@@ -176,7 +173,8 @@ class WrittenEnd:
     # --- writing there ------------------------------------------------------------------
 
     def write(self, commit: Framed, *, synced: bool) -> Cursor:
-        """Write one commit, and show it; where the next one goes. Only while `held`.
+        """Write one commit, and show it; where the next one goes. Only in a block that
+        holds the lock.
 
         Unless the files that it names are `synced`, a sync of the log must bring them to disk.
         """
@@ -185,12 +183,13 @@ class WrittenEnd:
         if not synced:  # before, should this process die in between
             self._hint.note_staged_unsynced(after.lsn + 1)
         stamp = Stamp(
-            max(self._environment.now_us(), after.time + 1),
-            self._environment.new_uuid().bytes,
+            max(self._log.environment.now_us(), after.time + 1),
+            self._log.environment.new_uuid().bytes,
             min(self._hint.synced or 0, after.lsn),
         )
         length = commit.placed.length
-        here = self.journal.append(after, commit.frame(after, stamp, self._seed), length)
+        frame = commit.frame(after, stamp, self._log.identity.seed)
+        here = self.journal.append(after, frame, length)
         end = Cursor(
             after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
         )

@@ -1,9 +1,17 @@
 """Collection: deleting files that nothing refers to any more.
 
-The rule (docs/design/collection.md): a file goes only when no retained checkpoint and no commit
-after the oldest of them refers to it. Retained are all checkpoints that were the newest at some
-time within the grace time, or at a pin; whoever found a file through one of them still has it.
-Files that no commit ever named go when they are old, and when the log says that none will.
+- A file goes only when no retained checkpoint, no commit after the oldest of them and no clone
+  refers to it. Retained are all checkpoints that were the newest at some time within the grace
+  time, or at a pin: whoever found a file through one of them still has it.
+- Files that no commit ever named go when they are old and the log says, by a condemn entry, that
+  none will name them; then they are looked up again.
+- What others find a file through goes after it: files, then the log, then checkpoints. Who finds a
+  page gone knows that what only it named is gone.
+- Roots are listed before pins, and pins before the records of clones, so that nobody who pins or
+  clones meanwhile is missed.
+
+`collect` looks (`_facts`), `plan_collect` decides, `_carry_out` deletes. The races that this rules
+out stand in docs/design/collection.md.
 """
 
 from __future__ import annotations
@@ -22,14 +30,13 @@ from kmq_storage.log.checkpoint import Checkpoint, has_pages, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.moving import missing_file
-from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.clones import kept_for_clones
 from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
 from kmq_storage.objects.files import Files, FoundFile
 
-#: Segments before pages: whoever finds a page gone knows that what only it named is gone, too.
+#: In this order they go.
 _FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
 #: Here only what a process left that died while it wrote.
 _NAMED_OTHERWISE = (paths.CHECKPOINT_FOLDER, paths.PIN_FOLDER)
@@ -88,38 +95,69 @@ def plan_roots(roots: Sequence[Root], *, since: int, pinned: int | None) -> Root
     return RootPlan(tuple(ordered[:retained]), tuple(ordered[retained:]), floor)
 
 
-def plan_collect(
-    log: CommitLog, roots: RootPlan, cloned: Iterable[Iterable[bytes]], *, orphans_before: int
-) -> CollectPlan:
-    """What nothing refers to; files that no commit named only when they are old (UTC us).
+@dataclass(frozen=True, slots=True)
+class CollectFacts:
+    """What a collection goes by: the files that there are, and who refers to which of them."""
 
-    What is `cloned` others refer to.
+    files: tuple[FoundFile, ...]
+    #: What a retained checkpoint, a commit after the oldest of them or a clone refers to.
+    kept: References
+    #: What only checkpoints that are dropped and commits before all that are retained refer to.
+    named: References
+    roots: RootPlan
+    #: Files that were begun before this LSN no commit can name any more.
+    condemned: int
+    #: The last commit.
+    lsn: int
+    #: Older files that no commit named are given up (UTC us).
+    orphans_before: int
 
-    CorruptionError when a retained checkpoint can't be read: nobody knows what it refers to.
-    FileNotFoundError or OffsetOutOfRangeError when another collector is faster.
-    """
-    disk = log.disk
-    state, _ = log.snapshot()
-    kept, named = references_of(disk, state), References(disk)
-    for file_ids in cloned:
-        kept.add_ids(file_ids)
-    for root in roots.retained:
-        kept.add_pages(_read(disk, root).refs)
-    for root in roots.dropped:
-        with suppress(CorruptionError):  # what only a damaged one names goes when it is old
-            refs = _read(disk, root).refs
-            named.add_pages((ref for ref in refs if ref.page_id not in kept.pages), whole=False)
-    for commit in log.commits(None):
-        files = filter(None, map(named_file, commit.entries))
-        (named if commit.lsn <= roots.floor else kept).add_ids(files)
-    found = [file for folder in _FOLDERS for file in disk.walk(folder)]
-    found += [
-        file for folder in _NAMED_OTHERWISE for file in disk.walk(folder) if _is_leftover(file)
-    ]
-    rule = _Rule(kept, named, state, roots.retained[-1].lsn, orphans_before)
-    going = tuple(file for file in found if rule.goes(file))
-    first_lsn = min(kept.lowest_log_file(), roots.floor + 1) if roots.floor else None
-    return CollectPlan(going, first_lsn, roots.dropped, rule.to_condemn(found))
+    def goes(self, file: FoundFile) -> bool:
+        """Whether nobody needs this file, now or later."""
+        if _is_in(self.kept, file):
+            return False
+        # A checkpoint that is older than the oldest retained one does no harm without its pages.
+        limit = self.roots.retained[-1].lsn if _is_page(file) else self.condemned
+        return _is_in(self.named, file) or (self._is_old(file) and _begun_at(file) < limit)
+
+    def to_condemn(self) -> int:
+        """What the log must condemn so that all old files go that no commit named; 0 if it has."""
+        waiting = (
+            _begun_at(file) + 1
+            for file in self.files
+            if self._is_old(file)
+            and not _is_page(file)
+            and self.condemned <= _begun_at(file) <= self.lsn
+            and not _is_in(self.kept, file)
+        )
+        return max(waiting, default=0)
+
+    def _is_old(self, file: FoundFile) -> bool:
+        return file.modified <= self.orphans_before
+
+
+def plan_collect(facts: CollectFacts) -> CollectPlan:
+    """What nothing refers to goes; what no commit named only when it is old and condemned."""
+    floor, oldest = facts.roots.floor, facts.roots.retained[-1]
+    assert floor <= oldest.lsn <= facts.lsn, "the log goes on behind each retained checkpoint"
+    files = tuple(file for file in facts.files if facts.goes(file))
+    first_lsn = min(facts.kept.lowest_log_file(), floor + 1) if floor else None
+    return CollectPlan(files, first_lsn, facts.roots.dropped, facts.to_condemn())
+
+
+def _is_in(references: References, file: FoundFile) -> bool:
+    file_id = paths.try_file_id(file.path)
+    return file_id is not None and references.has(file_id)
+
+
+def _begun_at(file: FoundFile) -> int:
+    """The LSN that the writer of a file knew; -1 for what nobody can name."""
+    file_id = paths.try_file_id(file.path)
+    return -1 if file_id is None else begun_at(file_id)
+
+
+def _is_page(file: FoundFile) -> bool:
+    return file.path.startswith(f"{paths.PAGE_FOLDER}/")
 
 
 def collect(
@@ -171,9 +209,8 @@ def _try_plan(
 ) -> CollectPlan:
     """What goes; nothing when another collector is faster.
 
-    Roots are looked at before pins, and pins before the records of clones. Then whoever pins
-    unseen finds only what these roots or later commits name, and a clone whose pin is given back
-    has its record.
+    Whoever pins after the roots were listed finds only what these or later commits name; a clone
+    whose pin is given back has its record.
     """
     orphans_before = now - _us(orphan_age)
     try:
@@ -186,13 +223,44 @@ def _try_plan(
         if not plan.retained:
             return CollectPlan()
         plan = replace(plan, dropped=(*plan.dropped, *useless))
-        return plan_collect(log, plan, cloned, orphans_before=orphans_before)
+        return plan_collect(_facts(log, plan, cloned, orphans_before=orphans_before))
     except (FileNotFoundError, OffsetOutOfRangeError):
         return CollectPlan()
     except CorruptionError as error:
         if missing_file(error) is None:
             raise
         return CollectPlan()
+
+
+def _facts(
+    log: CommitLog, roots: RootPlan, cloned: Iterable[Iterable[bytes]], *, orphans_before: int
+) -> CollectFacts:
+    """Who refers to what, and what there is; what is `cloned` others refer to.
+
+    CorruptionError when a retained checkpoint can't be read: nobody knows what it refers to.
+    FileNotFoundError or OffsetOutOfRangeError when another collector is faster.
+    """
+    disk = log.disk
+    state, _ = log.snapshot()
+    kept, named = references_of(disk, state), References(disk)
+    for file_ids in cloned:
+        kept.add_ids(file_ids)
+    for root in roots.retained:
+        kept.add_pages(_read(disk, root).refs)
+    for root in roots.dropped:
+        with suppress(CorruptionError):  # what only a damaged one names goes when it is old
+            refs = _read(disk, root).refs
+            named.add_pages((ref for ref in refs if ref.page_id not in kept.pages), whole=False)
+    for commit in log.commits(None):
+        files = filter(None, map(named_file, commit.entries))
+        (named if commit.lsn <= roots.floor else kept).add_ids(files)
+    found = [file for folder in _FOLDERS for file in disk.walk(folder)]
+    found += [
+        file for folder in _NAMED_OTHERWISE for file in disk.walk(folder) if _is_leftover(file)
+    ]
+    return CollectFacts(
+        tuple(found), kept, named, roots, state.condemned, state.lsn, orphans_before
+    )
 
 
 def has_dropped_roots(disk: Files, grace: float) -> bool:
@@ -236,54 +304,6 @@ def _is_useless(disk: Files, root: Root) -> bool:
 
 def _is_leftover(file: FoundFile) -> bool:
     return file.path.endswith(".tmp")
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """What goes of the files that were found, by a state and all that somebody refers to."""
-
-    kept: References
-    named: References
-    state: StoreState
-    #: A checkpoint that is older than the oldest retained one does no harm without its pages.
-    oldest_root: int
-    orphans_before: int
-
-    def goes(self, file: FoundFile) -> bool:
-        """Whether nobody needs this file, now or later."""
-        if self._is_in(self.kept, file):
-            return False
-        limit = self.oldest_root if _is_page(file) else self.state.condemned
-        return self._is_in(self.named, file) or (
-            file.modified <= self.orphans_before and _begun_at(file) < limit
-        )
-
-    def to_condemn(self, files: Iterable[FoundFile]) -> int:
-        """What the log must condemn so that all old files go that no commit named; 0 if it has."""
-        waiting = (
-            _begun_at(file) + 1
-            for file in files
-            if file.modified <= self.orphans_before
-            and not _is_page(file)
-            and self.state.condemned <= _begun_at(file) <= self.state.lsn
-            and not self._is_in(self.kept, file)
-        )
-        return max(waiting, default=0)
-
-    @staticmethod
-    def _is_in(references: References, file: FoundFile) -> bool:
-        file_id = paths.try_file_id(file.path)
-        return file_id is not None and references.has(file_id)
-
-
-def _begun_at(file: FoundFile) -> int:
-    """The LSN that the writer of a file knew; -1 for what nobody can name."""
-    file_id = paths.try_file_id(file.path)
-    return -1 if file_id is None else begun_at(file_id)
-
-
-def _is_page(file: FoundFile) -> bool:
-    return file.path.startswith(f"{paths.PAGE_FOLDER}/")
 
 
 class _Deletion:

@@ -8,7 +8,7 @@ one reads the object back and compares.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -93,6 +93,33 @@ def url_beside(url: str, prefix: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/{prefix}"
 
 
+def put_outcome(create: Callable[[], object]) -> Put:
+    """What is known after a try to create an object; raises what surely wrote nothing."""
+    try:
+        create()
+    except FileExistsError:
+        return Put.TAKEN
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError:
+        return Put.UNKNOWN
+    return Put.CREATED
+
+
+def head_of(buffers: Iterator[memoryview], length: int) -> tuple[list[memoryview], bool]:
+    """The first buffers, as many as make up `length` bytes, and whether they are fewer."""
+    first, found = [], 0
+    while found < length and (view := next(buffers, None)) is not None:
+        first.append(view)
+        found += len(view)
+    return first, found < length
+
+
+def views_of(buffers: Iterable[Bytes]) -> Iterator[memoryview]:
+    """The buffers as bytes, one after another."""
+    return (memoryview(buffer).cast("B") for buffer in buffers)
+
+
 def joined_bytes(buffers: Iterable[Bytes]) -> bytes:
     """The buffers one after another."""
-    return b"".join(memoryview(buffer).cast("B") for buffer in buffers)
+    return b"".join(views_of(buffers))

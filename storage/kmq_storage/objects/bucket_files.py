@@ -179,11 +179,12 @@ class BucketFiles:
         """Write an object under a name nobody else uses and nobody reads before a commit does."""
         self.bucket.put(path, buffers)
 
-    def open_lock(self, path: str) -> Lease:
+    def open_lock(self, path: str, *, seconds: float | None = None) -> Lease:
         """A lock among hosts: a lease that ends some seconds after its holder died."""
-        return Lease(
-            self.bucket, path, self._environment, read_only=self.read_only, create=self.create
-        )
+        create, read_only = self.create, self.read_only
+        lease = Lease(self.bucket, path, self._environment, read_only=read_only, create=create)
+        lease.seconds = seconds or lease.seconds
+        return lease
 
     def foreign_file(self) -> None:
         """None: nobody takes a prefix for a folder."""

@@ -11,9 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kmq_storage.objects.files import Bytes, Files, FoundFile, Lock
-
-__all__ = ["Bytes", "Disk", "Files", "FoundFile", "Lock", "LogFile", "SharedWords"]
+from kmq_storage.objects.files import Bytes, Files
 
 
 class LogFile(Protocol):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from kmq_storage.objects.disk import Bytes
+from kmq_storage.objects.files import Bytes
 
 #: IOV_MAX on Linux; more buffers than this go in several calls.
 _BUFFERS_PER_CALL = 1024

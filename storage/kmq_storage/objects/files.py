@@ -27,11 +27,23 @@ class Lock(Protocol):
     def release(self) -> None:
         """Give the lock back."""
 
+    def release_own(self) -> None:
+        """Give the lock back if the calling thread took it and has not given it back."""
+
     def is_held(self) -> bool:
         """Whether somebody holds the lock now."""
 
     def holder(self) -> str:
         """Who holds the lock, as far as the system can tell, for an error message."""
+
+    def beat(self) -> None:
+        """Show that the holder lives: only a process that runs does."""
+
+    def last_beat(self) -> int | None:
+        """A number that changes with every beat; None when nobody holds the lock."""
+
+    def discard(self) -> None:
+        """Leave no trace of a lock that nobody holds and nobody will take again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +95,11 @@ class Files(Protocol):
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         """Create a file under a name nobody else uses and nobody reads before a commit names it."""
 
-    def open_lock(self, path: str) -> Lock:
-        """Open or create a lock."""
+    def open_lock(self, path: str, *, seconds: float | None = None) -> Lock:
+        """Open or create a lock.
+
+        `seconds`: who shows no life for so long counts as dead, where no kernel tells.
+        """
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Parts of files (path, position, length) that will be mapped soon: fetch them ahead.

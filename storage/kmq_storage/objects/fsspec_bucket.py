@@ -20,7 +20,15 @@ import pyarrow as pa
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.model import to_microseconds
 from kmq_storage.names import nearest
-from kmq_storage.objects.bucket import Fetched, Put, joined_bytes, url_beside
+from kmq_storage.objects.bucket import (
+    Fetched,
+    Put,
+    head_of,
+    joined_bytes,
+    put_outcome,
+    url_beside,
+    views_of,
+)
 from kmq_storage.objects.credentials import check_process, secrets_of, without_secrets
 from kmq_storage.objects.files import Bytes, FoundFile
 
@@ -118,33 +126,25 @@ class FsspecBucket:
 
     def put(self, name: str, buffers: Iterable[Bytes]) -> None:
         """Write an object, whatever was there; only for names that one writer has alone."""
-        pieces = iter(buffers)
-        first: list[Bytes] = []
-        while sum(map(_length, first)) < _WHOLE_BYTES and (piece := next(pieces, None)) is not None:
-            first.append(piece)
-        path, body = self._path(name), joined_bytes(first)
-        if len(body) < _WHOLE_BYTES:
+        path, views = self._path(name), views_of(buffers)
+        first, is_all = head_of(views, _WHOLE_BYTES)
+        body = b"".join(first)
+        if is_all:
             self._in_folder(path, lambda: self._files.pipe_file(path, body))
         else:
-            self._in_folder(path, lambda: self._stream(path, chain([body], pieces)))
+            self._in_folder(path, lambda: self._stream(path, chain([body], views)))
 
-    def _stream(self, path: str, pieces: Iterable[Bytes]) -> None:
+    def _stream(self, path: str, pieces: Iterable[bytes | memoryview]) -> None:
         with self._files.open(path, "wb") as file:
             for piece in pieces:
-                file.write(memoryview(piece).cast("B"))
+                file.write(piece)
 
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free; what the client retries is in doubt too."""
         path, body = self._path(name), joined_bytes(buffers)
-        try:
-            self._in_folder(path, lambda: self._files.pipe_file(path, body, mode="create"))
-        except FileExistsError:
-            return Put.TAKEN
-        except (FileNotFoundError, PermissionError):
-            raise
-        except OSError:
-            return Put.UNKNOWN
-        return Put.CREATED
+        return put_outcome(
+            lambda: self._in_folder(path, lambda: self._files.pipe_file(path, body, mode="create"))
+        )
 
     def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
         """The objects below a folder by name, those behind `after` if it is given."""
@@ -188,10 +188,6 @@ class FsspecBucket:
             raise type(error)(without_secrets(str(error), self._secrets)) from None
         except Exception as error:
             raise OSError(without_secrets(str(error), self._secrets)) from None
-
-
-def _length(piece: Bytes) -> int:
-    return memoryview(piece).nbytes
 
 
 def _microseconds(info: Mapping[str, Any]) -> int:

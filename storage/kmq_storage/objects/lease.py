@@ -97,6 +97,10 @@ class Lease:
             with suppress(OSError):  # the next beat may come through
                 self._bucket.put(self._name(epoch), [self._body()])
 
+    def release_own(self) -> None:
+        """Give the lease back; it belongs to a process, not to a thread."""
+        self.release()
+
     def release(self) -> None:
         """Give the lease back."""
         if self._stop is None:
@@ -117,6 +121,19 @@ class Lease:
         """Whether somebody holds the lease now."""
         last = self._last()
         return last is not None and self._is_live(last)
+
+    def beat(self) -> None:
+        """Nothing to do: it beats by itself."""
+
+    def last_beat(self) -> int | None:
+        """When its holder wrote it last; None when nobody holds it."""
+        last = self._last()
+        return None if last is None or last.released else last.beaten
+
+    def discard(self) -> None:
+        """Delete what is left of a lease that nobody holds and nobody will take again."""
+        for found in list(self._bucket.list(self._folder)):
+            self._bucket.delete(found.path)
 
     def holder(self) -> str:
         """Who holds the lease, or held it last."""

@@ -15,8 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from kmq_storage import limits, paths
-from kmq_storage.objects.disk import Bytes, Files, FoundFile, SharedWords
+from kmq_storage.objects.disk import SharedWords
 from kmq_storage.objects.file_io import allocate, make_folder, sync_folder, write_all
+from kmq_storage.objects.files import Bytes, Files, FoundFile
 from kmq_storage.objects.flock import FileLock
 from kmq_storage.objects.mapped_log import MappedLogFile
 from kmq_storage.objects.mapped_words import MappedWords
@@ -216,7 +217,7 @@ class LocalDisk:
                 raise
             return MemoryWords(count)  # nobody of this boot wrote: the page would say nothing
 
-    def open_lock(self, path: str) -> FileLock:
+    def open_lock(self, path: str, *, seconds: float | None = None) -> FileLock:
         """Open or create a lock."""
         return FileLock(self._path(path), read_only=self.read_only)
 

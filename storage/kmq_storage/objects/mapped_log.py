@@ -10,8 +10,8 @@ from contextlib import suppress
 import pyarrow as pa
 
 from kmq_storage import limits
-from kmq_storage.objects.disk import Bytes
 from kmq_storage.objects.file_io import allocate, write_all
+from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.mapping import mapped
 
 _CLEAR_STEP = 65_536

@@ -16,7 +16,9 @@ from contextlib import AbstractContextManager, nullcontext
 import pyarrow as pa
 
 from kmq_storage.environment import SYSTEM
-from kmq_storage.objects.disk import Bytes, Files, FoundFile
+from kmq_storage.objects.files import Bytes, Files, FoundFile
+from kmq_storage.objects.owner import Owner
+from kmq_storage.waking import Sleepers
 
 _stores: dict[str, MemoryDisk] = {}
 _stores_lock = threading.Lock()
@@ -156,7 +158,7 @@ class MemoryDisk:
         with self._guard:
             return self._words.setdefault(path, MemoryWords(count))
 
-    def open_lock(self, path: str) -> MemoryLock:
+    def open_lock(self, path: str, *, seconds: float | None = None) -> MemoryLock:
         """Open or create a lock."""
         with self._guard:
             return self._locks.setdefault(path, MemoryLock())
@@ -209,7 +211,7 @@ class MemoryWords:
 
     def __init__(self, count: int) -> None:
         self._words = [0] * count
-        self._changed = threading.Condition()
+        self._sleepers = Sleepers()
 
     def load(self, index: int) -> int:
         """The word at this index."""
@@ -221,8 +223,7 @@ class MemoryWords:
 
     def wake(self, index: int) -> None:
         """Wake everybody who waits for this word to change."""
-        with self._changed:
-            self._changed.notify_all()
+        self._sleepers.wake()
 
     def wake_one(self, index: int) -> None:
         """Wake everybody: threads that wait for another word are among them."""
@@ -230,29 +231,45 @@ class MemoryWords:
 
     def wait(self, index: int, value: int, timeout: float) -> None:
         """Sleep until the word differs from the value or the timeout (seconds) ends."""
-        with self._changed:
-            if self._words[index] == value:  # a wake-up without a change ends the wait as well
-                self._changed.wait(timeout)
+        # A wake-up without a change ends the wait as well.
+        self._sleepers.sleep(lambda: self._words[index] != value, timeout)
 
 
 class MemoryLock:
     """A lock among the threads of one process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._owner = Owner()
+        self._beats = 0
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free."""
-        return self._lock.acquire(blocking=False)
+        return self._owner.try_become()
 
     def release(self) -> None:
         """Give the lock back."""
-        self._lock.release()
+        self._owner.thread = 0
+
+    def release_own(self) -> None:
+        """Give the lock back if this thread has it."""
+        if self._owner.is_here():
+            self.release()
 
     def is_held(self) -> bool:
         """Whether somebody holds the lock now."""
-        return self._lock.locked()
+        return bool(self._owner.thread)
 
     def holder(self) -> str:
         """Who holds the lock, as far as the system can tell."""
         return "another thread"
+
+    def beat(self) -> None:
+        """Show that the holder lives."""
+        self._beats += 1
+
+    def last_beat(self) -> int | None:
+        """How often it beat; None when nobody holds the lock."""
+        return self._beats if self.is_held() else None
+
+    def discard(self) -> None:
+        """The name costs some bytes until the process ends."""

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from tempfile import TemporaryFile
 from typing import Any, NoReturn, TypeVar
@@ -19,7 +20,15 @@ import pyarrow as pa
 
 from kmq_storage.errors import InvalidRequestError, KmqError
 from kmq_storage.model import to_microseconds
-from kmq_storage.objects.bucket import Fetched, Put, joined_bytes, url_beside
+from kmq_storage.objects.bucket import (
+    Fetched,
+    Put,
+    head_of,
+    joined_bytes,
+    put_outcome,
+    url_beside,
+    views_of,
+)
 from kmq_storage.objects.credentials import (
     check_process,
     obstore_options,
@@ -132,11 +141,9 @@ class ObstoreBucket:
 
     def put(self, name: str, buffers: Iterable[Bytes]) -> None:
         """Write an object, whatever was there; only for names that one writer has alone."""
-        views = (memoryview(buffer).cast("B") for buffer in buffers)
-        first: list[memoryview] = []
-        while sum(map(len, first)) < _MULTIPART_BYTES and (view := next(views, None)) is not None:
-            first.append(view)
-        if sum(map(len, first)) < _MULTIPART_BYTES:
+        views = views_of(buffers)
+        first, is_all = head_of(views, _MULTIPART_BYTES)
+        if is_all:
             body = b"".join(first)
             self._call(name, lambda: self._reading.put(name, body, use_multipart=False))
         else:
@@ -151,18 +158,8 @@ class ObstoreBucket:
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free; never retried by a layer below."""
         body = _body(buffers)
-        try:
-            self._call(
-                name,
-                lambda: self._creating.put(name, body, mode="create", use_multipart=False),
-            )
-        except FileExistsError:
-            return Put.TAKEN
-        except (FileNotFoundError, PermissionError):
-            raise
-        except OSError:
-            return Put.UNKNOWN
-        return Put.CREATED
+        create = partial(self._creating.put, name, body, mode="create", use_multipart=False)
+        return put_outcome(lambda: self._call(name, create))
 
     def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
         """The objects below a folder by name, those behind `after` if it is given."""

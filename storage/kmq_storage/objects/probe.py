@@ -43,11 +43,6 @@ class Proof:
     conditional: bool = True
     races: tuple[Race, ...] = field(default=RACES)
 
-    @property
-    def is_atomic(self) -> bool:
-        """Whether of all who create a name one wins."""
-        return not self.reason
-
 
 def probe(bucket: Bucket, environment: Environment, races: Sequence[Race] = RACES) -> Proof:
     """Race for names in the bucket, and judge what came out."""

@@ -158,7 +158,7 @@ def test_what_a_callback_changes_is_told_after_it(shop: kmq.Store):
         told.append(("left", consumer.assignment()))
 
     shop.create_topic("v")
-    with shop.consumer("g") as consumer:
+    with shop.consumer() as consumer:
         consumer.subscribe(
             pattern="t|u|v", on_lost=lost, on_assign=lambda p: told.append(("assigned", p))
         )

@@ -1,7 +1,7 @@
-"""A consumer as the one member of its group: offsets that survive it, and its successors.
+"""A consumer as a member of its group: offsets that survive it, and its successors.
 
-Finds: commits beyond what was handed out, auto-commits after an exception, two members at once,
-and a former member that still commits.
+Finds: commits beyond what was handed out, auto-commits after an exception, and a former member that
+still commits.
 """
 
 from __future__ import annotations
@@ -63,18 +63,6 @@ def test_a_commit_of_the_same_place_twice_is_no_error(shop: kmq.Store):
         consumer.commit()
         consumer.commit()
         assert _committed(shop) == 3
-
-
-def test_a_second_member_gets_a_clear_error_and_the_first_goes_on(shop: kmq.Store):
-    with shop.consumer("g", topics=["t"]) as consumer:
-        with pytest.raises(kmq.IllegalStateError, match="group g has a live member already"):
-            shop.consumer("g", topics=["t"])
-        assert len(consumer.consume(3)) == 3
-        consumer.commit()
-        with shop.consumer("another", topics=["t"]) as other:
-            assert len(other.consume(10)) == 10
-    with shop.consumer("g", topics=["t"]) as consumer:
-        assert consumer.position() == {"t": {0: 3}}
 
 
 def test_each_member_has_a_generation_of_its_own(shop: kmq.Store):

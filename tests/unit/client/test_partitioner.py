@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kmq_spark as kmq
-from kmq_spark.client.partitioner import murmur2, partitions_of
+from kmq_spark.client.partitioner import murmur2, partitions_by_key
 from tests.unit.client.stored import records
 
 #: org.apache.kafka.common.utils.UtilsTest.testMurmur2.
@@ -73,7 +73,7 @@ def test_murmur2_of_keys_of_one_length_is_the_slow_one(keys: list[bytes]):
 
 @given(st.lists(st.binary(max_size=12), min_size=1), st.integers(1, 1000))
 def test_a_key_goes_to_the_positive_hash_modulo_the_partitions(keys: list[bytes], partitions: int):
-    found = partitions_of(pa.array(keys, pa.binary()), partitions).tolist()
+    found = partitions_by_key(pa.array(keys, pa.binary()), partitions).tolist()
     assert found == [(_slow_murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
 
 

@@ -19,7 +19,7 @@ from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, directory_length
+from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, encode_entry
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.spark.shop import Shop
@@ -168,7 +168,7 @@ def test_records_stand_in_the_order_of_the_tasks(shop: Shop) -> None:
 def test_a_commit_names_a_file_in_at_most_100_bytes(shop: Shop) -> None:
     staged = [entry for n in range(10) for entry in _task(shop, *LARGE, task=n).staged]
     assert len({entry.staged for entry in staged}) == len(staged) == 10
-    assert directory_length(staged) <= 100 * len(staged)
+    assert all(len(encode_entry(entry.bound(0))) <= 100 for entry in staged)
 
 
 def test_a_driver_that_is_killed_in_any_step_of_the_commit_stores_the_batch_once(

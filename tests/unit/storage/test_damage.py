@@ -22,7 +22,7 @@ def _store(folder: Path) -> list[StoredFrame]:
     for number in range(3):
         send(log, b"a%d" % number, b"b%d" % number, partition=0, staged=number == 2)
         send(log, b"c%d" % number, partition=1)
-    return list(log._history.frames(1, 7))
+    return list(log._past.frames(1, 7))
 
 
 def _change(

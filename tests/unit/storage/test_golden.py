@@ -9,15 +9,8 @@ import pyarrow as pa
 import pytest
 
 from kmq_storage.environment import SYSTEM
-from kmq_storage.format.entries import RecordsEntry, decode_entries, encode_entries
-from kmq_storage.format.frame import (
-    HEADER_BYTES,
-    decode_header,
-    encode_frame,
-    is_blank,
-    layout,
-    read_directory,
-)
+from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.frame import HEADER_BYTES, encode_frame, layout
 from kmq_storage.format.identity import decode_identity, encode_identity
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.local_log import LocalLog
@@ -25,6 +18,7 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden import AUDIT, BEGIN_US, ORDERS, make, rows
+from tests.support.golden import golden_frames
 from tests.support.storage import send
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1"
@@ -82,30 +76,21 @@ def test_the_golden_store_can_be_written_to(folder: Path):
 
 
 def test_its_frames_encode_to_the_same_bytes():
-    identity = decode_identity((GOLDEN / "kmq.json").read_bytes(), "golden")
-    frames = 0
-    for file in sorted((GOLDEN / "log").iterdir()):
-        log, position = pa.py_buffer(file.read_bytes()), 0
-        while not is_blank(log, position):
-            header = decode_header(log, position, identity.seed)
-            directory = read_directory(log, position, header)
-            entries = list(decode_entries(directory))
-            if not any(isinstance(entry, RecordsEntry) and entry.staged for entry in entries):
-                assert encode_entries(entries) == directory  # staged ones are written shorter now
-            assert header.entries == len(entries)
-            bodies = [
-                log.slice(position + entry.position, entry.length)
-                for entry in entries
-                if isinstance(entry, RecordsEntry) and not entry.staged
-            ]
-            placed = layout(len(directory), bodies)
-            assert placed.body_position == header.body_position >= HEADER_BYTES
-            encoded = encode_frame(header, directory, placed, bodies, identity.seed)
-            raw = log.slice(position, header.length).to_pybytes()
-            assert b"".join(bytes(memoryview(part)) for part in encoded) == raw
-            position += header.length
-            frames += 1
-    assert frames == 11
+    seed = decode_identity((GOLDEN / "kmq.json").read_bytes(), "golden").seed
+    frames = list(golden_frames(GOLDEN))
+    for frame in frames:
+        header = frame.header
+        assert header.entries == len(frame.entries)
+        bodies = [
+            frame.contents.slice(entry.position, entry.length)
+            for entry in frame.entries
+            if isinstance(entry, RecordsEntry) and not entry.staged
+        ]
+        placed = layout(len(frame.directory), bodies)
+        assert placed.body_position == header.body_position >= HEADER_BYTES
+        encoded = encode_frame(header, frame.directory, placed, bodies, seed)
+        assert b"".join(bytes(memoryview(part)) for part in encoded) == frame.contents.to_pybytes()
+    assert len(frames) == 11
 
 
 def test_its_identity_encodes_to_the_same_bytes():

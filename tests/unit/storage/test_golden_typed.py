@@ -10,10 +10,8 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.format.entries import RecordsEntry, decode_entries, encode_entries
-from kmq_storage.format.frame import decode_header, is_blank, read_directory
-from kmq_storage.format.identity import decode_identity
 from tests.data.make_golden_typed import FIRST, SECOND, make, value
+from tests.support.golden import golden_frames
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-typed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,19 +49,7 @@ def test_what_follows_is_stored_under_the_newest_version(folder: Path):
 
 
 def test_its_entries_encode_to_the_same_bytes():
-    identity = decode_identity((GOLDEN / "kmq.json").read_bytes(), "golden")
-    frames = 0
-    for file in sorted((GOLDEN / "log").iterdir()):
-        log, position = pa.py_buffer(file.read_bytes()), 0
-        while not is_blank(log, position):
-            header = decode_header(log, position, identity.seed)
-            directory = read_directory(log, position, header)
-            entries = list(decode_entries(directory))
-            if not any(isinstance(entry, RecordsEntry) and entry.staged for entry in entries):
-                assert encode_entries(entries) == directory  # staged ones are written shorter now
-            position += header.length
-            frames += 1
-    assert frames == 7
+    assert len(list(golden_frames(GOLDEN))) == 7
 
 
 def test_its_segment_and_staged_file_are_plain_arrow_files():

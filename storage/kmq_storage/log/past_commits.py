@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 from kmq_storage import paths
@@ -13,33 +13,28 @@ from kmq_storage.log.disk_errors import (
     collected,
     damaged_commit,
     lost_commit,
-    repair_goes_on,
+    rewriting_goes_on,
     unknown_commit,
 )
-from kmq_storage.log.hint import Hint
-from kmq_storage.log.journal import CollectedError, Journal, StoredFrame
-from kmq_storage.log.mending import Mending
+from kmq_storage.log.journal import CollectedError, StoredFrame
+from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit, to_datetime
 
 
-class History:
+class PastCommits:
     """The frames of one store's log, from an LSN on."""
 
-    def __init__(
-        self, url: str, new_journal: Callable[[], Journal], mending: Mending, hint: Hint
-    ) -> None:
-        self._url = url
-        self._new_journal = new_journal
-        self._mending = mending
-        self._hint = hint
+    def __init__(self, log: LogOnDisk) -> None:
+        self._log = log
+        self._url = log.disk.url
 
     def commits(self, start: int | None, state: StoreState) -> Iterator[Commit]:
         """The commits from an LSN (None: the first that is still in the log) to a state's.
 
         CorruptionError behind the last one when more was acknowledged.
         """
-        first = self._new_journal().first_lsn()
+        first = self._log.new_journal().folder.first_lsn()
         if start is not None and start < first and first > 1:
             raise collected(self._url, start, first)
         for frame in self.frames(max(start or 1, first), state.lsn):
@@ -57,7 +52,7 @@ class History:
         frame = None
         with suppress(UnavailableError):
             frame = next(self.frames(lsn, lsn), None)
-        if frame is None or self._hint.losses != losses:
+        if frame is None or self._log.hint.losses != losses:
             raise unknown_commit(self._url, lsn)
         commit = commit_of(frame)
         return WrittenCommit(
@@ -76,7 +71,7 @@ class History:
 
     def frames(self, first: int, last: int) -> Iterator[StoredFrame]:
         """The frames with these LSNs, both included."""
-        journal = self._new_journal()
+        journal = self._log.new_journal()
         cursor = journal.start_of(first)
         try:
             while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
@@ -84,10 +79,10 @@ class History:
                 if cursor.lsn >= first:
                     yield frame
         except CollectedError as error:
-            raise collected(self._url, first, journal.first_lsn()) from error
+            raise collected(self._url, first, journal.folder.first_lsn()) from error
         except InvalidFrameError as error:
-            if self._mending.goes_on():
-                raise repair_goes_on(self._url) from error
+            if self._log.mending.goes_on():
+                raise rewriting_goes_on(self._url) from error
             raise damaged_commit(paths.log_file(cursor.file), cursor.lsn + 1, str(error)) from error
 
 

@@ -1,0 +1,75 @@
+"""The background of a group's member: it shows that it lives, looks after others, calls it in."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from typing import Protocol
+
+from kmq_spark.errors import ClosedError, KmqError
+from kmq_storage.membership import SharedMembership
+
+_LOGGER = logging.getLogger(__name__)
+_LEAVE_SECONDS = 10.0
+
+
+class Watched(Protocol):
+    """What a consumer is at, as its watch sees it."""
+
+    def activity(self) -> tuple[object, int] | None:
+        """Another object, or number, after every poll; None while one waits."""
+
+    def look_for(self, generation: int) -> None:
+        """Have the next call look at the group, unless it saw this generation already."""
+
+
+class MemberWatch:
+    """A thread beside a consumer that is a member; it ends with the consumer."""
+
+    def __init__(self, watched: Watched, place: SharedMembership, max_poll_interval: float) -> None:
+        #: A consumer that nobody has any more leaves its group.
+        self._watched = weakref.ref(watched)
+        self._place = place
+        self._patience = max_poll_interval
+        self._monotonic = place.environment.monotonic
+        self._active: tuple[object, int] | None = None
+        self._since = self._monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kmq-member", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Watch no longer."""
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_LEAVE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._place.step):
+            watched = self._watched()
+            try:
+                if watched is None:
+                    self._place.leave()
+                    return
+                self.look(watched)
+            except ClosedError:
+                return
+            except (KmqError, OSError) as error:
+                _LOGGER.debug("a group's member could not look around: %s", error)
+            del watched
+
+    def look(self, watched: Watched) -> None:
+        """One look, of many."""
+        self._place.beat()
+        self._place.look_around()
+        if self._is_overdue(watched.activity()):
+            self._place.step_back()
+        watched.look_for(self._place.generation())
+
+    def _is_overdue(self, activity: tuple[object, int] | None) -> bool:
+        now = self._monotonic()
+        last = self._active
+        if activity is None or last is None or activity[0] is not last[0] or activity != last:
+            self._active, self._since = activity, now
+        return now - self._since > self._patience

@@ -1,0 +1,82 @@
+"""From stored record batches to the records that consumers get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count, repeat
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from kmq_spark.client.plain_values import plain_values
+from kmq_spark.client.record import Record
+from kmq_storage.format.records import is_typed
+from kmq_storage.format.typed import is_own
+from kmq_storage.log.few_records import FewRecords, Part
+
+_NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
+
+
+def records_of(part: Part) -> list[Record]:
+    """Records of a partition as values."""
+    if isinstance(part, FewRecords):
+        return _few_records(part)
+    batch = part.batch
+    columns = {field.name: batch.column(n) for n, field in enumerate(batch.schema)}
+    typed = is_typed(batch.schema)
+    prefix = "_" if typed else ""
+    keys, headers, properties = (
+        columns.get(prefix + name) for name in ("key", "headers", "properties")
+    )
+    return list(
+        map(
+            Record,
+            zip(
+                repeat(part.topic),
+                repeat(part.partition),
+                part.offsets().tolist(),
+                repeat(None) if keys is None else keys.to_pylist(),
+                _typed_values(columns) if typed else columns["value"].to_pylist(),
+                repeat(()) if headers is None else map(_plain_headers, headers.to_pylist()),
+                repeat(_NO_PROPERTIES)
+                if properties is None
+                else map(_plain_properties, properties.to_pylist()),
+                columns[f"{prefix}timestamp"].view(pa.int64()).to_pylist(),
+                repeat(None),
+            ),
+        )
+    )
+
+
+def _few_records(part: FewRecords) -> list[Record]:
+    plain = part.plain
+    return [
+        Record((part.topic, part.partition, offset, key, value, (), _NO_PROPERTIES, time, None))
+        for offset, key, value, time in zip(
+            count(part.offset), plain.keys or repeat(None), plain.values, plain.timestamps
+        )
+    ]
+
+
+def _typed_values(columns: dict[str, pa.Array]) -> list[dict[str, Any] | None]:
+    """The values of records of a typed topic: dicts, None for a tombstone."""
+    names = [name for name in columns if is_own(name)]
+    members = zip(*(plain_values(columns[name]) for name in names), strict=True)
+    values: list[dict[str, Any] | None] = [dict(zip(names, row, strict=True)) for row in members]
+    if "_tombstone" in columns:
+        gone = columns["_tombstone"].to_pylist()
+        return [None if dead else row for dead, row in zip(gone, values, strict=True)]
+    return values
+
+
+def _plain_headers(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((header["key"], header["value"]) for header in headers or ())
+
+
+def _plain_properties(properties: list[tuple[str, dict[str, Any]]] | None) -> dict[str, Any]:
+    """Stored properties by name: of the members of each, one is set."""
+    return {
+        name: next((value for value in members.values() if value is not None), None)
+        for name, members in properties or ()
+    }

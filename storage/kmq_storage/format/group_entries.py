@@ -1,0 +1,213 @@
+"""Entries by which the members of a group share its partitions.
+
+A plan says who is a member, who owns which partition and who shall own it next; a release says
+that an owner gave some away. Both are rare, so they are JSON, with runs of partitions as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from kmq_storage.format.manifest import Key
+
+#: Partitions, and the epoch of the member that each is for.
+Placement: TypeAlias = Mapping[Key, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """What a member wants to read: topics by name or pattern, or partitions chosen by hand."""
+
+    topics: tuple[str, ...] = ()
+    #: Found anywhere in a name.
+    pattern: str | None = None
+    chosen: Mapping[str, tuple[int, ...]] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The interest as a JSON object, without what it doesn't say."""
+        chosen = {name: list(numbers) for name, numbers in (self.chosen or {}).items()}
+        facts = {"topics": list(self.topics), "pattern": self.pattern or "", "chosen": chosen}
+        return {name: value for name, value in facts.items() if value}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Interest:
+        """The interest of such an object."""
+        chosen = facts.get("chosen")
+        return cls(
+            tuple(facts.get("topics", ())),
+            facts.get("pattern"),
+            chosen and {name: tuple(numbers) for name, numbers in chosen.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMember:
+    """A member of a group, as the plan has it."""
+
+    #: 32 hex digits: what its lock is named after.
+    id: str
+    name: str
+    #: Whether the name is the user's: then the partitions wait for the next one of that name.
+    static: bool
+    client: str
+    assignor: str
+    #: Who shows no life for this long counts as dead (seconds).
+    timeout: float
+    interest: Interest = Interest()
+    #: UTC microseconds of the commit that it came with; 0 in that commit.
+    joined: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The member as a JSON object."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "static": self.static,
+            "client": self.client,
+            "assignor": self.assignor,
+            "timeout": self.timeout,
+            "interest": self.interest.to_json(),
+            "joined": self.joined,
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> PlannedMember:
+        """The member of such an object."""
+        return cls(**{**facts, "interest": Interest.from_json(facts["interest"])})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """Who is in a group, by epoch, the generation of joining; and whose each partition is."""
+
+    members: Mapping[int, PlannedMember] = field(default_factory=dict)
+    #: Who reads a partition and may commit it.
+    owners: Placement = field(default_factory=dict)
+    #: Who gets it when its owner has released it; of those alone that shall move.
+    targets: Placement = field(default_factory=dict)
+
+    def owned_by(self, epoch: int) -> list[Key]:
+        """The partitions that a member owns, those that it shall release among them."""
+        return [key for key, owner in self.owners.items() if owner == epoch]
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as a JSON object."""
+        return {
+            "members": {str(epoch): each.to_json() for epoch, each in self.members.items()},
+            "owners": _placement_to_json(self.owners),
+            "targets": _placement_to_json(self.targets),
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> GroupPlan:
+        """The plan of such an object."""
+        members = facts["members"].items()
+        return cls(
+            {int(epoch): PlannedMember.from_json(each) for epoch, each in members},
+            _placement_from_json(facts["owners"]),
+            _placement_from_json(facts["targets"]),
+        )
+
+    def applied(self, time: int) -> GroupPlan:
+        """The same, once the commit of this time says so: those who came with it joined then."""
+        members = {
+            epoch: each if each.joined else replace(each, joined=time)
+            for epoch, each in self.members.items()
+        }
+        return GroupPlan(members, self.owners, self.targets)
+
+
+#: The plan of a group that nobody shares.
+NO_PLAN = GroupPlan()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlanEntry:
+    """A group's members share its partitions in this way from now on: the whole plan."""
+
+    group: str
+    #: One above that of the state on which it was planned.
+    generation: int
+    plan: GroupPlan
+
+    kind = 12
+
+    def payload(self) -> bytes:
+        """The JSON form."""
+        facts = {"group": self.group, "generation": self.generation}
+        return _json(facts | self.plan.to_json())
+
+    @classmethod
+    def parse(cls, payload: bytes) -> GroupPlanEntry:
+        """The entry of a JSON form."""
+        facts = json.loads(payload)
+        return cls(facts["group"], facts["generation"], GroupPlan.from_json(facts))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReleaseEntry:
+    """A member gave these partitions away: each is its target's now."""
+
+    group: str
+    epoch: int
+    partitions: tuple[Key, ...]
+
+    kind = 13
+
+    def payload(self) -> bytes:
+        """The JSON form."""
+        return _json(
+            {"group": self.group, "epoch": self.epoch, "partitions": _runs_of(self.partitions)}
+        )
+
+    @classmethod
+    def parse(cls, payload: bytes) -> GroupReleaseEntry:
+        """The entry of a JSON form."""
+        facts = json.loads(payload)
+        return cls(facts["group"], facts["epoch"], tuple(_keys_of(facts["partitions"])))
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _placement_to_json(placement: Placement) -> dict[str, dict[str, str]]:
+    by_epoch: dict[str, list[Key]] = {}
+    for key, epoch in placement.items():
+        by_epoch.setdefault(str(epoch), []).append(key)
+    return {epoch: _runs_of(keys) for epoch, keys in by_epoch.items()}
+
+
+def _placement_from_json(facts: Mapping[str, Mapping[str, str]]) -> dict[Key, int]:
+    return {key: int(epoch) for epoch, runs in facts.items() for key in _keys_of(runs)}
+
+
+def _runs_of(keys: Iterable[Key]) -> dict[str, str]:
+    """Partitions by topic, as text: `0-3,7`."""
+    by_topic: dict[bytes, list[int]] = {}
+    for topic_id, number in sorted(keys):
+        by_topic.setdefault(topic_id, []).append(number)
+    return {topic_id.hex(): _runs(numbers) for topic_id, numbers in by_topic.items()}
+
+
+def _runs(numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+
+
+def _keys_of(by_topic: Mapping[str, str]) -> list[Key]:
+    keys: list[Key] = []
+    for topic_id, runs in by_topic.items():
+        for run in runs.split(","):
+            first, _, last = run.partition("-")
+            numbers = range(int(first), int(last or first) + 1)
+            keys += [(bytes.fromhex(topic_id), number) for number in numbers]
+    return keys

@@ -1,0 +1,32 @@
+"""A log on a disk as one handle has it open: what all that reads and writes it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kmq_storage.environment import Environment
+from kmq_storage.format.identity import Identity
+from kmq_storage.log.hint import Hint
+from kmq_storage.log.journal import Journal
+from kmq_storage.log.mending import Mending
+from kmq_storage.log.replica import Replica
+from kmq_storage.objects.disk import Disk
+
+
+@dataclass(frozen=True, slots=True)
+class LogOnDisk:
+    """The place of a log, its hint page, and what mends it."""
+
+    disk: Disk
+    identity: Identity
+    hint: Hint
+    mending: Mending
+    environment: Environment
+
+    def new_journal(self) -> Journal:
+        """The files of the log, opened once more: for one who goes through them alone."""
+        return Journal(self.disk, self.identity, self.hint)
+
+    def new_replica(self, *, indexed: bool) -> Replica:
+        """A replica at the newest checkpoint; it knows where records are if it is `indexed`."""
+        return Replica(self.disk, self.new_journal(), indexed=indexed)

@@ -1,0 +1,275 @@
+"""A member among those that share a group: it joins, plans, releases, looks around and leaves.
+
+The edge of `group_planning` and `liveness`: what they decide becomes a commit, or it was decided on
+a state that is not any more, and is decided again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kmq_storage import group_planning as planning
+from kmq_storage import paths
+from kmq_storage.environment import Environment
+from kmq_storage.errors import (
+    ConflictError,
+    FencedError,
+    IllegalStateError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+)
+from kmq_storage.format.entries import GroupOffsetsEntry
+from kmq_storage.format.group_entries import (
+    GroupPlan,
+    GroupPlanEntry,
+    GroupReleaseEntry,
+    Interest,
+    PlannedMember,
+)
+from kmq_storage.format.manifest import Key
+from kmq_storage.group_planning import Topics
+from kmq_storage.liveness import Liveness
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.group_state import Group
+from kmq_storage.log.state import StoreState
+from kmq_storage.objects.files import Lock
+
+#: Seconds between two looks at the others, where looking costs no request.
+_STEP = 0.25
+#: And how many there are in the time after which the silent count as dead, where it does.
+_LOOKS_PER_TIMEOUT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """How a member takes part."""
+
+    name: str
+    #: Whether the user gave the name: then its partitions wait for it, for `timeout` seconds.
+    static: bool
+    assignor: str
+    timeout: float
+
+
+class SharedMembership:
+    """The place of one member in a group; its lock says that it lives."""
+
+    def __init__(self, log: CommitLog, group: str, settings: MemberSettings) -> None:
+        self._log = log
+        self._group = group
+        self._settings = settings
+        self._client = f"{socket.gethostname()}-{os.getpid()}"
+        #: The generation in which it joined; 0 before.
+        self.epoch = 0
+        self._id = ""
+        self._lock: Lock | None = None
+        short = settings.timeout / _LOOKS_PER_TIMEOUT
+        #: Seconds between two looks at the others.
+        self.step = short if log.is_remote else min(_STEP, short)
+        self._liveness = Liveness(self.step)
+
+    @property
+    def environment(self) -> Environment:
+        """Where time comes from."""
+        return self._log.environment
+
+    def generation(self) -> int:
+        """That of the group, as of the last look."""
+        group = self._log.state.groups.get(self._group)
+        return group.generation if group else 0
+
+    def is_in(self, plan: GroupPlan) -> bool:
+        """Whether a plan has this member."""
+        return self.epoch in plan.members and plan.members[self.epoch].id == self._id
+
+    def enter(self, interest: Interest) -> None:
+        """Join, or want to read something else and give up all that it had.
+
+        IllegalStateError while another reader has the group for itself, and when members can't be
+        together.
+        """
+        self._plan(lambda group, topics: self._entered(group, topics, interest))
+        self.epoch = self._epoch_in(self._log.written_state().groups[self._group].plan)
+
+    def _epoch_in(self, plan: GroupPlan) -> int:
+        """Its epoch, known or not: a plan whose outcome was unknown may have it; 0 without one."""
+        return next((epoch for epoch, each in plan.members.items() if each.id == self._id), 0)
+
+    def _entered(self, group: Group, topics: Topics, interest: Interest) -> GroupPlan:
+        epoch = self._epoch_in(group.plan)
+        if epoch and not self.epoch and group.plan.members[epoch].interest == interest:
+            return group.plan  # it came in with a commit of which nobody knew
+        if epoch:
+            return planning.with_interest(group.plan, epoch, interest, topics)
+        self._check_shared(group)
+        self._check_not_replaced(group.plan)
+        self._take_lock()
+        plan = group.plan
+        beats = {epoch: self._beat_of(each) for epoch, each in plan.members.items()}
+        # Where nobody lives nobody needs to wait for those whose names are kept.
+        keep = any(beat is not None for beat in beats.values())
+        gone = [e for e, beat in beats.items() if beat is None]
+        gone = [e for e in gone if not (keep and plan.members[e].static)]
+        settings = self._settings
+        member = PlannedMember(
+            self._id,
+            settings.name,
+            settings.static,
+            self._client,
+            settings.assignor,
+            settings.timeout,
+            interest,
+        )
+        others = planning.dropped(plan, gone)
+        return planning.with_member(others, group.generation + 1, member, topics)
+
+    def _check_shared(self, group: Group) -> None:
+        lock = self._log.disk.open_lock(paths.member_lock(self._group))
+        if lock.is_held():
+            raise IllegalStateError(
+                f"group {self._group} has a live member already, which reads it alone: "
+                f"{group.client} ({lock.holder()}); close it first, or use another group",
+                group=self._group,
+                holder=lock.holder(),
+            )
+
+    def _check_not_replaced(self, plan: GroupPlan) -> None:
+        """FencedError for an older one of a static name, which must not push out the newer."""
+        name = self._settings.name
+        newer = next((m for m in plan.members.values() if m.static and m.name == name), None)
+        if self.epoch and self._settings.static and newer is not None:
+            raise FencedError(
+                f"member {name} of group {self._group} was opened again ({newer.client}); this "
+                "one is finished",
+                group=self._group,
+                name=name,
+            )
+
+    def _take_lock(self) -> None:
+        """Live under a new name: others delete the lock of whom they planned away."""
+        if self._lock is not None and not self.epoch:
+            return  # nobody knows it yet
+        self._drop_lock()
+        self.epoch = 0
+        self._id = self._log.environment.new_uuid().hex
+        lock = open_member_lock(self._log, self._id, self._settings.timeout)
+        lock.try_acquire()
+        self._lock = lock
+
+    def _drop_lock(self, *, keep: bool = False) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            if not keep:
+                with suppress(OSError):
+                    self._lock.discard()
+        self._lock = None
+
+    def _plan(self, make: Callable[[Group, Topics], GroupPlan | None]) -> None:
+        """Commit a plan, made anew whenever somebody else was faster; None when none is needed."""
+        while True:
+            state = self._log.written_state()
+            group = state.groups.get(self._group) or Group()
+            before = group.plan
+            plan = make(group, topics_of(state))
+            if plan is None or plan == before:
+                return
+            entry = GroupPlanEntry(self._group, group.generation + 1, plan)
+            try:
+                self._log.commit([Unit((entry,))])
+            except ConflictError:
+                continue
+            kept = {each.id for each in plan.members.values()}
+            discard_locks(self._log, (m for m in before.members.values() if m.id not in kept))
+            return
+
+    def renew(self) -> None:
+        """Have the partitions planned that came or went."""
+
+        def renewed(group: Group, topics: Topics) -> GroupPlan | None:
+            done = not self.is_in(group.plan) or planning.is_complete(group.plan, topics)
+            return None if done else planning.renewed(group.plan, topics)
+
+        self._plan(renewed)
+
+    def release(self, keys: Iterable[Key], offsets: Iterable[GroupOffsetsEntry]) -> None:
+        """Give partitions to those that wait for them, and commit what was read, all at once.
+
+        Nothing happens when the group was planned anew meanwhile: the next look tells.
+        """
+        entry = GroupReleaseEntry(self._group, self.epoch, tuple(sorted(keys)))
+        with suppress(ConflictError, FencedError, NotFoundError, OffsetOutOfRangeError):
+            self._log.commit([Unit((*offsets, entry))])
+
+    def beat(self) -> None:
+        """Show that this process runs."""
+        lock = self._lock  # another thread may leave meanwhile
+        if lock is not None:
+            lock.beat()
+
+    def look_around(self) -> None:
+        """Plan away those that are dead."""
+        group = self._log.refresh().groups.get(self._group)
+        if group is None or not self.is_in(group.plan):
+            return
+        now = self._log.environment.monotonic()
+        dead = self._liveness.dead(group.plan, self.epoch, self._beat_of, now)
+        if dead:
+            self._plan_away(dead)
+
+    def _plan_away(self, dead: set[int]) -> None:
+        def without_them(group: Group, topics: Topics) -> GroupPlan | None:
+            found = dead & set(group.plan.members)
+            return planning.without(group.plan, found, topics) if found else None
+
+        self._plan(without_them)
+
+    def step_back(self) -> None:
+        """Leave the others at once, or stay where nobody else lives to take over."""
+        group = self._log.refresh().groups.get(self._group)
+        if group is None or not self.is_in(group.plan):
+            return
+        others = [each for epoch, each in group.plan.members.items() if epoch != self.epoch]
+        if any(self._beat_of(each) is not None for each in others):
+            self._plan_away({self.epoch})
+
+    def leave(self) -> None:
+        """Make room: at once, or for a static name when it doesn't come again in time."""
+        try:
+            if self.epoch and not self._settings.static:
+                self.step_back()
+        finally:
+            self._drop_lock(keep=self._settings.static)
+
+    def _beat_of(self, member: PlannedMember) -> int | None:
+        return open_member_lock(self._log, member.id, member.timeout).last_beat()
+
+
+def topics_of(state: StoreState) -> Topics:
+    """What there is to be shared."""
+    return {topic.name: (topic.id, topic.partitions) for topic in list(state.topics.values())}
+
+
+def open_member_lock(log: CommitLog, member_id: str, timeout: float) -> Lock:
+    """The lock of a member that shares a group."""
+    return log.disk.open_lock(paths.shared_member_lock(member_id), seconds=timeout)
+
+
+def discard_locks(log: CommitLog, members: Iterable[PlannedMember]) -> None:
+    """Delete the locks of members that are none any more."""
+    for each in members:
+        with suppress(OSError):  # an empty file too many does no harm
+            open_member_lock(log, each.id, each.timeout).discard()
+
+
+def live_members(log: CommitLog, group: Group) -> dict[int, PlannedMember]:
+    """Those that share a group and are alive, by epoch."""
+    return {
+        epoch: each
+        for epoch, each in group.plan.members.items()
+        if open_member_lock(log, each.id, each.timeout).is_held()
+    }

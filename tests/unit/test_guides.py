@@ -1,0 +1,38 @@
+"""The guides in docs/guide: their code runs, and prints what they say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.sources import ROOT
+
+GUIDES = ROOT / "docs" / "guide"
+#: What the code of each guide prints.
+PRINTED = {
+    "groups": [
+        "{'orders': [0, 1, 2, 3, 4, 5]}",
+        "{'orders': [0, 1, 2]} {'orders': [3, 4, 5]}",
+        "60",
+        "{'orders': [4, 5]}",
+        "giving away {'orders': [4, 5]}",
+        "{'orders': [0, 1, 2, 3, 4, 5]}",
+        "{'orders': [3, 4, 5]}",
+        "{'orders': [0, 1, 2]}",
+        "worker-b {'orders': [3, 4, 5]}",
+        "worker-a {'orders': [0, 1, 2]}",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in GUIDES.glob("*.md")))
+def test_the_code_of_a_guide_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    text = (GUIDES / f"{name}.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    exec(compile("\n".join(blocks), f"{name}.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == PRINTED[name]
