@@ -6,10 +6,8 @@ and one block, however many queues there are.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +16,7 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.binary_columns import row_bounds
 from kmq_storage.format.checksum import checksum
+from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.queue_table import QueueTable
 from kmq_storage.format.records import decode_batch
 
@@ -38,33 +37,6 @@ _LIST = pa.schema(
         ("checksum", pa.uint32()),
     ]
 )
-_PLACE = struct.Struct("<QII")
-
-
-@dataclass(frozen=True, slots=True)
-class MessagePlace:
-    """Where a message stands in a file, and its CRC."""
-
-    position: int
-    length: int
-    checksum: int
-
-    #: Bytes of `pack`.
-    SIZE = _PLACE.size
-
-    def pack(self) -> bytes:
-        """It as bytes of fixed width."""
-        return _PLACE.pack(self.position, self.length, self.checksum)
-
-    @property
-    def end(self) -> int:
-        """The position behind the message."""
-        return self.position + self.length
-
-
-def unpack_place(packed: bytes) -> MessagePlace:
-    """What `MessagePlace.pack` made."""
-    return MessagePlace(*_PLACE.unpack(packed))
 
 
 class DirectoryEncoder:

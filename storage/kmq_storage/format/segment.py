@@ -14,6 +14,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,9 +22,12 @@ from kmq_storage import limits
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import Bytes, checksum, checksum_of
 from kmq_storage.format.message import FILE_MAGIC_BYTES, placed_footer
+from kmq_storage.format.message_place import MessagePlace, unpack_place
 from kmq_storage.format.packing import PART, PackedMessage, packed
-from kmq_storage.format.queue_directory import DirectoryEncoder, MessagePlace, unpack_place
 from kmq_storage.model import Chunk, Location
+
+if TYPE_CHECKING:
+    from kmq_storage.format.queue_directory import DirectoryEncoder
 
 _FACTS = struct.Struct("<QQIQIIqqQ")
 _HEAD_DIGITS = 8

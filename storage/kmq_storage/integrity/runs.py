@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.queue_directory import Directory, MessagePlace
+from kmq_storage.format.message_place import MessagePlace
+from kmq_storage.format.queue_directory import Directory
 from kmq_storage.format.queue_table import QueueTable
 from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.integrity.batches import stored_batch

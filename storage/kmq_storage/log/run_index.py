@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.format.layout import UNTYPED, Layout
-from kmq_storage.format.queue_directory import Directory, MessagePlace
+from kmq_storage.format.message_place import MessagePlace
+from kmq_storage.format.queue_directory import Directory
 from kmq_storage.format.queue_table import QueueTable
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.runs import run_offsets
