@@ -139,6 +139,17 @@ class KeyedModel(RuleBasedStateMachine):
         found = queues.get_arrow(queue, offset, num).to_pydict()
         assert found == {"index": list(range(offset, offset + len(wanted))), "value": wanted}
 
+    @rule(handle=handles, asked=st.lists(st.tuples(names, st.integers(0, 6)), max_size=9))
+    def get_many(self, handle: int, asked: list[tuple[bytes, int]]) -> None:
+        """Some messages of several queues, each of them perhaps asked for twice."""
+        found = self._handle(handle).get_many([q for q, _ in asked], [n for _, n in asked], 3)
+        wanted = [
+            {"queue": queue, "index": first + n, "value": message}
+            for queue, first in asked
+            for n, message in enumerate(self.queues.get(queue, [])[first : first + 3])
+        ]
+        assert found.to_pylist() == wanted
+
     @rule(handle=handles, share=st.floats(0, 1), batch_rows=st.integers(1, 20))
     def read(self, handle: int, share: float, batch_rows: int) -> None:
         """The records of the topic in the order of their offsets, from anywhere on."""

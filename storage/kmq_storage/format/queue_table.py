@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     _Numbers = npt.NDArray[np.int64]
 
-#: From so many names on that are looked up in a table a thousand times as large, hashing pays.
-_HASHED_SHARE = 1_000
+#: When a table has less than this many times as many names as are looked up, hashing all pays.
+_HASHED_SHARE = 16
 
 
 class QueueTable:

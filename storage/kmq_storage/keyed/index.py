@@ -56,15 +56,15 @@ class QueueIndex:
         self._log = log
         self._reader = reader
         #: The runs from the start of the topic up to the first records that are in none.
-        self._runs: list[RunIndex] = []
+        self.runs: list[RunIndex] = []
         #: What comes behind them.
-        self._loose = Parts()
+        self.loose = Parts()
         self._layout_lsn = -1
 
     @property
     def end(self) -> int:
         """The offset up to which everything is known."""
-        return self._loose.end
+        return self.loose.end
 
     def follow(self, topic: Topic) -> None:
         """Know what is visible now."""
@@ -74,16 +74,16 @@ class QueueIndex:
             self._layout_lsn = part.layout_lsn
         if self.end < part.end:
             for keys, offsets, end in _sorted_at_once(self._slices(topic, part.end)):
-                self._loose.add(keys, offsets, end)
+                self.loose.add(keys, offsets, end)
 
     def _follow_runs(self, topic: Topic) -> None:
         part = topic.partition(PARTITION)
         rows = topic.index(PARTITION).rows(part.start, part.end)
         places = [row.place((topic.id, PARTITION)) for row in takewhile(lambda r: r.in_run, rows)]
-        known = {run.file: run for run in self._runs}
-        self._runs = [known.get(place.location.file) or self._opened(place) for place in places]
+        known = {run.file: run for run in self.runs}
+        self.runs = [known.get(place.location.file) or self._opened(place) for place in places]
         if places:
-            self._loose.drop_before(places[-1].end_offset)
+            self.loose.drop_before(places[-1].end_offset)
 
     def _opened(self, place: Place) -> RunIndex:
         return RunIndex(self._reader, place)
@@ -115,13 +115,13 @@ class QueueIndex:
 
     def count(self, name: bytes, before: int) -> int:
         """How many messages of a queue come before an offset: the index of the one there."""
-        in_runs = sum(run.count(name, before) for run in self._runs)
-        return in_runs + self._loose.count(name, before)
+        in_runs = sum(run.count(name, before) for run in self.runs)
+        return in_runs + self.loose.count(name, before)
 
     def places(self, name: bytes, first: int, most: int) -> tuple[list[RunRows], _Numbers]:
         """Where the messages of a queue from an index on stand: rows of runs, then offsets."""
         found, index, end = [], 0, first + most
-        for run in self._runs:
+        for run in self.runs:
             low, high = run.rows_of(name)
             start, behind = max(first - index, 0), min(end - index, high - low)
             if start < behind:
@@ -129,13 +129,13 @@ class QueueIndex:
             index += high - low
             if index >= end:
                 return found, np.zeros(0, np.int64)
-        return found, self._loose.offsets(name, max(first - index, 0), end - max(index, first))
+        return found, self.loose.offsets(name, max(first - index, 0), end - max(index, first))
 
     def indexes(self, keys: pa.Array, first: int) -> _Numbers:
         """The index of each of many messages that stand one behind the other from an offset on."""
         table, order = grouped(keys)
-        before = self._loose.counts(table.names, first)
-        for run in self._runs:
+        before = self.loose.counts(table.names, first)
+        for run in self.runs:
             before += run.counts(table.names, first)
         indexes = np.empty(len(keys), np.int64)
         counts = np.diff(table.starts)
@@ -144,7 +144,7 @@ class QueueIndex:
 
     def names(self) -> pa.Array:
         """The names of all queues, in the order of their bytes."""
-        names = [*self._loose.names(), *(each for run in self._runs for each in run.names())]
+        names = [*self.loose.names(), *(each for run in self.runs for each in run.names())]
         found = pc.unique(pa.chunked_array(names, pa.binary()))
         return found.take(pc.sort_indices(found))
 

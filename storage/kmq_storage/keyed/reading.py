@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
 from kmq_storage.keyed.index import QueueIndex, RunRows
+from kmq_storage.keyed.many import Asked
 from kmq_storage.keyed.topic import PARTITION, keyed_topic
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
@@ -48,7 +49,7 @@ class QueueReader:
     def _start(self) -> None:
         self._lock = threading.Lock()
         self._reader = ChunkReader(self._log.disk)
-        self._batches: OrderedDict[Location, pa.RecordBatch] = OrderedDict()
+        self._batches: OrderedDict[tuple[Location, int], pa.RecordBatch] = OrderedDict()
         self._index = QueueIndex(self._log, self._reader)
         self._topic_id = b""
         self._state: StoreState | None = None
@@ -72,6 +73,18 @@ class QueueReader:
             in_runs, offsets = index.places(queue, first, most)
             values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
             return pa.concat_arrays([_NOTHING, *values, *self._read(topic, offsets)])
+
+        return self._looking(found)
+
+    def many(self, queues: pa.Array, firsts: _Numbers, most: int) -> pa.RecordBatch:
+        """At most so many messages of each of many queues, each from an index of its own on.
+
+        With the columns `queue`, `index` and `value`, in the order of what was asked for.
+        """
+        asked = Asked.of(queues, firsts, most)
+
+        def found(index: QueueIndex, topic: Topic) -> pa.RecordBatch:
+            return asked.answer(index, lambda offsets: self._read(topic, offsets))
 
         return self._looking(found)
 
@@ -129,9 +142,10 @@ class QueueReader:
 
     def _batch(self, topic: Topic, chunk: Chunk) -> pa.RecordBatch:
         """The values of a chunk; the last ones stay at hand, proven."""
-        batch = self._batches.get(chunk.location)
+        key = chunk.location, chunk.base_offset
+        batch = self._batches.get(key)
         if batch is None:
-            batch = self._batches[chunk.location] = self._reader.read(
+            batch = self._batches[key] = self._reader.read(
                 chunk,
                 chunk.base_offset,
                 chunk.end_offset,
@@ -142,7 +156,7 @@ class QueueReader:
             if len(self._batches) > _BATCHES_KEPT:
                 self._batches.popitem(last=False)
         else:
-            self._batches.move_to_end(chunk.location)
+            self._batches.move_to_end(key)
         return batch
 
 

@@ -101,19 +101,36 @@ class RunIndex:
 
     def counts(self, names: pa.Array, before: int) -> _Numbers:
         """How many messages below an offset each of these queues has; the names ascend."""
-        listed = names.to_pylist()
         if before < self.place.end_offset:
-            return np.array([self.count(name, before) for name in listed], np.int64)
-        counts = np.zeros(len(names), np.int64)
-        blocks = self._directory.blocks_of(listed)
+            return np.array([self.count(name, before) for name in names.to_pylist()], np.int64)
+        first, behind = self.spans(names)
+        return behind - first
+
+    def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
+        """The first row of each of many queues, and the one behind; the names ascend."""
+        rows = np.zeros((2, len(names)), np.int64)
+        blocks = self._directory.blocks_of(names.to_pylist())
         borders = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(names)]
         for first, behind in pairwise(borders):
             if behind > first and blocks[first] >= 0:
                 table = self._block(int(blocks[first]))
                 places = table.places_of(names.slice(first, behind - first))
-                found = np.diff(table.starts)[places]
-                counts[first:behind] = np.where(places < 0, 0, found)
-        return counts
+                found = places >= 0
+                rows[0, first:behind] = np.where(found, table.starts[places], 0)
+                rows[1, first:behind] = np.where(found, table.starts[places + 1], 0)
+        return rows[0], rows[1]
+
+    def values_at(self, rows: _Numbers) -> Iterator[pa.Array]:
+        """The values of rows that ascend, in pieces."""
+        borders = rows.searchsorted([*self._bases, self.place.rows]).tolist()
+        for number, (first, behind) in enumerate(pairwise(borders)):
+            if first < behind:
+                values = self._batch(number, _VALUES).column("value")
+                wanted = rows[first:behind] - self._bases[number]
+                if wanted[-1] - wanted[0] + 1 == len(wanted):
+                    yield values.slice(wanted[0], len(wanted))
+                else:
+                    yield values.take(pa.array(wanted))
 
     def count(self, name: bytes, before: int) -> int:
         """How many messages of a queue come before an offset."""
