@@ -82,8 +82,8 @@ class SimulatedDisk:
     crash or not, each apart from the other.
     """
 
-    read_only = False
-    url = "simulated://machine"
+    read_only, url = False, "simulated://machine"
+    named = staticmethod(str)
 
     def __init__(self, scheduler: Scheduler, faults: Faults) -> None:
         self.scheduler = scheduler

@@ -60,9 +60,11 @@ class Asked:
             starts, ends = run.spans(self.names)
             wanted = np.maximum(self.firsts, before)
             counts = np.maximum(np.minimum(self.behinds, before + ends - starts) - wanted, 0)
-            values += run.values_at(_ranges(starts + wanted - before, counts))
-            numbers.append(np.repeat(self.numbers, counts))
-            indexes.append(_ranges(wanted, counts))
+            rows = _ranges(starts + wanted - before, counts)
+            order = np.argsort(rows, kind="stable")  # a queue may be asked for twice
+            values += run.values_at(rows[order])
+            numbers.append(np.repeat(self.numbers, counts)[order])
+            indexes.append(_ranges(wanted, counts)[order])
             before += ends - starts
         for at in np.flatnonzero(self.behinds > before) if index.loose.end else ():
             offsets, first = self._loose(int(at), index, int(before[at]))

@@ -121,13 +121,13 @@ class RunIndex:
         return rows[0], rows[1]
 
     def values_at(self, rows: _Numbers) -> Iterator[pa.Array]:
-        """The values of rows that ascend, in pieces."""
+        """The values of rows that ascend, some perhaps twice, in pieces."""
         borders = rows.searchsorted([*self._bases, self.place.rows]).tolist()
         for number, (first, behind) in enumerate(pairwise(borders)):
             if first < behind:
                 values = self._batch(number, _VALUES).column("value")
                 wanted = rows[first:behind] - self._bases[number]
-                if wanted[-1] - wanted[0] + 1 == len(wanted):
+                if (np.diff(wanted) == 1).all():
                     yield values.slice(wanted[0], len(wanted))
                 else:
                     yield values.take(pa.array(wanted))

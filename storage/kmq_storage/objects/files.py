@@ -65,6 +65,9 @@ class Files(Protocol):
     url: str
     read_only: bool
 
+    def named(self, path: str) -> str:
+        """What a file is called where somebody looks for it: a bucket has objects for log files."""
+
     def exists(self, path: str) -> bool:
         """Whether the file is there."""
 
