@@ -48,7 +48,9 @@ class Asked:
         numbers, indexes, values = self._found(index, read)
         order = sorting(numbers.astype(np.uint32), len(self.names))
         names = self.names.take(pa.array(np.argsort(self.numbers)[numbers[order]]))
-        columns = [names, pa.array(indexes[order]), values.take(pa.array(order))]
+        if (np.diff(order) != 1).any():  # what is asked for in the order of names is in order
+            values = values.take(pa.array(order))
+        columns = [names, pa.array(indexes[order]), values]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
     def _found(self, index: QueueIndex, read: Read) -> tuple[_Numbers, _Numbers, pa.Array]:
