@@ -36,7 +36,7 @@ TOPIC = "race"
 CHECKS, CHECKED = 1_000_010, 10
 READ_SHARE = 10
 #: Messages of one commit, and queues of one read.
-_BATCH, _ASKED = 1 << 19, 1 << 15
+_BATCH, _ASKED = 1 << 19, 1 << 17
 #: Of one-by-one calls so many are made: they are measured, not endured.
 _ONE_BY_ONE = 500_000
 #: What was published: put/s, checks/s, messages read/s, all of it (docs/benchmarks.md).
