@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_count, checked_seconds
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
+from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.producer import Producer, ProducerSettings
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader
 from kmq_spark.client.routing import Partitioner
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-class Store(Upkeep):
+class Store(OpensOrderly, Upkeep):
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
     def __init__(self, log: CommitLog, *, maintenance: bool = True) -> None:
         #: The commit log beneath, for code that plans its own reads (the Spark source).
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
-        self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._handles: weakref.WeakSet[AbstractContextManager[Any]] = weakref.WeakSet()
         self._keyed_queues: dict[str, KeyedQueues] = {}
 
     @property
