@@ -24,6 +24,14 @@ PRINTED = {
         "worker-b {'orders': [3, 4, 5]}",
         "worker-a {'orders': [0, 1, 2]}",
     ],
+    "keyed-queues": [
+        "0",
+        "[b'hello', b'again']",
+        "[]",
+        "2",
+        "['user/17', 'user/4']",
+        "[b'you have mail', b'sent']",
+    ],
     "orderly": [
         "orders 0 created",
         "the bank does not answer",
