@@ -93,7 +93,9 @@ class JsonOutput:
 
 
 def _flush(stream: TextIO) -> None:
-    if getattr(stream, "name", "") == os.devnull:  # stands for one that was closed
+    if (
+        getattr(stream, "name", None) == os.devnull
+    ):  # in place of a stream that was closed by whoever called
         raise OSError(errno.EBADF, "standard output is closed: nobody sees what is printed")
     stream.flush()
 

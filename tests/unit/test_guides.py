@@ -42,6 +42,14 @@ PRINTED = {
         "7 4",
         STATE,
     ],
+    "keyed-queues": [
+        "0",
+        "[b'hello', b'again']",
+        "[]",
+        "2",
+        "['user/17', 'user/4']",
+        "[b'you have mail', b'sent']",
+    ],
     "orderly": [
         "orders 0 created",
         "the bank does not answer",
