@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.environment import Environment
+from kmq_storage.format.uniq_entry import Uniq, UniqEntry
+from kmq_storage.log.open import open_commit_log
+from kmq_storage.log.store_files import open_identity
 from kmq_storage.log.uniqs import Uniqs
+from kmq_storage.objects.local import LocalDisk
 
 
 def _values(store: kmq.Store, topic: str = "t") -> list[bytes]:
@@ -37,15 +44,7 @@ def test_of_records_that_are_committed_together_the_first_one_counts(store: kmq.
         told.append(place)
 
     with store.producer(linger=10) as producer:
-        sent = [
-            producer.send(
-                "t",
-                b"%d" % n,
-                uniq=f"u{n % 3}",
-                on_delivery=tell,
-            )
-            for n in range(9)
-        ]
+        sent = [producer.send("t", b"%d" % n, uniq=f"u{n % 3}", on_delivery=tell) for n in range(9)]
         big = producer.send_batch("t", [b"between"])
         sent += [producer.send("t", b"%d" % n, uniq=f"u{n % 4}") for n in range(9, 12)]
         producer.flush()
@@ -84,7 +83,6 @@ def test_queues_and_topics_know_their_own_only(store: kmq.Store):
 
 def test_the_window_begins_with_the_first_accepted_one_and_is_not_extended():
     known = Uniqs()
-    from kmq_storage.format.uniq_entry import Uniq, UniqEntry
 
     def store_at(second: int, offset: int, digest: bytes) -> None:
         entry = UniqEntry(b"t", 0, (Uniq(0, offset, digest),))
@@ -100,6 +98,48 @@ def test_the_window_begins_with_the_first_accepted_one_and_is_not_extended():
     store_at(111, 3, b"a")
     assert find_at(112, b"a") == (0, 3)
     assert len(list(known.rows())) == 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_stored_and_told_is_that_of_a_model(tmp_path: Path, seed: int):
+    rng, seconds = random.Random(seed), 1_700_000_000
+    clock = Environment(now_ns=lambda: seconds * 10**9)
+    firsts: dict[tuple[str, str], tuple[int, Any]] = {}
+    stored: dict[str, list[bytes]] = {"a": [], "b": []}
+    with _open(tmp_path, clock) as store:
+        for topic in stored:
+            store.create_topic(topic, partitions=2, uniq_window=10.5)
+        producers = [store.producer(linger=10) for _ in range(2)]
+        for step in range(40):
+            seconds += rng.choice((0, 1, 4))
+            sent = []
+            producer = rng.choice(producers)
+            for n in range(rng.choice((1, 1, 5))):
+                topic, text = rng.choice("ab"), rng.choice("uvwx")
+                value = b"%d %d" % (step, n)
+                sent.append((topic, text, value, producer.send(topic, value, uniq=text)))
+            producer.flush()
+            for topic, text, value, future in sent:
+                place = future.result()
+                since, first = firsts.get((topic, text), (0, None))
+                assert place.duplicate == (seconds < since + 10.5)
+                if place.duplicate:
+                    assert place[:3] == first[:3]
+                else:
+                    firsts[topic, text] = seconds, place
+                    stored[topic].append(value)
+            if rng.random() < 0.1:
+                store.checkpoint()
+    with _open(tmp_path, clock) as store:
+        assert {topic: sorted(_values(store, topic)) for topic in stored} == {
+            topic: sorted(values) for topic, values in stored.items()
+        }
+
+
+def _open(folder: Path, clock: Environment) -> kmq.Store:
+    disk = LocalDisk(folder)
+    identity = open_identity(disk, clock, create=True, log_file_bytes=2**16)
+    return kmq.Store(open_commit_log(disk, identity, clock, durable=False), maintenance=False)
 
 
 def test_a_window_ends(store: kmq.Store):
@@ -134,8 +174,6 @@ def test_a_deleted_topic_is_forgotten(store: kmq.Store):
 
 
 def test_a_typed_topic_has_it_too(store: kmq.Store):
-    import pyarrow as pa
-
     store.create_topic("t", schema=pa.schema([("n", pa.int64())]))
     with store.producer(linger=0) as producer:
         assert not producer.send("t", {"n": 1}, uniq="u").result().duplicate
