@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_count, checked_seconds
+from kmq_spark.client.arguments import (
+    DURABILITIES,
+    check_choice,
+    checked_count,
+    checked_flag,
+    checked_seconds,
+)
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
 from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.producer import Producer, ProducerSettings
@@ -87,7 +93,8 @@ class Store(OpensOrderly, Upkeep):
         }
         if schema is not None:
             settings["schema"] = schema
-        return topics.create_topic(self.log, name, partitions, settings, exist_ok=exist_ok)
+        keep = checked_flag("exist_ok", exist_ok)
+        return topics.create_topic(self.log, name, partitions, settings, exist_ok=keep)
 
     def add_partitions(self, name: str, total: int) -> TopicInfo:
         """Enlarge a topic to this many partitions; fewer is InvalidRequestError."""
@@ -272,7 +279,7 @@ class Store(OpensOrderly, Upkeep):
             group=group,
             name=name,
             auto_offset_reset=auto_offset_reset,
-            auto_commit=auto_commit,
+            auto_commit=checked_flag("auto_commit", auto_commit),
             max_poll_interval=checked_seconds("max_poll_interval", max_poll_interval, above=0),
             session_timeout=checked_seconds("session_timeout", session_timeout, above=0),
             assignor=assignor,

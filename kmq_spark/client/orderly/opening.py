@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from kmq_spark.client.arguments import checked_seconds
+from kmq_spark.client.arguments import checked_flag, checked_seconds
 from kmq_storage.log.commit_log import CommitLog
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class OpensOrderly:
                 "suspend_current_queue_time", suspend_current_queue_time
             ),
             consume_batch_max_size=consume_batch_max_size,
-            auto_commit=auto_commit,
+            auto_commit=checked_flag("auto_commit", auto_commit),
         )
         consumer = OrderlyConsumer(self.log, group, topics, listener, settings)
         self._handles.add(consumer)
