@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         TrimReport,
     )
     from kmq_storage.model import Commit, GroupInfo, MemberInfo, TopicInfo, TopicSettings
+    from kmq_storage.tracing import TraceStep
 
 __version__ = "0.1.0"
 
@@ -96,6 +97,7 @@ __all__ = [
     "StoreStats",
     "TopicInfo",
     "TopicSettings",
+    "TraceStep",
     "TransactionAbortedError",
     "TrimReport",
     "UnavailableError",
@@ -136,6 +138,7 @@ _LATER = {
     **dict.fromkeys(
         ("Commit", "GroupInfo", "MemberInfo", "TopicInfo", "TopicSettings"), "kmq_storage.model"
     ),
+    "TraceStep": "kmq_storage.tracing",
 }
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_count, checked_seconds
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
+from kmq_spark.client.finding import Finding
 from kmq_spark.client.producer import Producer, ProducerSettings
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader
 from kmq_spark.client.routing import Partitioner
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-class Store(Upkeep):
+class Store(Upkeep, Finding):
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
     def __init__(self, log: CommitLog, *, maintenance: bool = True) -> None:
