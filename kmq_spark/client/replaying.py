@@ -68,7 +68,7 @@ def _send_tombstones(producer: Producer, target: str, part: Slice) -> Future[Any
         target,
         [None] * part.rows,
         [record.key for record in records],
-        headers=[record.headers for record in records],
-        properties=[record.properties for record in records],
+        headers=[record.headers or None for record in records],
+        properties=[record.properties or None for record in records],
         timestamps=[record.timestamp for record in records],
     )
