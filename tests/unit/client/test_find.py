@@ -16,7 +16,9 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import aio
+from kmq_spark.client.finding import found
 from kmq_storage.errors import CorruptionError
+from kmq_storage.format.matching import Wanted
 from tests.unit.client.typed import ADDED
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -209,3 +211,26 @@ def test_the_asyncio_twin_finds_the_same(store_url: str):
             assert [step.event for step in await store.trace("u", 0, 0)] == ["sent"]
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_search_holds_one_batch_at_a_time(tmp_path: Path):
+    rows, batches = 8, 16
+    default = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(default)
+    with kmq.open(tmp_path / "store", maintenance=False) as store, store.producer() as producer:
+        # Compressed: a batch is in memory that is counted, not in a mapped file.
+        store.create_topic("t", compression="lz4", max_record_bytes=2 << 20)
+        table = pa.table({"value": [bytes(1 << 20)] * rows, "key": [b"a", *[b"b"] * (rows - 1)]})
+        for _ in range(batches):
+            producer.send_arrow("t", table).result(60)
+        store.seal()
+        pa.set_memory_pool(pool)
+        try:
+            _, parts = found(store.log, "t", Wanted(b"a"), (None, None))
+            offsets = [offset for part in parts for offset in part.offsets().tolist()]
+        finally:
+            pa.set_memory_pool(default)
+    assert offsets == list(range(0, rows * batches, rows))  # every batch was read whole
+    peak = pool.max_memory()
+    assert peak is not None
+    assert peak < 4 * rows << 20
