@@ -50,12 +50,11 @@ class Wanted:
         keyed = KEY if self.key is not None else 0
         return keyed | (HEADERS if self.headers else 0) | (PROPERTIES if self.properties else 0)
 
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns that tell, by their names in plain and in typed topics."""
+    def columns(self, *, typed: bool) -> frozenset[str]:
+        """The names of the columns that tell, in a plain topic or in a typed one."""
         flags = {"key": KEY, "headers": HEADERS, "properties": PROPERTIES}
-        names = [name for name, flag in flags.items() if flag & self.needed]
-        return frozenset([*names, *(f"_{name}" for name in names)])
+        prefix = "_" if typed else ""
+        return frozenset(prefix + name for name, flag in flags.items() if flag & self.needed)
 
     def rows(self, batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
         """The rows of a stored batch that are wanted; of the batch only `columns` are needed."""

@@ -42,6 +42,7 @@ class Searcher:
         self._topic = topic
         self._wanted = wanted
         self._layout = topic.layout()
+        self._telling = topic.layout(wanted.columns(typed=self._layout.schema is not None))
         #: One looks, the other fetches hits meanwhile.
         self._looking, self._fetching = ChunkReader(log.disk), ChunkReader(log.disk)
 
@@ -77,7 +78,7 @@ class Searcher:
             partition,
             span,
             batch_rows=limits.BATCH_ROWS_MAX,
-            layout=self._topic.layout(self._wanted.columns),
+            layout=self._telling,
             having=self._wanted.needed,
         ):
             rows = self._wanted.rows(part.batch)
