@@ -20,9 +20,32 @@ from kmq_storage.format.entries import (
     RecordsEntry,
 )
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.queue_entries import (
+    ACK,
+    DEAD,
+    EXHAUSTED,
+    EXTEND,
+    RECALL,
+    RELEASE,
+    RETRY,
+    AcquireEntry,
+    AnswerEntry,
+    Run,
+)
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import out_of_range
+
+#: What each answer of a receiver is called.
+_ANSWERS = {
+    ACK: "acked",
+    RETRY: "retried",
+    EXTEND: "extended",
+    DEAD: "dead-lettered",
+    EXHAUSTED: "dead-lettered",
+    RELEASE: "released",
+    RECALL: "recalled",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +56,10 @@ class TraceStep:
     lsn: int | None
     time: datetime | None
     #: `sent`, `passed` (by a group, which committed a later offset), `rewound` (by a group, to it
-    #: or before it), `sealed` (it stands in a segment from now on), `trimmed`, `cut out`.
+    #: or before it), `sealed` (it stands in a segment from now on), `trimmed`, `cut out`; of queues
+    #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`.
     event: str
-    #: Who and where: `producer`, `application`, `group`, `committed`, `file` and so on.
+    #: Who and where: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on.
     facts: Mapping[str, Any]
 
 
@@ -46,7 +70,7 @@ def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceS
     part = topic.partition(partition)
     if not 0 <= offset < part.end:
         raise out_of_range(name, partition, offset, part)
-    record = _Record(topic.id, partition, offset)
+    record = _Record((topic.id, partition, offset), {each.id: each.name for each in state.queues})
     told = [
         TraceStep(commit.lsn, commit.time, event, facts)
         for commit in log.commits(None)
@@ -68,8 +92,10 @@ def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> It
 class _Record:
     """A record, and the groups of which it is known whether they are past it."""
 
-    def __init__(self, topic_id: bytes, partition: int, offset: int) -> None:
-        self.topic_id, self.partition, self.offset = topic_id, partition, offset
+    def __init__(self, place: tuple[bytes, int, int], queues: Mapping[bytes, str]) -> None:
+        self.topic_id, self.partition, self.offset = place
+        #: The names of queues by their ids, unless they were deleted.
+        self._queues = queues
         self.passed: dict[str, bool] = {}
         self._is_trimmed = False
 
@@ -96,11 +122,23 @@ class _Record:
                 case GapEntry():
                     if self._in(entry, entry.start, entry.end):
                         yield "cut out", {"reason": entry.reason}
+                case AcquireEntry():
+                    yield from self._handed(entry, "delivered", {"client": entry.client})
+                case AnswerEntry():
+                    yield from self._handed(entry, _ANSWERS[entry.answer], {})
                 case _:
                     pass
 
+    def _handed(
+        self, entry: AcquireEntry | AnswerEntry, event: str, facts: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        queue = self._queues.get(entry.queue_id, entry.queue_id.hex())
+        for run in entry.runs:
+            if self._in(run, run.first, run.first + run.rows):
+                yield event, {"queue": queue, "delivery": run.delivery, **facts}
+
     def _in(
-        self, entry: RecordsEntry | SegmentEntry | TrimEntry | GapEntry, start: int, end: int
+        self, entry: RecordsEntry | SegmentEntry | TrimEntry | GapEntry | Run, start: int, end: int
     ) -> bool:
         own = (entry.topic_id, entry.partition) == (self.topic_id, self.partition)
         return own and start <= self.offset < end

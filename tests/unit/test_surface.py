@@ -39,6 +39,7 @@ METHODS = {
     "Store": [
         "add_partitions",
         "alter_topic",
+        "bind_queue",
         "checkpoint",
         "close",
         "collect",
@@ -46,8 +47,10 @@ METHODS = {
         "compact",
         "consumer",
         "copy_group",
+        "create_queue",
         "create_topic",
         "delete_group",
+        "delete_queue",
         "delete_topic",
         "describe_group",
         "describe_topic",
@@ -60,6 +63,8 @@ METHODS = {
         "orderly_consumer",
         "pin",
         "producer",
+        "queue",
+        "queues",
         "read",
         "repair",
         "replay",
@@ -69,6 +74,7 @@ METHODS = {
         "topics",
         "trace",
         "trim",
+        "unbind_queue",
         "url",
         "verify",
     ],
@@ -99,6 +105,15 @@ METHODS = {
         "seek_to_time",
         "subscribe",
         "unsubscribe",
+    ],
+    "Queue": [
+        *("ack", "close", "extend", "nack", "recall", "receive", "receive_arrow", "redrive"),
+        *("reject", "state", "stats"),
+    ],
+    "Delivery": [
+        *("ack", "count", "delivery_count", "extend", "headers", "hold", "index", "key"),
+        *("locked_until", "nack", "offset", "partition", "place", "properties", "queue"),
+        *("reject", "run", "timestamp", "topic", "value"),
     ],
     "OrderlyConsumer": ["close", "join", "process_queues", "start"],
     "OrderlyContext": [
@@ -148,6 +163,11 @@ VALUES = {
     ),
     "MemberInfo": ("name", "client", "assignment", "joined", "epoch"),
     "TraceStep": ("lsn", "time", "event", "facts"),
+    "QueueInfo": ("name", "topics", "settings", "stats"),
+    "QueueStats": (
+        *("ready", "locked", "delayed"),
+        *("delivered", "acked", "dead", "expired"),
+    ),
     "Commit": ("lsn", "time", "entries"),
     "Damage": ("file", "topic", "partition", "start", "end", "reason"),
     "Report": ("ok", "damage", "unreferenced", "notes"),
@@ -174,6 +194,7 @@ def test_names_of_kmq_spark():
             *VALUES,
             "KmqDataSource",
             "KmqWarning",
+            "QueueSettings",
             "OrderlyStatus",
             "TopicSettings",
             "clone",
@@ -198,7 +219,7 @@ def test_names_of_the_asyncio_twins():
         if not name.startswith("_")
     }
     assert public == {
-        *("Consumer", "Opening", "OrderlyConsumer", "Producer", "Store"),
+        *("Consumer", "Delivery", "Opening", "OrderlyConsumer", "Producer", "Queue", "Store"),
         "open",
     }
 

@@ -90,6 +90,31 @@ def test_where_it_stands_and_that_it_was_given_up_is_told(store: kmq.Store):
     assert _facts(store, 6, "sealed") == [{"file": place.location.file}]
 
 
+def test_deliveries_of_a_queue_and_their_answers_are_told(store: kmq.Store):
+    store.create_queue("q", topics=["t"], max_deliveries=3)
+    store.create_queue("other", topics=["t"])
+    queue = store.queue("q")
+    (held,) = queue.receive()
+    held.extend(10)
+    held.nack(delay=0)
+    queue.receive()[0].reject("broken")
+    store.queue("other").receive()[0].ack()
+    told = [
+        (step.event, step.facts["queue"], step.facts["delivery"])
+        for step in store.trace("t", 0, 0)[1:]
+    ]
+    assert told == [
+        ("delivered", "q", 1),
+        ("extended", "q", 1),
+        ("retried", "q", 1),
+        ("delivered", "q", 2),
+        ("dead-lettered", "q", 2),
+        ("delivered", "other", 1),
+        ("acked", "other", 1),
+    ]
+    assert _events(store, 1) == ["sent"]
+
+
 def test_what_is_no_longer_in_the_log_is_told_without_its_commit(store: kmq.Store):
     store.set_group_offsets("a", {"t": {0: 5}})
     store.set_group_offsets("b", {"t": {0: 4}})
