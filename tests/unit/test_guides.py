@@ -28,6 +28,15 @@ PRINTED = {
         "worker-b {'orders': [3, 4, 5]}",
         "worker-a {'orders': [0, 1, 2]}",
     ],
+    "finding": [
+        "[b'0 EUR', b'3 EUR', b'6 EUR']",
+        "3",
+        "[b'4 EUR']",
+        "2",
+        "3",
+        "sent None",
+        "passed audit",
+    ],
     "queues": [
         "6 QueueStats(ready=0, locked=6, delayed=0, delivered=6, acked=0, dead=0, expired=0)",
         "2",
