@@ -68,12 +68,17 @@ METHODS = {
         "verify",
     ],
     "Producer": [
+        "abort_transaction",
+        "begin_transaction",
         "close",
+        "commit_transaction",
         "flush",
         "send",
         "send_arrow",
         "send_batch",
+        "send_offsets_to_transaction",
         "send_to_queue",
+        "transaction",
     ],
     "Consumer": [
         "assign",
@@ -167,7 +172,7 @@ def test_names_of_the_asyncio_twins():
         if isinstance(value, type | FunctionType) and value.__module__ == aio.__name__
         if not name.startswith("_")
     }
-    assert public == {"Consumer", "Opening", "Producer", "Store", "open"}
+    assert public == {"Consumer", "Opening", "Producer", "Sent", "Store", "Transaction", "open"}
 
 
 def test_kmq_storage_offers_modules_only():
