@@ -115,20 +115,26 @@ class Gathered(Sends):
 
     # --- without that lock ----------------------------------------------------------------
 
-    def stage(self, sends: Sequence[Sends]) -> None:
-        """Write these to files; TransactionAbortedError when that fails or is too much."""
-        try:
-            if self._staged_bytes > limits.TRANSACTION_BYTES_MAX:
-                raise _too_large(self._staged_bytes)
-            self.in_files.update(self._stage(sends))
-        except KmqError as error:
-            self.give_up(error)
-            raise told(error) from error
-        finally:
-            for send in sends:
-                send.let_go()
-                if isinstance(send, RowSends):
-                    send.times = array("q", send.times)  # an eighth of what a list takes
+    def stage(self, take: Callable[[], Sequence[Sends]]) -> None:
+        """Write what `take` gives to files; TransactionAbortedError if it can't be."""
+        with self.staging:
+            try:
+                self._write(take())
+            except KmqError as error:
+                self.give_up(error)
+                raise told(error) from error
+            except BaseException as error:  # a signal's: what was taken is lost
+                self.give_up(aborted_by(error))
+                raise
+
+    def _write(self, sends: Sequence[Sends]) -> None:
+        if self._staged_bytes > limits.TRANSACTION_BYTES_MAX:
+            raise _too_large(self._staged_bytes)
+        self.in_files.update(self._stage(sends))
+        for send in sends:
+            send.let_go()
+            if isinstance(send, RowSends):
+                send.times = array("q", send.times)  # an eighth of what a list takes
 
     def _awaited(self, *, helping: bool = False) -> None:
         """Somebody waits for a send: in the thread that shall commit that would be for ever."""

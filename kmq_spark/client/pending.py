@@ -174,9 +174,9 @@ class Pending:
         with transaction.staging, self._lock:
             if self._transaction is not transaction:
                 return False
-            self._transaction = None
-            self._open.clear()
             transaction.end(failure)
+            self._open.clear()
+            self._transaction = None  # no signal comes before the next line is done
             self._waiting.append(transaction)
             self._arrived.set()
             return True
@@ -185,8 +185,7 @@ class Pending:
         """Whether a transaction is open; what of it is too much for the memory goes into files."""
         transaction = self._transaction
         if transaction is not None and transaction.is_too_much:
-            with transaction.staging:
-                transaction.stage(self._take_part_of(transaction))
+            transaction.stage(lambda: self._take_part_of(transaction))
         return transaction is not None
 
     def _take_part_of(self, transaction: Gathered) -> list[Sends]:

@@ -292,8 +292,9 @@ class Producer:
         return self._transaction
 
     def _begin(self, transaction: Transaction) -> None:
+        if not self._in_transaction:
+            self._transaction = transaction
         transaction.begin(self._pending, self._gathered())
-        self._transaction = transaction
 
     def _gathered(self) -> Gathered:
         return Gathered(

@@ -22,6 +22,7 @@ from kmq_spark.errors import (
     FencedError,
     IllegalStateError,
     InvalidRequestError,
+    KmqError,
     TransactionAbortedError,
 )
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry
@@ -169,8 +170,12 @@ class Transaction:
         with self._turn:
             if self._gathered is not None:
                 raise IllegalStateError("a transaction begins once; make another one")
-            pending.begin(gathered)
             self._pending, self._gathered = pending, gathered
+            try:
+                pending.begin(gathered)
+            except KmqError:
+                self._pending = self._gathered = None
+                raise
 
     def end(self, failure: BaseException | None = None) -> None:
         """Commit it, or abort it with a failure; returns when its futures are done.
@@ -211,8 +216,14 @@ class Transaction:
         self._pending, self._gathered = pending, gathered
 
     def __enter__(self) -> Self:
-        self._producer._begin(self)
-        return self
+        try:
+            self._producer._begin(self)
+            return self
+        except KmqError:
+            raise
+        except BaseException as error:  # a signal's, and nobody has it to end it
+            self._end_surely(error)
+            raise
 
     def __exit__(
         self,
@@ -220,8 +231,22 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._abandoned:
+        if self._abandoned:
+            return
+        try:
             self.end(error)
+        except KmqError:
+            raise
+        except BaseException as signal:
+            self._end_surely(signal)
+            raise
+
+    def _end_surely(self, error: BaseException) -> None:
+        """Aborted, unless it is on its way into a commit already: its futures tell."""
+        if self._pending is not None and self._gathered is not None:
+            self._pending.end(self._gathered, aborted_by(error))
+            self._gathered.is_open = False  # also when it had not quite begun
+            self._pending.call_worker()
 
 
 def _parents_own() -> IllegalStateError:
