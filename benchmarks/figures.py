@@ -196,6 +196,21 @@ BUCKET = Group(
     ),
 )
 
+REQUESTS = Group(
+    named("requests", "one_writer", "eight_writers", "follower", "lookup"),
+    (
+        Figure("requests per commit, one writer", "one_writer.all_requests", 1.0, 1.05),
+        Figure("uploads per commit, 8 writers", "eight_writers.put_requests", 2.0, 1.0),
+        Figure(
+            "requests per commit, 8 writers that read each other's",
+            "eight_writers.all_requests",
+            8.0,
+        ),
+        Figure("requests per commit of a waiting follower", "follower.all_requests", 1.0, 1.0),
+        Figure("most requests for one record by offset", "lookup.most_requests", 2.0, 1.0),
+    ),
+)
+
 ENGINE = Group(
     named(
         "engine",
@@ -273,6 +288,7 @@ GROUPS = {
     "group_commit": GROUP_COMMIT,
     "sharing": SHARING,
     "bucket": BUCKET,
+    "requests": REQUESTS,
     "engine": ENGINE,
     "manifest": MANIFEST,
 }

@@ -25,8 +25,8 @@ class Figure:
 
     @property
     def smaller_is_better(self) -> bool:
-        """Whether the metric is a time, a size in memory or a multiple."""
-        return self.ours.endswith(("_ms", "_mb", "_times"))
+        """Whether the metric is a time, a size in memory, a multiple or a number of requests."""
+        return self.ours.endswith(("_ms", "_mb", "_times", "_requests"))
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def _row(group: str, figure: Figure, results: Results) -> Row:
 
 
 def _unit(figure: Figure) -> str:
-    units = {"ms": "ms", "mb": "MiB", "times": "times"}
+    units = {"ms": "ms", "mb": "MiB", "times": "times", "requests": "requests"}
     return units.get(figure.ours.rpartition("_")[2], "/s")
 
 

@@ -95,6 +95,7 @@ SPARK_SINK = Group(
         "rows_only",
         "kmq_stream",
         "kafka_stream",
+        "delta_stream",
         "driver_commit",
     ),
     (
@@ -113,6 +114,12 @@ SPARK_SINK = Group(
             "stream from kmq to kmq / Kafka to Kafka tuned",
             "kmq_stream.rate",
             "kafka_stream.tuned_rate",
+        ),
+        Figure(
+            "stream from kmq to kmq / Delta to Delta",
+            "kmq_stream.rate",
+            "delta_stream.rate",
+            1.3,
         ),
         Figure("the driver's commit of 1,000 files", "driver_commit.commit_ms", 50.0, target=1.0),
         Figure("bytes of it for each", "driver_commit.bytes_a_file_times", 100.0, target=1.0),

@@ -29,14 +29,23 @@ _BODY = b"x" * 600
 
 
 @contextmanager
-def _place(job: Job, delay: float) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The URL of a new store on a new server, and the options to reach it."""
+def new_server(job: Job) -> Iterator[S3Server]:
+    """A server of its own; RuntimeError where none can be built."""
     reason = missing_versitygw(build_versitygw())
     if reason:
         raise RuntimeError(reason)
     server = start_versitygw(job.path("buckets", uuid.uuid4().hex))
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@contextmanager
+def _place(job: Job, delay: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The URL of a new store on a new server, and the options to reach it."""
     with ExitStack() as stack:
-        stack.callback(server.kill)
+        server = stack.enter_context(new_server(job))
         options: dict[str, Any] = server.options()
         if delay:
             proxy = stack.enter_context(FaultProxy(server, hang_seconds=0.0, delay=delay))
@@ -83,7 +92,7 @@ def _put_in_turns(url: str, options: dict[str, Any], seconds: float, begin: Any,
     done.put((count, 0))
 
 
-def _commit(url: str, options: dict[str, Any], seconds: float, begin: Any, done: Any) -> None:
+def commit(url: str, options: dict[str, Any], seconds: float, begin: Any, done: Any) -> None:
     import kmq_spark as kmq
 
     value, key = dataset.values(1)[0], dataset.keys(1)[0]
@@ -116,7 +125,7 @@ def _rates(job: Job, work: Any, processes: int, delay: float) -> Sample:
         for process in started:
             process.join()
         count = sum(commits for commits, _ in found)
-        if work is _commit:
+        if work is commit:
             _check(url, options, count + processes)
     lost = sum(races for _, races in found)
     return {"rate": count / seconds, "uploads": (count + lost) / seconds}
@@ -144,12 +153,12 @@ def eight_in_turns(job: Job) -> Measure:
 
 def one_writer(job: Job) -> Measure:
     """Commits of one writer, each waited for."""
-    return lambda: _rates(job, _commit, 1, 0.0)
+    return lambda: _rates(job, commit, 1, 0.0)
 
 
 def eight_writers(job: Job) -> Measure:
     """Commits of eight processes on one store."""
-    return lambda: _rates(job, _commit, MANY, 0.0)
+    return lambda: _rates(job, commit, MANY, 0.0)
 
 
 def puts_slow(job: Job) -> Measure:
@@ -159,9 +168,9 @@ def puts_slow(job: Job) -> Measure:
 
 def one_writer_slow(job: Job) -> Measure:
     """Commits of one writer, 20 ms away."""
-    return lambda: _rates(job, _commit, 1, SLOW_SECONDS)
+    return lambda: _rates(job, commit, 1, SLOW_SECONDS)
 
 
 def eight_writers_slow(job: Job) -> Measure:
     """Commits of eight processes, 20 ms away."""
-    return lambda: _rates(job, _commit, MANY, SLOW_SECONDS)
+    return lambda: _rates(job, commit, MANY, SLOW_SECONDS)

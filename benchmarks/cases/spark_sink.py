@@ -83,13 +83,17 @@ def delta(job: Job) -> Measure:
     def measure() -> Sample:
         table = str(job.path("delta", uuid.uuid4().hex))
         rate = _rate(job, lambda: rows.write.format("delta").save(table))
-        found = session.read.format("delta").load(table).count()
-        if found != job.sizes.spark_rows:
-            raise RuntimeError(f"Delta holds {found} of {job.sizes.spark_rows} rows")
+        _check_delta(session, table, job.sizes.spark_rows)
         shutil.rmtree(table)
         return {"rate": rate}
 
     return partial(middle, measure)
+
+
+def _check_delta(session: SparkSession, table: str, rows: int) -> None:
+    found = session.read.format("delta").load(table).count()
+    if found != rows:
+        raise RuntimeError(f"Delta holds {found} of {rows} rows")
 
 
 def limit(job: Job) -> Measure:
@@ -118,13 +122,20 @@ def rows_only(job: Job) -> Measure:
     return partial(middle, lambda: {"rate": _rate(job, writer.mode("overwrite").save)})
 
 
+def _topic_stream(
+    job: Job, session: SparkSession, name: str, source: Mapping[str, str], sink: Mapping[str, str]
+) -> float:
+    """Stream keys and values from one topic into another in four batches."""
+    quarter = str(job.sizes.spark_rows // 4)
+    begin = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": quarter}
+    return _stream(job, session, name, {**begin, **source}, sink)
+
+
 def _stream(
     job: Job, session: SparkSession, name: str, source: Mapping[str, str], sink: Mapping[str, str]
 ) -> float:
-    """Stream keys and values from one topic into another in four batches, until it has ended."""
-    quarter = str(job.sizes.spark_rows // 4)
-    read = session.readStream.format(name).option("startingOffsets", "earliest")
-    rows = read.option("maxOffsetsPerTrigger", quarter).options(**source).load()
+    """Stream keys and values from one place into another, until all is there."""
+    rows = session.readStream.format(name).options(**source).load()
     writer = rows.select("key", "value").writeStream.format(name).options(**sink)
     writer = writer.option("checkpointLocation", str(job.path("checkpoints", uuid.uuid4().hex)))
     return _rate(job, lambda: writer.trigger(availableNow=True).start().awaitTermination())
@@ -140,7 +151,7 @@ def kmq_stream(job: Job) -> Measure:
     def measure() -> Sample:
         with stores.fresh(job, "fsync") as (store, path):
             source = {"path": backlog, "subscribe": stores.TOPIC}
-            rate = _stream(job, session, "kmq", source, {"path": path, "topic": stores.TOPIC})
+            rate = _topic_stream(job, session, "kmq", source, {"path": path, "topic": stores.TOPIC})
             stores.check(store, job.sizes.spark_rows)
         return {"rate": rate}
 
@@ -158,12 +169,30 @@ def kafka_stream(job: Job) -> Measure:
     def once(settings: dict[str, str]) -> float:
         topic = topics.create(job.broker)
         sink = where | settings | {"topic": topic}
-        rate = _stream(job, session, "kafka", where | {"subscribe": backlog}, sink)
+        rate = _topic_stream(job, session, "kafka", where | {"subscribe": backlog}, sink)
         topics.check(job.broker, topic, job.sizes.spark_rows)
         topics.delete(job.broker, topic)
         return rate
 
     return partial(middle, lambda: {"rate": once({}), "tuned_rate": once(TUNED)})
+
+
+def delta_stream(job: Job) -> Measure:
+    """From one Delta table into another, exactly once, in four batches too."""
+    session = spark_session.start(job)
+    backlog = str(job.path("delta", "backlog"))
+    rows = _rows(session, job.sizes.spark_rows).repartition(4 * PARTITIONS)
+    rows.write.format("delta").mode("overwrite").save(backlog)
+
+    def measure() -> Sample:
+        table = str(job.path("delta", uuid.uuid4().hex))
+        source = {"path": backlog, "maxFilesPerTrigger": str(PARTITIONS)}
+        rate = _stream(job, session, "delta", source, {"path": table})
+        _check_delta(session, table, job.sizes.spark_rows)
+        shutil.rmtree(table)
+        return {"rate": rate}
+
+    return partial(middle, measure)
 
 
 def driver_commit(job: Job) -> Measure:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from kmq_spark.client.arguments import check_choice
 from kmq_spark.client.store import Store
 from kmq_spark.datasource.store_url import storage_options
+from kmq_spark.lake.columns import check_columns, columns_of
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
@@ -16,7 +17,13 @@ from kmq_storage.log.state import StoreState
 
 
 def begin(
-    store: Store, path: str, topics: Sequence[str], file_format: str | None, *, else_format: str
+    store: Store,
+    path: str,
+    topics: Sequence[str],
+    file_format: str | None,
+    *,
+    else_format: str,
+    fail_on_data_loss: bool,
 ) -> ArchiveRecord:
     """The record that the job goes on from, published before the job writes anything."""
     if file_format is not None:
@@ -32,7 +39,10 @@ def begin(
             f"archive {path} has lost the checkpoint of its job ({known.checkpoint}): what was "
             "written last can't be told from what wasn't; archive into a new place"
         )
+    if fail_on_data_loss:
+        _refuse_less(path, state, record, topics)
     grown = _grown(state, record, topics)
+    check_columns(columns_of(state, grown), grown.format)
     if grown != known:
         records.add(grown)
     return grown
@@ -57,6 +67,19 @@ def _check_format(path: str, record: ArchiveRecord, file_format: str | None) -> 
         raise InvalidRequestError(
             f"archive {path} is in {record.format}; leave file_format out, or choose another place",
             option="file_format",
+        )
+
+
+def _refuse_less(
+    path: str, state: StoreState, record: ArchiveRecord, topics: Sequence[str]
+) -> None:
+    # Topics that are gone are the stream's to report: it knows what went unread of them.
+    less = [name for name in record.topics if name not in topics and state.find_topic(name)]
+    if topics and less:
+        raise InvalidRequestError(
+            f"archive {path} has topics {', '.join(less)}, too: name them as well, or none at all; "
+            "with fail_on_data_loss=False they stay as they are until they are named again",
+            option="topics",
         )
 
 

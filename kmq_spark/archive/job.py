@@ -6,6 +6,7 @@ follows the batches that are durable: what is below its offsets may be trimmed f
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,15 +14,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kmq_spark.archive.beginning import begin
+from kmq_spark.archive.holes import lost_records, note_holes
 from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.trimming import Offsets, trim_archived
 from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
 from kmq_spark.datasource.groups.lag import sources_of
 from kmq_spark.datasource.groups.listener import follow
-from kmq_spark.datasource.store_url import as_options, beside, storage_options
+from kmq_spark.datasource.store_url import StoreUrl, as_options, beside, storage_options
 from kmq_spark.lake.batches import batch_folder, finish_batch
 from kmq_spark.lake.columns import columns_of
+from kmq_spark.lake.files import check_readable
 from kmq_spark.lake.places import ArchivePlace, fixed
 from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord
 
@@ -60,16 +63,22 @@ def run(
         spark: the session that does the work.
         url: the store.
         path: the archive: a folder or URL, as Spark writes to it.
-        topics: all untyped, or all typed with one schema; those of the archive so far by default.
+        topics: all untyped, or all typed with one schema; those of the archive so far by default,
+            and no fewer.
         file_format: `delta` or `parquet`; by default what the archive has, or Delta where the
             session knows it.
         keep: trim archived records older than so many seconds; None keeps them all.
         fail_on_data_loss: stop where records are gone before they were archived (trimmed, or with
-            their topic, which was made again); False: count them and go on with what is there.
+            their topic, which was made again); False: count them, note what was lost for later
+            reads, and go on with what is there, also with fewer topics.
         storage_options: of the store, as in `kmq.open`.
 
     """
     keep = None if keep is None else checked_seconds("keep", keep)
+    place = _place(beside(fixed(path), os.fspath(url), storage_options or {}))
+    if keep is not None:
+        check_readable(place)  # what can't be read there is not to be trimmed here
+    known = lost_records(place)
     query = start(
         spark,
         url,
@@ -82,9 +91,12 @@ def run(
     )
     query.awaitTermination()
     follow(query, storage_options)  # after the last batch, Spark tells the source nothing
-    lost = max((_lost(progress) for progress in query.recentProgress), default=0)
+    # The last batch may find a gap after Spark had asked for its progress.
+    lost = max(lost_records(place) - known, 0, *map(_lost, query.recentProgress))
     with open_store(url, create=False, storage_options=storage_options) as store:
         group = query.name
+        if keep is not None:
+            check_readable(place)
         trimmed = {} if keep is None else trim_archived(store, group, keep)
         return ArchiveReport(store.describe_group(group).committed, trimmed, lost)
 
@@ -114,21 +126,30 @@ def start(
     path = beside(fixed(path), os.fspath(url), given)
     check_reachable(spark, path)
     with open_store(url, create=False, storage_options=given) as store:
-        record = begin(store, path, topics, file_format, else_format=_format_of(spark))
+        record = begin(
+            store,
+            path,
+            topics,
+            file_format,
+            else_format=_format_of(spark),
+            fail_on_data_loss=fail_on_data_loss,
+        )
         columns, place = columns_of(store.log.state, record), store.url
     frame = (
         spark.readStream.format("kmq")
         .option("subscribe", ",".join(record.topics))
         .option("group", record.group)
         .option("startingOffsets", "earliest")
-        .option("columns", ",".join(columns))
+        .option("columns", json.dumps(columns))
         .option("failOnDataLoss", fail_on_data_loss)
         .options(**as_options(given))
         .load(place)
     )
+    source = None if fail_on_data_loss else StoreUrl(place, given)
+    writer = _writer(path, record, with_holes_of=source)
     with _exact_timestamps(spark):
         return (
-            frame.writeStream.foreachBatch(_writer(path, record))
+            frame.writeStream.foreachBatch(writer)
             .queryName(record.group)
             .option("checkpointLocation", f"{path}/{FOLDER}/{record.checkpoint}")
             .trigger(**trigger or {"processingTime": "10 seconds"})
@@ -136,11 +157,20 @@ def start(
         )
 
 
-def _writer(path: str, record: ArchiveRecord) -> Callable[[DataFrame, int], None]:
-    place = ArchivePlace(path, storage_options(path))
+def _place(path: str) -> ArchivePlace:
+    return ArchivePlace(path, storage_options(path))
+
+
+def _writer(
+    path: str, record: ArchiveRecord, *, with_holes_of: str | None
+) -> Callable[[DataFrame, int], None]:
+    """Writes a batch; with a store's URL it first notes what the batch lacks."""
+    place = _place(path)
     write = _write_delta if record.format == DELTA else _write_parquet
 
     def write_batch(batch: DataFrame, number: int) -> None:
+        if with_holes_of is not None:
+            note_holes(with_holes_of, place, record, number)
         write(_laid_out(batch, record), place, record, number)
 
     return write_batch
@@ -165,6 +195,7 @@ def _write_delta(batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, n
         .option("txnVersion", number)
         .option("mergeSchema", "true")
         .option("delta.enableTypeWidening", "true")  # as typed topics do; counts at the first
+        .option("delta.enableDeletionVectors", "false")  # the files alone are to say what counts
         .partitionBy(record.column("topic"), record.column("day"))
         .save(place.url)
     )

@@ -9,7 +9,7 @@ from argparse import Namespace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from kmq_spark.cli.command import Command, UsageError, argument
+from kmq_spark.cli.command import Command, UsageError, argument, seconds
 from kmq_spark.cli.opening import open_store, store_url
 from kmq_spark.cli.output import Output
 from kmq_spark.cli.runtime_checks import check_java
@@ -115,7 +115,7 @@ COMMANDS = (
             argument("--format", choices=("delta", "parquet"), help="of a new archive"),
             argument(
                 "--keep",
-                type=float,
+                type=seconds,
                 metavar="SECONDS",
                 help="trim archived records older than this from the log",
             ),
@@ -130,7 +130,9 @@ COMMANDS = (
                 metavar="NAME=VALUE",
                 help="for the client of the store's bucket; may be repeated",
             ),
-            argument("--watch", type=float, metavar="SECONDS", help="again after so many seconds"),
+            argument(
+                "--watch", type=seconds, metavar="SECONDS", help="again after so many seconds"
+            ),
         ),
     ),
 )

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 import kmq_spark as kmq
-from kmq_spark.cli.command import Command, argument
+from kmq_spark.cli.command import Command, argument, count
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output, plain
 
@@ -68,7 +68,7 @@ COMMANDS = (
                 help="where to begin without committed offsets (earliest)",
             ),
             argument("--follow", action="store_true", help="wait for more instead of ending"),
-            argument("--max", type=int, metavar="N", help="end after this many records"),
+            argument("--max", type=count, metavar="N", help="end after this many records"),
             argument("--separator", metavar="TEXT", help="print key, TEXT, value"),
         ),
     ),

@@ -11,6 +11,7 @@ import kmq_spark as kmq
 from kmq_spark.cli.command import Command, UsageError, argument
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output, aligned
+from kmq_spark.client.arguments import checked_offsets
 
 _NAME = argument("name", metavar="GROUP", help="the group")
 
@@ -64,10 +65,12 @@ def parse_target(text: str) -> str | datetime | dict[str, dict[int, int]]:
         return text
     try:
         if text.startswith("{"):
-            return {
-                topic: {int(partition): int(offset) for partition, offset in offsets.items()}
-                for topic, offsets in json.loads(text).items()
-            }
+            return checked_offsets(
+                {
+                    topic: {int(partition): offset for partition, offset in offsets.items()}
+                    for topic, offsets in json.loads(text).items()
+                }
+            )
         return datetime.fromisoformat(text)
     except (ValueError, AttributeError, TypeError):
         raise UsageError(

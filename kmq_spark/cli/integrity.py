@@ -11,8 +11,9 @@ from kmq_spark.cli.opening import open_store, store_url
 from kmq_spark.cli.output import Output, plain
 from kmq_storage.environment import SYSTEM
 from kmq_storage.integrity.rebuild import rebuild
+from kmq_storage.integrity.verify import why_closed
 from kmq_storage.log.open import open_place
-from kmq_storage.objects.local import LocalDisk
+from kmq_storage.objects.open import open_disk
 
 
 def _verify(arguments: Namespace, output: Output) -> int:
@@ -27,8 +28,7 @@ def verified(arguments: Namespace) -> kmq.Report:
     except kmq.FormatVersionError:
         raise
     except kmq.CorruptionError as error:
-        file = str(error.context.get("file", "kmq.json"))
-        return kmq.Report(False, [kmq.Damage(file, reason=error.message)])
+        return why_closed(open_disk(store_url(arguments) or "", read_only=True), error)
 
 
 def _repair(arguments: Namespace, output: Output) -> int:
@@ -41,14 +41,12 @@ def _repair(arguments: Namespace, output: Output) -> int:
 def rebuilt(arguments: Namespace) -> list[str]:
     """What was done to have a store that can be opened, when no checkpoint can be read."""
     try:
-        open_store(arguments, read_only=True).close()
+        with open_store(arguments, read_only=True) as store:
+            store.log.refresh()  # a bucket is looked at only now
     except kmq.FormatVersionError:
         raise
     except kmq.CorruptionError:
-        disk, identity = open_place(store_url(arguments) or "")
-        if isinstance(disk, LocalDisk):
-            return rebuild(disk, identity, SYSTEM)
-        raise
+        return rebuild(*open_place(store_url(arguments) or ""), SYSTEM)
     return []
 
 

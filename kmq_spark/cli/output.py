@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import errno
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -64,7 +66,7 @@ class TextOutput:
 
     def flush(self) -> None:
         """Flush the stream below."""
-        self.target.flush()
+        _flush(self.target)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +89,13 @@ class JsonOutput:
 
     def flush(self) -> None:
         """Flush the stream below."""
-        self.target.flush()
+        _flush(self.target)
+
+
+def _flush(stream: TextIO) -> None:
+    if stream.name == os.devnull:  # in place of a stream that was closed by whoever called
+        raise OSError(errno.EBADF, "standard output is closed: nobody sees what is printed")
+    stream.flush()
 
 
 def aligned(rows: Sequence[Row]) -> list[str]:

@@ -7,12 +7,13 @@ this one is on its way to the disk; one sync then serves all that were written m
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections import deque
+from queue import SimpleQueue
 
 from kmq_spark.client.committer import Committer, Written
 from kmq_spark.client.pending import Pending
+from kmq_storage.waking import Bell
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -26,7 +27,9 @@ class Acknowledger:
     def __init__(self, committer: Committer, pending: Pending, *, durable: bool) -> None:
         self._committer = committer
         self._pending = pending
-        self._written: queue.Queue[Written | None] = queue.Queue(_UNACKNOWLEDGED_MAX)
+        self._written: SimpleQueue[Written | None] = SimpleQueue()
+        #: Rung when one of them is on its way no more.
+        self._room = Bell()
         #: Finished in a caller's thread, where nobody may be called back.
         self._uncalled: deque[Written] = deque()
         self._thread: threading.Thread | None = None
@@ -45,10 +48,13 @@ class Acknowledger:
         if here or self._thread is None:
             self._finish(written)
         else:
+            while self._written.qsize() >= _UNACKNOWLEDGED_MAX:
+                self._room.wait()  # the worker alone: a caller commits when nothing is on its way
             self._written.put(written)
 
     def _run(self) -> None:
         while (written := self._written.get()) is not None:
+            self._room.ring()
             self._committer.make_durable(written)
             self._finish(written)
 

@@ -27,10 +27,6 @@ class Commits:
         self._pending = pending
         self._committer = committer
         self._acknowledger = Acknowledger(committer, pending, durable=durable)
-        #: Held by the thread that takes and writes.
-        self._turn = threading.Lock()
-        #: Whether a signal ended a caller's commit: what became of it, the worker finds out.
-        self._interrupted = False
         pending.commit_here = self._help
         self.worker = threading.Thread(target=self._run, name="kmq-producer", daemon=True)
         pending.workers.add(self.worker)
@@ -40,12 +36,11 @@ class Commits:
         open_still = True
         while open_still:
             open_still = self._pending.wait()
-            with self._turn:
-                if self._interrupted:
-                    self._interrupted = False
-                    self._write(self._pending.unfinished(), again=True)
-                self._acknowledger.call_back()
-                self._write(self._pending.take())
+            left, taken = self._pending.take()
+            if left:
+                self._write(left, again=True)
+            self._acknowledger.call_back()
+            self._write(taken)
         self._acknowledger.close()
 
     def _write(self, sends: Sequence[Sends], *, again: bool = False) -> None:
@@ -82,16 +77,19 @@ class Commits:
 
         Unless the caller `waits`, it is not kept until all is on disk.
         """
-        if not self._turn.acquire(blocking=False):
-            return False
+        pending, me = self._pending, object()
         try:
-            sends = self._pending.take_alone(self._log.inline_bytes_max)
+            sends = pending.take_alone(self._log.inline_bytes_max, me)
             for written in self._committer.write(sends):
                 self._acknowledger.acknowledge(written, here=waits)
             return bool(sends)
         except BaseException:  # a signal's: no error of a commit comes up here
-            self._interrupted = True
-            self._pending.call_worker()
+            if pending.caller is me:
+                pending.abandoned = True
+            pending.call_worker()
             raise
-        finally:
-            self._turn.release()
+        finally:  # begun without a call, so that it can't be interrupted before the turn is free
+            if pending.caller is me:
+                pending.caller = None
+                if pending.worker_waits:
+                    pending.give_turn(None)

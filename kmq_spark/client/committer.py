@@ -27,10 +27,12 @@ from kmq_storage.cutting import cut
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
+from kmq_storage.log.disk_errors import is_of_the_disk
 from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.model import Commit
+from kmq_storage.waking import can_be_interrupted
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -119,9 +121,12 @@ class Committer:
             self._write(written)
         except KmqError as error:
             written.fail(error)
-        except OSError as error:
-            written.fail(UnavailableError(f"store {self._log.disk.url}: {error}"))
-        except (Exception, SystemExit) as error:  # a partitioner may raise whatever it likes
+        except BaseException as error:  # a partitioner may raise whatever it likes
+            if is_of_the_disk(error):
+                written.fail(UnavailableError(f"store {self._log.disk.url}: {error}"))
+                return
+            if can_be_interrupted():
+                raise  # else the worker meets it again
             _LOGGER.exception("commit of %d sends failed", len(written.sends))
             written.fail(KmqError(f"sends failed unexpectedly: {error!r}"))
 

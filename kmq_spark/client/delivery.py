@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from kmq_spark.errors import KmqError, KmqTimeoutError
+from kmq_storage.waking import Sleepers
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class Expedite(Protocol):
 class Outcome:
     """What becomes of sends that are committed together; subclasses know the places."""
 
-    __slots__ = ("_callbacks", "_event", "_waiters", "awaited_by", "done", "expedite")
+    __slots__ = ("_callbacks", "_sleepers", "_waiters", "awaited_by", "done", "expedite")
 
     def __init__(self, expedite: Expedite) -> None:
         self.done = False
@@ -51,7 +52,7 @@ class Outcome:
         self.awaited_by = 0
         #: Called when somebody waits: lingering on would only make the wait longer.
         self.expedite = expedite
-        self._event: threading.Event | None = None
+        self._sleepers: Sleepers | None = None
         self._callbacks: list[tuple[Callable[[Any], object], Delivery[Any]]] = []
         self._waiters: dict[int, Delivery[Any]] = {}
 
@@ -66,15 +67,13 @@ class Outcome:
     def wait(self, timeout: float | None) -> bool:
         """Sleep until done, at most `timeout` seconds; whether it is done."""
         self.expedite(helping=timeout is None)  # who helps can't stop after some time
-        event = self._grown_event()
-        return event is None or event.wait(timeout)
+        return self.done or self._grown_sleepers().sleep(lambda: self.done, timeout)
 
-    def _grown_event(self) -> threading.Event | None:
-        """An event that is set when this is done, or None when it is done already."""
+    def _grown_sleepers(self) -> Sleepers:
         with _growing:
-            if not self.done and self._event is None:
-                self._event = threading.Event()
-            return None if self.done else self._event
+            if self._sleepers is None:
+                self._sleepers = Sleepers()
+            return self._sleepers
 
     @property
     def calls_back(self) -> bool:
@@ -85,11 +84,11 @@ class Outcome:
         """Wake everybody who waits."""
         with _growing:
             self.done = True
-            event, waiters = self._event, list(self._waiters.values())
-        if event is not None:
-            event.set()
-        for delivery in waiters:
-            delivery.wake_waiters()
+            sleepers, waiters = self._sleepers, list(self._waiters.values())
+        if sleepers is not None:
+            sleepers.wake()
+        if waiters:
+            _wake_waiters_of(waiters)
 
     def call_back(self) -> None:
         """Call those who asked to be called, once it is finished."""
@@ -209,3 +208,19 @@ class Delivery(Future[T], tuple[Outcome, int]):
             for waiter in self._waiters:
                 (waiter.add_exception if failed else waiter.add_result)(self)
             self._condition.notify_all()
+
+
+def _wake_waiters_of(deliveries: Iterable[Delivery[Any]]) -> None:
+    """Wake who waits by the standard library's locks, which an interrupted wait leaves taken.
+
+    So it is a thread of its own that hangs then, and not who commits.
+    """
+
+    def wake() -> None:
+        for delivery in deliveries:
+            delivery.wake_waiters()
+
+    try:
+        threading.Thread(target=wake, name="kmq-wake", daemon=True).start()
+    except RuntimeError:  # the interpreter ends, and starts no more threads
+        wake()

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain
+from queue import SimpleQueue
 
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.gathered import Gathered
@@ -15,7 +16,9 @@ from kmq_spark.client.sends import OnDelivery, RowSends, Sends
 from kmq_spark.client.structured import TypedValue
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import ClosedError, IllegalStateError, KmqError
+from kmq_storage.environment import Environment
 from kmq_storage.names import check_name
+from kmq_storage.waking import Bell, Sleepers
 
 #: What a record costs in memory besides its bytes.
 _ROW_BYTES = 64
@@ -29,17 +32,23 @@ _LEFT_SECONDS = 0.005
 
 
 class Pending:
-    """Sends in the order of the calls, bounded in bytes."""
+    """Sends in the order of the calls, bounded in bytes.
+
+    Threads of users may be interrupted anywhere: what belongs together changes by plain stores
+    without a call in between, and what waits is rung for before it can be seen, or again later.
+    """
 
     def __init__(
-        self, now_ns: Callable[[], int], *, linger: float, batch_bytes: int, max_bytes: int
+        self, environment: Environment, *, linger: float, batch_bytes: int, max_bytes: int
     ) -> None:
-        self._now_ns = now_ns
+        self._now_ns = environment.now_ns
+        self._monotonic = environment.monotonic
         self._linger = linger
         self._batch_bytes = batch_bytes
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        #: Users' threads that wait for room, or for all to be done.
+        self._sleepers = Sleepers()
         #: Records sent one by one gather here until they are taken.
         self._open: dict[str, RowSends] = {}
         self._waiting: deque[Sends] = deque()
@@ -51,9 +60,16 @@ class Pending:
         self._last: tuple[Sends | None, int] = (None, 0)
         #: Set by whoever commits: try to do that now, in the thread of who waits.
         self.commit_here: Callable[[], bool] = lambda: False
-        self._arrived = threading.Event()
-        #: Set when lingering makes no sense: enough is there, or somebody waits.
-        self._urgent = threading.Event()
+        self._arrived = Bell()
+        #: Rung when lingering makes no sense: enough is there, or somebody waits.
+        self._urgent = Bell()
+        #: The call that commits what it took, in a user's thread; the worker waits for its end.
+        self.caller: object | None = None
+        self.worker_waits = False
+        self._turn: SimpleQueue[None] = SimpleQueue()
+        self.give_turn = self._turn.put  # one call of C
+        #: Whether that call was interrupted: what became of its commit, the worker finds out.
+        self.abandoned = False
         self._closed = False
         #: The threads that commit: they never wait for room, since they make it.
         self.workers: set[threading.Thread] = set()
@@ -109,10 +125,10 @@ class Pending:
             self._open[topic] = rows
             return rows
         rows.alarm = min(self._batch_bytes, self._room() // (len(self._open) + 1))
+        if self._linger:  # else the producer decides who commits, and wakes the worker
+            self._arrived.ring()  # it looks when this lock is free
         self._open[topic] = rows
         self._waiting.append(rows)
-        if self._linger:  # else the producer decides who commits, and wakes the worker
-            self._arrived.set()
         return rows
 
     def _take_part(self, transaction: Gathered, sends: Sends) -> None:
@@ -130,12 +146,12 @@ class Pending:
     def _gathered(self, rows: RowSends) -> None:
         """Enough for a commit: later records gather anew, so that memory is used again soon."""
         with self._lock:
-            rows.alarm = sys.maxsize
             if self._open.get(rows.topic) is rows:
                 del self._open[rows.topic]
                 self._counted(rows)
+            rows.alarm = sys.maxsize
         if not self.relieved():
-            self._urgent.set()
+            self.call_worker()
             self._wait_for_room()
 
     def _counted(self, sends: Sends | None) -> None:
@@ -174,11 +190,11 @@ class Pending:
         with transaction.staging, self._lock:
             if self._transaction is not transaction:
                 return False
+            self._arrived.ring()  # it looks when this lock is free
             transaction.end(failure)
             self._open.clear()
-            self._transaction = None  # no signal comes before the next line is done
+            self._transaction = None
             self._waiting.append(transaction)
-            self._arrived.set()
             return True
 
     def relieved(self) -> bool:
@@ -197,22 +213,26 @@ class Pending:
 
     def call_worker_for(self, sends: Sends) -> None:
         """Leave a batch to the worker; waits while too much is pending."""
-        self._arrived.set()
-        with self._changed:
-            gathered = sum(sends.size for sends in self._waiting)
-            if gathered >= self._batch_bytes or not self._linger:
-                self._urgent.set()
-            if gathered > _AHEAD_BYTES:
-                self._changed.wait(_CATCH_UP_SECONDS)
+        with self._lock:
+            waiting = self._waiting
+            gathered = sum(sends.size for sends in waiting)
+        self.call_worker(now=gathered >= self._batch_bytes or not self._linger)
+        if gathered > _AHEAD_BYTES:
+            self._sleepers.sleep(lambda: self._waiting is not waiting, _CATCH_UP_SECONDS)
         self._wait_for_room()
 
     def _wait_for_room(self) -> None:
         if threading.current_thread() in self.workers:
             return  # a callback that sends must not wait for itself
-        with self._changed:
-            while self._bytes() > self._max_bytes and not self._closed:
-                self._urgent.set()
-                self._changed.wait()
+        while not self._sleepers.sleep(self._has_room):
+            pass
+
+    def _has_room(self) -> bool:
+        with self._lock:
+            has_room = self._bytes() <= self._max_bytes or self._closed
+        if not has_room:
+            self.call_worker()
+        return has_room
 
     def _bytes(self) -> int:
         return sum(sends.size for sends in chain(self._waiting, self._taken))
@@ -227,75 +247,80 @@ class Pending:
     def expedite(self, *, helping: bool = False) -> None:
         """Stop lingering: somebody waits, and commits in its own thread if it is `helping`."""
         if not (helping and self.commit_here()):
-            self._urgent.set()
+            self.call_worker()
 
     def call_worker(self, *, now: bool = True) -> None:
         """There is something to do for the worker, or will be unless a caller does it first."""
         if now:
-            self._urgent.set()
-        self._arrived.set()
+            self._urgent.ring()
+        self._arrived.ring()
 
     def wait(self) -> bool:
         """Sleep until something waits and has lingered; False once closed. Worker only."""
         while not self._closed:
-            self._arrived.wait()
-            first = self._first()
+            if self._first() is None:
+                self._arrived.wait()
+            first = self._first()  # none when a caller took it
             if self._urgent.wait(self._linger or _LEFT_SECONDS) or self._is_left(first):
                 break
         return not self._closed
 
     def _first(self) -> Sends | None:
-        """What waits for longest; None, and the worker may sleep, when a caller took it."""
+        """What waits for longest."""
         with self._lock:
-            if not (self._waiting or self._closed):
-                self._arrived.clear()
             return self._waiting[0] if self._waiting else None
 
     def _is_left(self, first: Sends | None) -> bool:
         """Whether it still waits; what came after a caller's commit may be the caller's, too."""
-        with self._lock:
-            return bool(self._waiting) and self._waiting[0] is first
+        return first is not None and self._first() is first
 
-    def take(self) -> list[Sends]:
-        """Everything that waits."""
-        with self._lock:
-            self._changed.notify_all()  # who was too far ahead is not any more
-            return self._take()
+    def take(self) -> tuple[list[Sends], list[Sends]]:
+        """What an interrupted caller did not finish, and everything that waits. Worker only.
 
-    def take_alone(self, most: int) -> list[Sends]:
-        """Everything that waits, if nothing else is on its way to the disk.
+        Waits while a caller commits.
+        """
+        while True:
+            self.worker_waits = True  # before the look, as the caller looks after it went
+            with self._lock:
+                if self.caller is None:
+                    self.worker_waits = False
+                    left = list(self._taken) if self.abandoned else []
+                    self.abandoned = False
+                    taken = self._take()
+                    break
+            self._turn.get()
+        self._sleepers.wake()  # who was too far ahead is not any more
+        return left, taken
+
+    def take_alone(self, most: int, caller: object) -> list[Sends]:
+        """Everything that waits, for this `caller`, if nothing else is on its way to the disk.
 
         Nothing when it is more than `most` bytes, or when somebody is to be called back: that
         is for the worker.
         """
         with self._lock:
-            if self._taken or self._bytes() > most:
+            if self.caller is not None or self._taken or self._bytes() > most:
                 return []
-            return [] if any(send.calls_back for send in self._waiting) else self._take()
+            if any(send.calls_back for send in self._waiting):
+                return []
+            self.caller = caller
+            return self._take()
 
     def _take(self) -> list[Sends]:
-        taken = list(self._waiting)
-        self._taken.update(dict.fromkeys(taken))
-        self._waiting.clear()
-        self._open.clear()
-        _clear(self._urgent)
-        if not self._closed:
-            _clear(self._arrived)
+        taken, fresh = list(self._waiting), deque[Sends]()
+        all_taken = self._taken | dict.fromkeys(taken)
+        self._waiting, self._open, self._taken = fresh, {}, all_taken  # all at once
+        self._urgent.silence()  # not what arrived: the worker would wake up for each, and in vain
         return taken
-
-    def unfinished(self) -> list[Sends]:
-        """What was taken and is not finished, in order."""
-        with self._lock:
-            return list(self._taken)
 
     def finished(self, sends: Sequence[Sends]) -> None:
         """These are done."""
-        with self._changed:
+        with self._lock:
             for send in sends:
                 self._taken.pop(send, None)
             if sends:
                 self._last = sends[-1], self._now_ns()
-            self._changed.notify_all()
+        self._sleepers.wake()
 
     def calm(self) -> bool:
         """Whether sends come one at a time: the last one is long done, or was waited for here."""
@@ -308,29 +333,25 @@ class Pending:
 
     def flush(self, timeout: float | None) -> int:
         """Wait until nothing waits any more; how many records still do after `timeout` seconds."""
-        with self._changed:
-            if threading.current_thread() not in self.workers:
-                self._changed.wait_for(lambda: self._urge() == 0, timeout)
-            return self._count()
+        if threading.current_thread() not in self.workers:
+            until = None if timeout is None else self._monotonic() + timeout
+            left = timeout
+            while not self._sleepers.sleep(self._is_flushed, left):
+                if until is not None and (left := until - self._monotonic()) <= 0:
+                    break
+        return len(self)
 
-    def _urge(self) -> int:
-        left = self._count()
+    def _is_flushed(self) -> bool:
+        left = len(self)
         if left:
-            self._urgent.set()
-        return left
+            self.call_worker()
+        return not left
 
     def close(self) -> None:
         """Accept nothing more; what is there is still taken."""
-        with self._changed:
-            self._closed = True
-            self._arrived.set()
-            self._urgent.set()
-            self._changed.notify_all()
-
-
-def _clear(event: threading.Event) -> None:
-    if event.is_set():  # mostly it is not, for sends that are waited for
-        event.clear()
+        self._closed = True
+        self.call_worker()
+        self._sleepers.wake()
 
 
 def _was_waited_for_here(sends: Sends | None) -> bool:

@@ -81,7 +81,7 @@ class Producer:
         settings, log = self._settings, self._log
         self._closed = False
         self._pending = Pending(
-            log.environment.now_ns,
+            log.environment,
             linger=settings.linger,
             batch_bytes=settings.batch_bytes,
             max_bytes=settings.max_pending_bytes,
@@ -167,6 +167,9 @@ class Producer:
         check_name("topic", topic)
         count = _common_length(
             values, keys=keys, headers=headers, properties=properties, timestamps=timestamps
+        )
+        values, keys, headers, properties, timestamps = (
+            _by_position(column) for column in (values, keys, headers, properties, timestamps)
         )
         batch = BatchSend(topic, self._pending.expedite)
         batch.values = self._all_values(topic, values, keys)
@@ -372,6 +375,11 @@ def _common_length(values: object, **others: object) -> int:
                 f"{name} has {_length(name, column)} elements, values has {count}", field=name
             )
     return count
+
+
+def _by_position(column: Any) -> Any:
+    """What `[row]` gives the element of a row: for a pandas Series that would be a label."""
+    return column if column is None or isinstance(column, list | tuple) else list(column)
 
 
 def _length(name: str, column: Any) -> int:

@@ -19,6 +19,7 @@ from kmq_storage.format.murmur2 import murmur2_of
 from kmq_storage.format.records import keys_of
 from kmq_storage.log.staging import PartitionRecords, SizedBatch
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.waking import can_be_interrupted
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -115,12 +116,25 @@ class Router:
         by_row = [None] * count if keys is None else keys.to_pylist()
         theirs = range(count) if rows.chosen is None else np.flatnonzero(rows.chosen < 0).tolist()
         for row in theirs:
-            answer = partitioner(topic.name, by_row[row], topic.partitions)
-            with suppress(TypeError):
-                number = index(answer)
-                if 0 <= number < topic.partitions:
-                    routes[row] = number
+            number = _answer(partitioner, topic, by_row[row])
+            if 0 <= number < topic.partitions:
+                routes[row] = number
         return routes
+
+
+def _answer(partitioner: Partitioner, topic: Topic, key: bytes | None) -> int:
+    """What a user's partitioner says, -1 for no number; what it raises is InvalidRequestError."""
+    try:
+        answer = partitioner(topic.name, key, topic.partitions)
+        with suppress(TypeError):
+            return index(answer)
+        return -1
+    except BaseException as error:  # it may raise whatever it likes, to end its thread for example
+        if can_be_interrupted() and not isinstance(error, Exception):
+            raise  # else the worker asks again
+        raise InvalidRequestError(
+            f"partitioner failed for topic {topic.name}: {error!r}", topic=topic.name
+        ) from error
 
 
 def split(topic: Topic, rows: Rows, routes: Routes) -> list[PartitionRecords]:

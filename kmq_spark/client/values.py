@@ -92,6 +92,8 @@ def _partition(partition: object) -> int | None:
 def _headers(headers: Headers) -> list[dict[str, Any]]:
     try:
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        if any(isinstance(pair, str) for pair in pairs):
+            raise TypeError("two letters are no pair")
         pairs = [(name, value) for name, value in pairs]
     except (TypeError, ValueError):
         raise InvalidRequestError(

@@ -66,7 +66,7 @@ class RowWork:
             if not len(self._kept):
                 return []
             rows = rows.keep(~failed)
-        routes = safe_routes(topic, router, rows)
+        routes = router.routes(topic, rows)
         bad = unstorable(topic, rows, routes)
         if bad is not None:
             self._fail(topic, rows, routes, np.flatnonzero(bad))
@@ -202,7 +202,7 @@ class ArrowWork:
         self._counts = {}
         for checked in self._send.batches:
             rows = rows_of_topic_arrow(checked, topic, now, self._send.partition)
-            routes = safe_routes(topic, router, rows)
+            routes = router.routes(topic, rows)
             bad = unstorable(topic, rows, routes)
             if bad is not None:
                 raise why_unstorable(topic, rows, routes, int(bad.argmax()))
@@ -249,16 +249,6 @@ def work_of(waiting: Sequence[Sends]) -> list[RowWork | ArrowWork]:
         if isinstance(send, ArrowSend):
             work.append(send.work or ArrowWork(send))
     return work + [RowWork(rows) for rows in gathering.values() if rows]
-
-
-def safe_routes(topic: Topic, router: Router, rows: Rows) -> Routes:
-    """The partitions of rows; what a user's partitioner raises becomes InvalidRequestError."""
-    try:
-        return router.routes(topic, rows)
-    except Exception as error:
-        raise InvalidRequestError(
-            f"partitioner failed for topic {topic.name}: {error!r}", topic=topic.name
-        ) from error
 
 
 def unstorable(topic: Topic, rows: Rows, routes: Routes) -> Mask | None:

@@ -27,6 +27,8 @@ from kmq_spark.datasource.streams.plan import admitted
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import looking_again
+from kmq_storage.log.state import StoreState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,11 +76,12 @@ class Incremental:
 
     def __enter__(self) -> Self:
         log = self._log()
-        self._member = GroupMember(log, self._group, SYSTEM.new_uuid(), SYSTEM)
+        name = "a batch job (kmq.incremental)"
+        self._member = GroupMember(log, self._group, SYSTEM.new_uuid(), SYSTEM, name=name)
         try:
-            starts, self._end = _bounds(log, self._options)
+            starts, self._end = looking_again(log, lambda state: _bounds(log, state, self._options))
             place = self._member.place
-            announce(log, place, "a batch job (kmq.incremental)", self._end.positions)
+            announce(log, place, name, self._end.positions)
             self._df = self._load(starts)
         except BaseException:
             self._leave()
@@ -157,8 +160,9 @@ def _parsed(options: dict[str, str], url: str, group: str) -> SourceOptions:
     return replace(parsed, starting=starting)
 
 
-def _bounds(log: CommitLog, options: SourceOptions) -> tuple[Positions, StreamOffset]:
-    state = log.refresh()
+def _bounds(
+    log: CommitLog, state: StoreState, options: SourceOptions
+) -> tuple[Positions, StreamOffset]:
     history = history_of(log, state, options.archive)
     begun = known_to_group(state, options.group)
     times = Times.of(log.disk, SYSTEM.now_us(), history, begun)

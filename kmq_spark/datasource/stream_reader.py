@@ -40,6 +40,7 @@ from kmq_spark.datasource.streams.admission import BYTES_DEFAULT, Limits
 from kmq_spark.datasource.streams.plan import log_end, next_end, ranges_between
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import looking_again
 from kmq_storage.log.state import StoreState
 
 Offset = dict[str, Any]
@@ -104,22 +105,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member = self._join(log, finished)
         if member is not None:
             member.advance(finished)
-        history = history_of(log, state, self._options.archive)
-        options = self._options
-        if finished.is_start:
-            options = self._by_offset(log, state, history)
-        if self._available_now and self._final is None:
-            self._final = log_end(state, options)
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._limits()
-        end = next_end(
-            state,
-            options,
-            finished,
-            limits=limits,
-            losses=self._losses,
-            final=self._final,
-            history=history,
-        )
+        end = looking_again(log, lambda seen: self._next_end(log, seen, finished, limits), state)
         self._end = end
         if end is finished:
             self._idle = None if limits.least else (log.state.lsn, start)
@@ -130,6 +117,24 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end.first is not None:
                 member.advance(StreamOffset(positions=end.first, ids=end.ids))
         return self._remember(end.to_json(), end)
+
+    def _next_end(
+        self, log: CommitLog, state: StoreState, finished: StreamOffset, limits: Limits
+    ) -> StreamOffset:
+        history, options = history_of(log, state, self._options.archive), self._options
+        if finished.is_start:
+            options = self._by_offset(log, state, history)
+        if self._available_now and self._final is None:
+            self._final = log_end(state, options)
+        return next_end(
+            state,
+            options,
+            finished,
+            limits=limits,
+            losses=self._losses,
+            final=self._final,
+            history=history,
+        )
 
     def _parsed(self, offset: Offset) -> StreamOffset:
         """An offset of Spark's, most often one that was just given to it."""
@@ -185,11 +190,14 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch, also of one that an earlier run had planned."""
         log, begins, ends = self._log(), self._parsed(start), self._parsed(end)
         member = self._join(log, ends)
-        state = log.refresh()
-        ranges = ranges_between(state, begins, ends, self._losses)
-        self._view.check([each.topic for each in ranges])
-        history = history_of(log, state, self._options.archive)
-        tasks = plan(ranges, self._losses, self._options.tasks, history)
+
+        def planned(state: StoreState) -> list[InputPartition]:
+            ranges = ranges_between(state, begins, ends, self._losses)
+            self._view.check([each.topic for each in ranges])
+            history = history_of(log, state, self._options.archive)
+            return plan(ranges, self._losses, self._options.tasks, history)
+
+        tasks = looking_again(log, planned)
         if member is None or self._announced or not tasks:
             return tasks
         self._announced = True

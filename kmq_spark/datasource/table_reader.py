@@ -20,6 +20,9 @@ from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.tables.plan import plan_commits, plan_segments
 from kmq_spark.datasource.tables.state_rows import ROWS
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import looking_again
+from kmq_storage.log.state import StoreState
 
 #: Rows of a small table that go to one task.
 _TASK_ROWS = 100_000
@@ -54,7 +57,9 @@ class KmqTableReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The tasks of this read; Spark calls it once per load()."""
         log = open_log(self._url, read_only=True)
-        state = log.refresh()
+        return looking_again(log, lambda state: self._tasks(log, state))
+
+    def _tasks(self, log: CommitLog, state: StoreState) -> list[InputPartition]:
         if self._table == "segments":
             return [*plan_segments(state)]
         if self._table == "commits":

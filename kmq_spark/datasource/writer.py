@@ -25,8 +25,6 @@ from kmq_storage.format.entries import BatchIdEntry
 #: What Spark's streaming engine tells every task of a micro-batch.
 _QUERY_ID = "sql.streaming.queryId"
 
-Messages = Sequence[WriterCommitMessage | None]
-
 
 class KmqBatchWriter(DataSourceArrowWriter):
     """Appends a DataFrame: all of it in one commit, or nothing."""

@@ -50,7 +50,9 @@ def main(store: str | None = None, json_output: bool = False, quick: bool = Fals
         print("\nCancelled; nothing runs on, and the next run starts clean.", file=target)
         return CANCELLED
     except kmq.KmqError as error:
-        print(f"\nkmq demo: {error}", file=sys.stderr)
+        if target.isatty():
+            print("\r\x1b[K", end="", file=target, flush=True)  # over the line that changes
+        print(f"kmq demo: {error}", file=sys.stderr)
         return 1
     (report.print_json if json_output else report.print_text)(found, sys.stdout)
     for check in found.checks:

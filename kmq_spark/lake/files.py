@@ -22,12 +22,16 @@ from kmq_storage.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     import pyarrow.parquet
+    from deltalake import DeltaTable
 
 #: What a Delta table may ask of its readers that leaves its files to be read as they are.
 _HARMLESS = {
     *("timestampNtz", "typeWidening", "typeWidening-preview"),
     *("v2Checkpoint", "vacuumProtocolCheck"),
 }
+
+#: So many records tell what the others weigh.
+_SAMPLE_ROWS = 1_024
 
 #: Delta cuts the times in its statistics to milliseconds, downwards.
 _TRUNCATED = timedelta(milliseconds=1)
@@ -68,7 +72,14 @@ def archived_files(place: ArchivePlace, record: ArchiveRecord) -> list[ArchivedF
     return sorted(found, key=lambda each: (each.offsets or (0, 0), each.path))
 
 
-def _delta_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[ArchivedFile]:
+def check_readable(place: ArchivePlace) -> None:
+    """InvalidRequestError for a Delta table that can't be read by its files; none is one, too."""
+    table = _delta_table(place)
+    if table is not None:
+        _refuse_unreadable(place.url, set(table.protocol().reader_features or ()))
+
+
+def _delta_table(place: ArchivePlace) -> DeltaTable | None:
     try:
         from deltalake import DeltaTable
     except ImportError as error:
@@ -77,8 +88,14 @@ def _delta_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[Archive
         ) from error
     options = place.delta_options()
     if not DeltaTable.is_deltatable(place.url, options):
+        return None
+    return DeltaTable(place.url, storage_options=options)
+
+
+def _delta_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[ArchivedFile]:
+    table = _delta_table(place)
+    if table is None:
         raise no_files(place)
-    table = DeltaTable(place.url, storage_options=options)
     _refuse_unreadable(place.url, set(table.protocol().reader_features or ()))
     for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         yield _of_action(action, record)
@@ -132,6 +149,21 @@ def _of_footer(place: ArchivePlace, name: str, prefix: str) -> ArchivedFile:
         offsets=_bounds(footer, f"{prefix}offset"),
         times=_bounds(footer, f"{prefix}timestamp"),
     )
+
+
+@lru_cache(maxsize=4_096)
+def record_weight(place: ArchivePlace, name: str) -> int:
+    """The bytes that a record of a file takes in memory, as its first ones do; 0 for no records.
+
+    The file's size says little: what is alike all over it takes nearly nothing there.
+    """
+    import pyarrow.parquet
+
+    system, root = place.file_system()
+    with system.open(f"{root}/{name}", "rb") as file:
+        batches = pyarrow.parquet.ParquetFile(file, buffer_size=1 << 16).iter_batches(_SAMPLE_ROWS)
+        first = next((batch for batch in batches if batch.num_rows), None)
+        return 0 if first is None else -(-first.nbytes // first.num_rows)
 
 
 def _bounds(footer: pyarrow.parquet.FileMetaData, column: str) -> tuple[Any, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmq_spark.lake.files import ArchivedFile, archived_files
+from kmq_spark.lake.files import ArchivedFile, archived_files, record_weight
 from kmq_spark.lake.places import ArchivePlace, fixed
-from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
+from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords, Span
 from kmq_storage.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class ArchivedRange:
     def bytes(self) -> int:
         """About how much there is to read: the share of each file that its offsets promise."""
         return sum(_share(each, self.start, self.end) for each in self.files)
+
+    @property
+    def lost(self) -> list[Span]:
+        """What of it was lost before it was archived, as ranges of offsets."""
+        return self.record.lost(self.topic_id, self.partition, self.start, self.end)
 
     def between(self, start: int, end: int) -> ArchivedRange:
         """Some of these records."""
@@ -71,18 +76,29 @@ class Archive:
 
     place: ArchivePlace
     record: ArchiveRecord
+    _by_topic: dict[str, tuple[ArchivedFile, ...]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def files(self) -> tuple[ArchivedFile, ...]:
         """All files of the archive."""
         return tuple(archived_files(self.place, self.record))
 
+    def files_of(self, topic: str) -> tuple[ArchivedFile, ...]:
+        """The files of a topic, of no fewer bytes than their records take in memory."""
+        if topic not in self._by_topic:
+            files = [each for each in self.files if each.topic == topic]
+            largest = max(files, key=lambda each: each.rows, default=None)
+            weight = 0 if largest is None else record_weight(self.place, largest.path)
+            self._by_topic[topic] = tuple(
+                replace(each, bytes=max(each.bytes, each.rows * weight)) for each in files
+            )
+        return self._by_topic[topic]
+
     def range(
         self, topic: str, topic_id: uuid.UUID, partition: int, start: int, end: int
     ) -> ArchivedRange:
         """A range of offsets with the files that can hold them."""
-        files = tuple(each for each in self.files if each.topic == topic)
-        within = (files, self.place, self.record)
+        within = (self.files_of(topic), self.place, self.record)
         return ArchivedRange(topic, topic_id, partition, start, end, *within).between(start, end)
 
     def first_since(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kmq_spark.lake.places import ArchivePlace
@@ -18,8 +18,12 @@ from kmq_storage.errors import ConflictError, FormatVersionError, InvalidRequest
 #: Hidden from Spark, Delta and Arrow by its underscore.
 FOLDER = "_kmq"
 
-_VERSION = 1
+#: 2 since an archive may have holes; one without says 1, so that any kmq reads it.
+_VERSION = 2
 _PREFIX = "record-"
+
+#: Offsets from the first up to, not including, the second.
+Span = tuple[int, int]
 
 DELTA, PARQUET = "delta", "parquet"
 
@@ -40,6 +44,8 @@ class ArchiveRecord:
     typed: bool
     #: First archived offset by partition by topic id (hex); 0 where none is given.
     starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    #: What was lost before it was archived: ranges of offsets by partition by topic id (hex).
+    holes: Mapping[str, Mapping[int, Sequence[Span]]] = field(default_factory=dict)
 
     def check_store(self, path: str, store_id: uuid.UUID) -> None:
         """Raise InvalidRequestError when the archive at this path is of another store."""
@@ -53,6 +59,21 @@ class ArchiveRecord:
     def start(self, topic_id: uuid.UUID, partition: int) -> int:
         """The first offset of a partition that the archive holds, or would hold."""
         return self.starts.get(topic_id.hex, {}).get(partition, 0)
+
+    def lost(self, topic_id: uuid.UUID, partition: int, start: int, end: int) -> list[Span]:
+        """What of these offsets the archive never had; start is included, end is not."""
+        known = self.holes.get(topic_id.hex, {}).get(partition, ())
+        inside = ((max(low, start), min(high, end)) for low, high in known)
+        return [(low, high) for low, high in inside if low < high]
+
+    def with_hole(self, topic_id: uuid.UUID, partition: int, hole: Span) -> ArchiveRecord:
+        """The record with one more range that was lost; what is before its start never counts."""
+        low, high = max(hole[0], self.start(topic_id, partition)), hole[1]
+        if low >= high:
+            return self
+        by_partition = dict(self.holes.get(topic_id.hex, {}))
+        by_partition[partition] = _joined([*by_partition.get(partition, ()), (low, high)])
+        return replace(self, holes={**self.holes, topic_id.hex: by_partition})
 
     @property
     def prefix(self) -> str:
@@ -78,11 +99,20 @@ class ArchiveRecords:
     def add(self, record: ArchiveRecord) -> None:
         """Publish a later record; ConflictError when somebody else just did."""
         number = (self._numbers() or [0])[-1] + 1
-        body = json.dumps({"version": _VERSION, **asdict(record)}, indent=2, sort_keys=True)
-        if not self.files.publish(_name(number), [body.encode()], sync=True):
+        body = json.dumps(_encoded(record), indent=2, sort_keys=True)
+        if not self._publish(_name(number), body.encode()):
             raise ConflictError(
                 f"archive {self.files.url}: another job wrote {_name(number)}; start one job only"
             )
+
+    def _publish(self, name: str, body: bytes) -> bool:
+        try:
+            return self.files.publish(name, [body], sync=True)
+        except OSError:
+            facts = self.files.bucket_facts()
+            if facts is None or facts.conditional:
+                raise
+            return self.files.publish(name, [body], sync=True)  # as one job may where none is
 
     def has_checkpoint(self, record: ArchiveRecord) -> bool:
         """Whether the job's memory of its batches is there."""
@@ -97,6 +127,24 @@ def _name(number: int) -> str:
     return f"{_PREFIX}{number:08d}.json"
 
 
+def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """The same offsets in as few ranges as can be, in their order."""
+    joined: list[Span] = []
+    for low, high in sorted(spans):
+        if joined and low <= joined[-1][1]:
+            low, high = joined[-1][0], max(high, joined.pop()[1])
+        joined.append((low, high))
+    return tuple(joined)
+
+
+def _encoded(record: ArchiveRecord) -> dict[str, Any]:
+    body = asdict(record)
+    if record.holes:
+        return {"version": _VERSION, **body}
+    del body["holes"]
+    return {"version": 1, **body}
+
+
 def _decoded(raw: bytes, url: str) -> ArchiveRecord:
     body: dict[str, Any] = json.loads(raw)
     version = body.pop("version")
@@ -107,4 +155,8 @@ def _decoded(raw: bytes, url: str) -> ArchiveRecord:
             version=version,
         )
     starts = {t: {int(p): n for p, n in at.items()} for t, at in body.pop("starts").items()}
-    return ArchiveRecord(**body | {"topics": tuple(body["topics"])}, starts=starts)
+    holes = {
+        topic: {int(p): tuple((low, high) for low, high in spans) for p, spans in lost.items()}
+        for topic, lost in body.pop("holes", {}).items()
+    }
+    return ArchiveRecord(**body | {"topics": tuple(body["topics"])}, starts=starts, holes=holes)

@@ -16,7 +16,7 @@ from itertools import groupby
 
 from kmq_storage import limits
 from kmq_storage.cutting import cut
-from kmq_storage.errors import AlreadyExistsError, InvalidRequestError
+from kmq_storage.errors import AlreadyExistsError, CorruptionError, InvalidRequestError
 from kmq_storage.format.entries import BatchIdEntry, Entry, GroupOffsetsEntry, TopicEntry
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
@@ -24,8 +24,10 @@ from kmq_storage.format.manifest import SEGMENT, Row, weight_of
 from kmq_storage.groups import has_live_member
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import missing_file
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import moved
 from kmq_storage.log.state import StoreState, row_of_segment
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.maintenance.segments import Replacement, write_segment
@@ -83,7 +85,7 @@ class _PartitionCopy:
     """One partition on its way from store to store."""
 
     def __init__(self, source: CommitLog, target: CommitLog, topic: Topic, number: int) -> None:
-        self._target = target
+        self._source, self._target = source, target
         self._topic = topic
         self._number = number
         self._mark = f"copy/{topic.id.hex()}/{number}"
@@ -92,13 +94,29 @@ class _PartitionCopy:
         self._position = _position(target.state, copied, topic, number, self._mark)
 
     def run(self) -> Iterator[SegmentEntry | GapEntry]:
-        """Copy what is missing, in order; what was put into the target."""
+        """Copy what is missing, in order; what was put into the target.
+
+        Files that moved meanwhile are looked up again.
+        """
+        end, missing = self._topic.partition(self._number).end, None
+        while True:
+            try:
+                yield from self._until(end)
+                return
+            except CorruptionError as error:
+                self._topic = moved(self._source, self._topic.id, error)
+                if missing_file(error) == missing:
+                    raise
+                missing = missing_file(error)
+                _make(self._target, self._topic)
+
+    def _until(self, end: int) -> Iterator[SegmentEntry | GapEntry]:
         part, index = self._topic.partition(self._number), self._topic.index(self._number)
-        yield from self._skip_to(part.start)
-        for gap in index.gaps_between(self._position, part.end):
+        yield from self._skip_to(min(part.start, end))
+        for gap in index.gaps_between(self._position, end):
             yield from self._records_until(gap.start)
             yield from self._gap(replace(gap, start=self._position))
-        yield from self._records_until(part.end)
+        yield from self._records_until(end)
 
     def _skip_to(self, start: int) -> Iterator[GapEntry]:
         """Have a new partition begin where the source does; an older copy has a gap up to there."""
@@ -171,9 +189,13 @@ def _runs(rows: Iterable[Row]) -> Iterator[list[Row]]:
 def _prove(reader: ChunkReader, topic: Topic, number: int, entry: SegmentEntry) -> None:
     """Read back what was written; CorruptionError when it is something else."""
     layout, name = topic.layout(), topic.name
-    for chunk in reader.chunks(row_of_segment(entry).place((topic.id, number))):
-        span = (chunk.base_offset, chunk.end_offset)
-        reader.read(chunk, *span, topic=name, partition=number, layout=layout)
+    try:
+        for chunk in reader.chunks(row_of_segment(entry).place((topic.id, number))):
+            span = (chunk.base_offset, chunk.end_offset)
+            reader.read(chunk, *span, topic=name, partition=number, layout=layout)
+    except CorruptionError as error:
+        message = f"what was written to the target can't be read back: {error.message}"
+        raise CorruptionError(message, **{**error.context, "missing": False}) from error
 
 
 def _copy_groups(state: StoreState, target: CommitLog, topics: Iterable[Topic]) -> None:

@@ -27,8 +27,10 @@ Offsets = Mapping[str, Mapping[int, int]]
 class Membership:
     """The place of who has a group for itself; a kernel lock frees it when its process dies."""
 
-    def __init__(self, log: CommitLog, group: str, member: str) -> None:
+    def __init__(self, log: CommitLog, group: str, member: str, *, told: str = "") -> None:
+        """Join as this member; `told` goes before the process in what others are told of it."""
         self._log = log
+        self._client = f"{told}, {_process()}" if told else _process()
         self._group = check_name("group", group)
         self._lock = log.disk.open_lock(paths.member_lock(group))
         if not self._taken():
@@ -49,7 +51,6 @@ class Membership:
 
     def _join(self, member: str) -> None:
         self._member = member
-        self._client = f"{socket.gethostname()}-{os.getpid()}"
         while True:
             known = self._log.written_state().groups.get(self._group) or Group()
             for other in live_members(self._log, known).values():
@@ -67,6 +68,10 @@ class Membership:
     def leave(self) -> None:
         """Make room for the next member."""
         self._lock.release()
+
+
+def _process() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def offset_entries(

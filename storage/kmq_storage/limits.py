@@ -12,6 +12,9 @@ CLONE_FORMAT_VERSION = 2
 NAME_LENGTH_MAX = 249
 GROUP_NAME_LENGTH_MAX = 244
 
+#: The name of a keyed queue is a key of a record, in bytes.
+QUEUE_NAME_BYTES_MAX = 65_535
+
 #: A log file is mapped whole by every reader, so it stays small against the address space.
 LOG_FILE_BYTES = 64 * 1024 * 1024
 

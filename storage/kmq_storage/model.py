@@ -50,6 +50,8 @@ class TopicSettings:
     uniq_window: float = 120.0
     #: How segments are compressed: `lz4`, `zstd`, or None, which can be mapped.
     compression: str | None = None
+    #: Whether its keys are queues (`store.keyed_queues`).
+    keyed: bool = False
     #: The versions of a typed topic's schema: Arrow IPC schema messages in base64.
     schemas: tuple[str, ...] = field(default=(), repr=False)
 
@@ -59,9 +61,10 @@ class TopicSettings:
         return decode_schema(self.schemas[-1]) if self.schemas else None
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as a JSON object; an untyped topic's name no schemas."""
+        """The settings as a JSON object; only those that have them name schemas or queues."""
         members = asdict(self)
-        schemas = list(members.pop("schemas"))
+        schemas, keyed = list(members.pop("schemas")), members.pop("keyed")
+        members |= {"keyed": True} if keyed else {}
         return members | ({"schemas": schemas} if schemas else {})
 
 

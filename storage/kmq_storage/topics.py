@@ -78,7 +78,8 @@ def _warn_of_differences(topic: Topic, partitions: int, wanted: TopicSettings) -
 def _compared(partitions: int, settings: TopicSettings) -> dict[str, Any]:
     schema = settings.schema
     words = None if schema is None else f"({', '.join(map(str, schema))})"
-    values = {"partitions": partitions, **settings.to_json(), "schema": words}
+    values: dict[str, Any] = {"partitions": partitions, "keyed": settings.keyed}
+    values |= {**settings.to_json(), "schema": words}
     values.pop("schemas", None)
     return values
 
@@ -107,9 +108,15 @@ def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicI
 def add_partitions(log: CommitLog, name: str, total: int) -> TopicInfo:
     """Enlarge a topic to this many partitions; fewer than it has is InvalidRequestError."""
     check_partition_count(name, total)
-    return _redefine(
-        log, name, lambda topic: TopicEntry(topic.id, name, total, topic.settings.to_json())
-    )
+
+    def enlarged(topic: Topic) -> TopicEntry:
+        if topic.settings.keyed and total > topic.partitions:
+            raise InvalidRequestError(
+                f"topic {name} has keyed queues, which stay in one partition", topic=name
+            )
+        return TopicEntry(topic.id, name, total, topic.settings.to_json())
+
+    return _redefine(log, name, enlarged)
 
 
 def _redefine(log: CommitLog, name: str, change: Callable[[Topic], TopicEntry]) -> TopicInfo:
@@ -147,11 +154,36 @@ def checked_settings(
             raise InvalidRequestError(
                 f"topic setting {name!r} is unknown{nearest(name, _SETTINGS)}", setting=name
             )
+        if name == "keyed" and topic is not None:
+            raise InvalidRequestError(
+                f"topic {topic} was made {'with' if current.keyed else 'without'} keyed queues and "
+                "stays so",
+                setting=name,
+            )
         if name == "schema":
             checked["schemas"] = _schemas(current, value, topic)
         else:
             checked[name] = _checked(name, value)
-    return replace(current, **checked)
+    return _fitting(replace(current, **checked))
+
+
+def _fitting(settings: TopicSettings) -> TopicSettings:
+    """The settings; InvalidRequestError when those of keyed queues would lose what they count."""
+    if not settings.keyed:
+        return settings
+    losing = {
+        "retention": settings.retention is not None,
+        "retention_bytes": settings.retention_bytes is not None,
+        "cleanup": settings.cleanup != "delete",
+        "schema": bool(settings.schemas),
+    }
+    for name, is_set in losing.items():
+        if is_set:
+            raise InvalidRequestError(
+                f"a topic with keyed queues keeps all messages as they are: it has no {name}",
+                setting=name,
+            )
+    return settings
 
 
 def _schemas(current: TopicSettings, schema: Any, topic: str | None) -> tuple[str, ...]:
@@ -181,6 +213,8 @@ def _schemas(current: TopicSettings, schema: Any, topic: str | None) -> tuple[st
 def _checked(name: str, value: Any) -> Any:
     if isinstance(value, timedelta) and name in ("retention", "uniq_window"):
         value = value.total_seconds()
+    if name == "keyed":
+        return _expect(name, value, isinstance(value, bool), "True or False")
     if name == "cleanup":
         return _expect(name, value, value in _CLEANUPS, "'delete' or 'compact'")
     if value is None and name in ("retention", "retention_bytes", "capacity", "compression"):

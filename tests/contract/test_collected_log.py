@@ -113,6 +113,20 @@ def test_a_writer_that_slept_while_its_next_name_was_collected_commits_at_the_en
     assert len(values_of(sleeper)) == 10
 
 
+def test_who_slept_learns_from_a_checkpoint_that_the_log_went_on_though_the_marks_are_lost(
+    bucket: MemoryBucket, clock: Clock
+):
+    _filled(bucket, clock)
+    sleeper, others = _open(bucket, clock), _open(bucket, clock)
+    assert sleeper.refresh().lsn == 6
+    send(others, b"5", staged=True)
+    assert _collect(others, clock) == 7
+    for name in [name for name in bucket.objects if name.startswith("collected/")]:
+        del bucket.objects[name]
+    assert send(sleeper, b"late").lsn == 8
+    assert values_of(_open(bucket, clock))[-2:] == [b"5", b"late"]
+
+
 def test_a_writer_stopped_between_its_look_and_its_upload_does_not_believe_it(
     bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):

@@ -14,6 +14,8 @@ from dataclasses import replace
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import DELTA, ArchiveRecord, ArchiveRecords
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import FencedError
 from kmq_storage.format.identity import BucketFacts, Identity, decode_identity, encode_identity
@@ -114,6 +116,34 @@ def test_a_store_works_where_no_upload_is_conditional(
         with kmq.open(place, storage_options=options) as store, store.producer() as producer:
             producer.send("t", b"y").result(10)
             assert store.read("t").read_all()["value"].to_pylist() == [b"x", b"y"]
+
+
+def test_a_bucket_that_answers_no_conditional_upload_is_not_asked_again(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+):
+    settle_at_once(monkeypatch)
+    proxy.choose = lambda request: Fault.REFUSE_501 if request.conditional else None
+    url, options = proxy.server.new_url(), proxy.options()
+    with kmq.open(url, storage_options=options) as store:
+        proxy.requests.clear()
+        store.create_topic("t")
+        assert store.checkpoint()
+    assert proxy.count("PUT")
+    assert not any(request.conditional for request in proxy.requests)
+
+
+def test_an_archive_is_begun_where_no_upload_is_conditional(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kmq_storage.objects.bucket_files._PAUSE", 0.0)
+    proxy.choose = lambda request: Fault.REFUSE_501 if request.conditional else None
+    place = ArchivePlace(proxy.server.new_url(), proxy.options())
+    record = ArchiveRecord(
+        store_id="id", format=DELTA, group="g", checkpoint="c", topics=("t",), typed=False
+    )
+    for _ in range(2):
+        ArchiveRecords(place).add(record)
+        assert ArchiveRecords(place).newest() == record
 
 
 def test_two_that_make_a_store_where_no_upload_is_conditional_make_the_same_one():

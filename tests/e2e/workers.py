@@ -16,6 +16,7 @@ import kmq_spark as kmq
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.e2e.workers"])
 TOPIC = "t"
+QUEUES = "inbox"
 
 
 @contextmanager
@@ -119,3 +120,18 @@ def serve_forked(url: str, children: int, pipe: Connection) -> None:
     codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in started]
     producer.send(TOPIC, b"parent:2").result(30)
     pipe.send(codes)
+
+
+def put_for_ever(url: str, name: str, pipe: Connection) -> None:
+    """Put numbered messages to a few queues in all ways until killed; tell those acknowledged."""
+    store = kmq.open(url)
+    queues = store.keyed_queues(QUEUES)
+    number = 0
+    while True:
+        batch = [(f"q{n % 5}", b"%s:%d" % (name.encode(), n)) for n in range(number, number + 8)]
+        if number % 3:
+            indexes = list(queues.put_batch([q for q, _ in batch], [m for _, m in batch]))
+        else:
+            indexes = [put.result() for put in [queues.put(*each) for each in batch]]
+        pipe.send([(*each, index) for each, index in zip(batch, indexes, strict=True)])
+        number += len(batch)

@@ -31,10 +31,10 @@ def check_checkpoints(disk: SimulatedDisk, identity: Identity) -> None:
     # A collector that was killed leaves a root without its pages, but never the newest one.
     replicas = [each for each in found[:-1] if _has_pages(disk, each.state)] + found[-1:]
     journal = _journal(disk, identity)
-    if journal.first_lsn() == 1:
+    if journal.folder.first_lsn() == 1:
         replicas.insert(0, _from_nothing(disk, identity))
     for before, after in pairwise(replicas):
-        if journal.first_lsn() <= before.cursor.lsn + 1:
+        if journal.folder.first_lsn() <= before.cursor.lsn + 1:
             assert before.follow(after.cursor.lsn), "the log up to a checkpoint can be read"
             assert described(before.state) == described(after.state), "a checkpoint says the same"
             assert _at(before.cursor) == _at(after.cursor)
@@ -51,7 +51,7 @@ def _at(cursor: Cursor) -> tuple[int, int | None, int]:
 
 def _journal(disk: SimulatedDisk, identity: Identity) -> Journal:
     journal = Journal(disk, identity, Hint(_Blank(), identity.seed, ""))  # type: ignore[arg-type]
-    journal.look_again()
+    journal.folder.look_again()
     return journal
 
 

@@ -18,8 +18,7 @@ import pyarrow as pa
 from kmq_storage.objects.files import Bytes, FoundFile
 from tests.simulation.scheduler import Scheduler, Task
 
-SECTOR = 512
-_SNAPSHOTS = 40
+SECTOR, _SNAPSHOTS = 512, 40
 #: How often a look at a file goes on at once, without a change of tasks.
 _STAY = 0.9
 #: How often a process does not live to see that its sync failed.
@@ -83,8 +82,8 @@ class SimulatedDisk:
     crash or not, each apart from the other.
     """
 
-    read_only = False
-    url = "simulated://machine"
+    read_only, url = False, "simulated://machine"
+    named = staticmethod(str)
 
     def __init__(self, scheduler: Scheduler, faults: Faults) -> None:
         self.scheduler = scheduler
@@ -375,6 +374,9 @@ class SimulatedLock:
     def release(self) -> None:
         self._holder = None
 
+    def release_own(self) -> None:
+        self._holder = None if self._holder is self._scheduler.running else self._holder
+
     def is_held(self) -> bool:
         if not self.try_acquire():
             return True
@@ -391,9 +393,8 @@ class SimulatedLock:
         self._scheduler.pause()
         return self._beats if self._holder is not None and not self._holder.dead else None
 
-    def discard(self) -> None:
-        pass
+    def discard(self) -> None: ...
 
 
 def _joined(buffers: Sequence[Bytes]) -> bytes:
-    return b"".join(bytes(memoryview(buffer)) for buffer in buffers)
+    return b"".join(map(bytes, map(memoryview, buffers)))

@@ -235,8 +235,8 @@ def drops_one_log_file_too_many(patch: pytest.MonkeyPatch) -> None:
     original = Journal.drop_before
 
     def drop_before(journal: Journal, lsn: int) -> list[str]:
-        journal.look_again()
-        later = [first for first in journal._first_lsns if first > lsn]
+        journal.folder.look_again()
+        later = [first for first in journal.folder.first_lsns if first > lsn]
         return original(journal, later[0] if later else lsn)
 
     patch.setattr(Journal, "drop_before", drop_before)
@@ -296,7 +296,7 @@ def applies_the_checkpoint_s_last_commit_twice(patch: pytest.MonkeyPatch) -> Non
     def start(replica: Replica) -> None:
         original(replica)
         last = replica.cursor.lsn
-        if replica.journal.first_lsn() <= last:
+        if replica.journal.folder.first_lsn() <= last:
             cursor = replica.journal.start_of(last)
             while cursor.lsn < last and (frame := replica.journal.next_frame(cursor)) is not None:
                 cursor = frame.end

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from kmq_spark import archive
@@ -35,9 +35,9 @@ def _places(frame: DataFrame) -> Counter[Place]:
     return Counter(tuple(row) for row in frame.select("topic", "partition", "offset").collect())
 
 
-def _whole(spark: SparkSession, shop: Shop, path: Path) -> DataFrame:
+def _whole(spark: SparkSession, shop: Shop, path: Path, **options: object) -> DataFrame:
     reader = spark.read.format("kmq").option("subscribe", "orders").option("archive", str(path))
-    return reader.load(shop.url)
+    return reader.options(**options).load(shop.url)
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
@@ -56,6 +56,12 @@ def test_history_and_log_are_one_table_while_the_archive_grows(
     assert _places(_whole(spark, shop, path)) == Counter(places)
     table = spark.read.format(file_format).load(str(path))
     assert _places(table) == Counter(places[:30])  # any reader of the format sees it
+    if file_format == "delta":
+        deletable = "SET TBLPROPERTIES (delta.enableDeletionVectors = true)"
+        spark.sql(f"ALTER TABLE delta.`{path}` {deletable}")
+        with pytest.raises(InvalidRequestError, match="Delta table with deletionVectors"):
+            archive.run(spark, shop.url, path, keep=0)
+        assert shop.store.describe_topic("orders").rows == 15
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
@@ -111,18 +117,19 @@ def test_typed_topics_keep_their_columns_and_may_get_more(
     spark: SparkSession, shop: Shop, tmp_path: Path
 ):
     path = tmp_path / "lake"
-    schema = pa.schema([("id", pa.int32()), ("name", pa.string())])
+    name = 'the_"na.me`'
+    schema = pa.schema([("id", pa.int32()), (name, pa.string())])
     shop.store.create_topic("people", schema=schema)
     with shop.store.producer() as producer:
-        producer.send("people", {"id": 1, "name": "ada"})
+        producer.send("people", {"id": 1, name: "ada"})
     archive.run(spark, shop.url, path, topics=["people"], keep=0)
-    wider = pa.schema([("id", pa.int64()), ("name", pa.string()), ("year", pa.int32())])
+    wider = pa.schema([("id", pa.int64()), (name, pa.string()), ("year", pa.int32())])
     shop.store.alter_topic("people", schema=wider)
     with shop.store.producer() as producer:
-        producer.send("people", {"id": 2, "name": "bob", "year": 1980})
+        producer.send("people", {"id": 2, name: "bob", "year": 1980})
     archive.run(spark, shop.url, path, keep=0)
     with shop.store.producer() as producer:
-        producer.send("people", {"id": 3, "name": "eve", "year": 1990})
+        producer.send("people", {"id": 3, name: "eve", "year": 1990})
     reader = spark.read.format("kmq").option("subscribe", "people").option("archive", str(path))
     rows = sorted(tuple(row) for row in reader.load(shop.url).collect())
     assert rows == [(1, "ada", None), (2, "bob", 1980), (3, "eve", 1990)]
@@ -180,7 +187,11 @@ def test_an_archive_stops_at_lost_records_or_counts_them_and_goes_on(
     report = archive.run(spark, shop.url, path, fail_on_data_loss=False)
     ends = {p: end for p, (_, end) in shop.store.offsets("orders").items()}
     assert (report.archived, report.lost) == ({"orders": ends}, lost)
-    assert archive.run(spark, shop.url, path).lost == 0
+    assert archive.run(spark, shop.url, path, keep=0).lost == 0
+    if lose is _trim:
+        with pytest.raises(PySparkException, match=r"orders-\d: offsets 5 to \d were lost before"):
+            _whole(spark, shop, path).count()
+        assert _whole(spark, shop, path, failOnDataLoss=False).count() == 45 - lost
     assert spark.read.format("delta").load(str(path)).count() == 45 - lost
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 
 class Interruption:
@@ -13,19 +13,25 @@ class Interruption:
     That is when a Python function begins and when a C function comes back.
     """
 
-    def __init__(self, at: int, folder: str = "/kmq_spark/client/") -> None:
+    def __init__(self, at: int, *folders: str) -> None:
         self._left = at
-        self._folder = folder
+        self._folders = folders or ("/kmq_spark/client/",)
+        #: Whether it came; what is raised where nobody can catch it is lost.
+        self.came = False
 
     def _look(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event in ("call", "c_return") and self._folder in frame.f_code.co_filename:
+        if event in ("call", "c_return") and any(
+            each in frame.f_code.co_filename for each in self._folders
+        ):
             self._left -= 1
             if self._left == 0:
                 sys.setprofile(None)
+                self.came = True
                 raise KeyboardInterrupt
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         sys.setprofile(self._look)
+        return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)

@@ -37,10 +37,9 @@ class MemoryBucket:
 
     def modified(self, name: str) -> int:
         """When an object was written, UTC microseconds by the store's own clock."""
-        try:
-            return self._times[name]
-        except KeyError:
-            raise FileNotFoundError(name) from None
+        if name not in self.objects:
+            raise FileNotFoundError(name)
+        return self._times[name]
 
     def put(self, name: str, buffers: Iterable[Bytes]) -> None:
         """Write an object, whatever was there; only for names that one writer has alone."""

@@ -93,3 +93,21 @@ def public_definitions(tree: ast.Module) -> Iterator[tuple[str, Definition]]:
                     for item in node.body
                     if isinstance(item, Function) and not item.name.startswith("_")
                 )
+
+
+def named_tests(file: str) -> set[str]:
+    """The names of the tests in a file, by its path from the root."""
+    path = ROOT / file
+    if not path.exists():
+        return set()
+    tree = ast.parse(path.read_text())
+    # A state machine of hypothesis is a class that stands in the module as `TestX = X.TestCase`.
+    assigned = {
+        t.id
+        for n in tree.body
+        if isinstance(n, ast.Assign)
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
+    defined = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    return {name for name in assigned | defined if name.lower().startswith("test")}

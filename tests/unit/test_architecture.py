@@ -17,7 +17,16 @@ SOURCES = package_sources()
 LAYERS = (
     tuple(
         f"kmq_storage.{name}"
-        for name in ("cutting", "errors", "limits", "names", "paths", "model", "environment")
+        for name in (
+            "cutting",
+            "errors",
+            "limits",
+            "names",
+            "paths",
+            "model",
+            "environment",
+            "waking",
+        )
     ),
     ("kmq_storage.format",),
     ("kmq_storage.objects",),
@@ -29,6 +38,7 @@ LAYERS = (
     tuple(
         f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
     ),
+    ("kmq_storage.keyed",),
     ("kmq_spark.errors", "kmq_spark.client"),
     ("kmq_spark.aio", "kmq_spark.lake"),
     tuple(
@@ -69,7 +79,7 @@ MAY_DELETE = {
     "kmq_storage.integrity.repair",  # pins that can't be read, checkpoints behind the one kept
     "kmq_storage.log.collected",  # its own marks
     "kmq_storage.log.commit_objects",  # for `collect`: commits before every checkpoint
-    "kmq_storage.log.journal",  # for `collect`; files that were cut off, or written again
+    "kmq_storage.log.log_folder",  # for the journal: for `collect`; what was cut off, or replaced
     "kmq_storage.log.store_files",  # the identity of a store that gives way to a clone
     "kmq_storage.maintenance.collect",
     "kmq_storage.maintenance.pins",  # its own pin

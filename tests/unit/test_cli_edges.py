@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.cli.command_line import main
 
 
 def _kmq(folder: Path, words: str) -> subprocess.CompletedProcess[bytes]:
@@ -49,3 +50,43 @@ def test_a_closed_stream_is_as_one_that_leads_nowhere(tmp_path: Path, closed: st
     command = f"{sys.executable} -m kmq_spark.cli {words} --store {tmp_path}/store {closed}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_group_does_not_move_over_records_that_a_closed_stream_kept_from_everybody(
+    tmp_path: Path,
+):
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("t")
+        store.producer().send_batch("t", [b"1", b"2"]).result(10)
+    for options in ("", "--json"):
+        words = f"consume t --group g {options}"
+        command = f"{sys.executable} -m kmq_spark.cli {words} --store {tmp_path}/store >&-"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
+        assert done.returncode == 1
+        assert b"standard output is closed" in done.stderr
+    assert _kmq(tmp_path, "consume t --group g").stdout == b"1\n2\n"
+
+
+@pytest.mark.parametrize("offset", ["1.5", "true", '"2"'])
+def test_an_offset_that_is_no_whole_number_is_a_wrong_call(tmp_path: Path, offset: str):
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("t")
+    done = _kmq(tmp_path, f'group set g --to \'{{"t": {{"0": {offset}}}}}\'')
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"kmq group set: --to takes")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["consume t --max -1", "consume t --max x", "archive a --watch -1", "archive a --keep nan"],
+)
+def test_numbers_of_the_command_line_that_mean_nothing_are_a_wrong_call(words: str):
+    assert main(words.split()) == 2
+
+
+def test_the_demo_says_on_its_first_line_why_it_does_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "mine.txt").write_text("not the demo's")
+    assert main(["demo", "--store", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("kmq demo: ")

@@ -52,6 +52,7 @@ METHODS = {
         "describe_group",
         "describe_topic",
         "groups",
+        "keyed_queues",
         "maintain",
         "offsets",
         "offsets_for_time",

@@ -17,6 +17,7 @@ from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.groups import Membership
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.group_state import Group
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import to_datetime
@@ -37,13 +38,22 @@ class Place:
 
 
 class GroupMember:
-    """A streaming query in its group: one at a time, from its first look to its end."""
+    """A streaming query in its group: one at a time, from its first look to its end.
+
+    Until its first task tells how it is called, it has the name of its last run.
+    """
 
     def __init__(
-        self, log: CommitLog, group: str, query: uuid.UUID, environment: Environment
+        self,
+        log: CommitLog,
+        group: str,
+        query: uuid.UUID,
+        environment: Environment,
+        *,
+        name: str = "a streaming query that has read nothing yet",
     ) -> None:
         self._log = log
-        self._membership = _join(log, group, query, environment)
+        self._membership = _join(log, group, str(query), name, environment)
         self.place = Place(group, query, self._membership.generation)
 
     def advance(self, finished: StreamOffset) -> None:
@@ -55,18 +65,23 @@ class GroupMember:
         self._membership.leave()
 
 
-def _join(log: CommitLog, group: str, query: uuid.UUID, environment: Environment) -> Membership:
-    begun = environment.monotonic()
+def _join(log: CommitLog, group: str, query: str, name: str, clock: Environment) -> Membership:
+    begun = clock.monotonic()
     while True:
+        known = log.refresh().groups.get(group)
         try:
-            return Membership(log, group, str(query))
+            return Membership(log, group, query, told=_last_name(known, query) or name)
         except IllegalStateError as taken:
-            known = log.refresh().groups.get(group)
-            own = known is not None and known.member == str(query)
+            own = known is not None and known.member == query
             patience = _WAIT_FOR_OWN if own else _WAIT_FOR_OTHERS
-            if environment.monotonic() - begun >= patience:
+            if clock.monotonic() - begun >= patience:
                 raise _refusal(log.state, group, str(taken.context["holder"]), own=own) from taken
-        environment.sleep(_WAIT_STEP)
+        clock.sleep(_WAIT_STEP)
+
+
+def _last_name(known: Group | None, query: str) -> str:
+    """What the same query was called in its last run, without its process; "" for others."""
+    return known.client.rpartition(", ")[0] if known and known.member == query else ""
 
 
 def _refusal(state: StoreState, group: str, holder: str, *, own: bool) -> FencedError:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kmq_spark.datasource.groups.progress import SourceProgress, records_behind, source_of_progress
 from kmq_spark.datasource.offsets import StreamOffset
 from kmq_spark.datasource.opening import open_log
 from kmq_storage.errors import KmqError
+from kmq_storage.log.moving import looking_again
 from kmq_storage.log.state import StoreState
 
+_Seen = TypeVar("_Seen")
 Lags = dict[str, dict[int, int]]
 
 
@@ -51,18 +53,16 @@ def sources_of(
 
 
 def _lag_of(source: SourceProgress) -> Lags:
-    state = state_of(source)
-    if state is not None:
-        return records_behind(source.finished, ends_of(state, source.covered))
-    return {} if source.latest is None else records_behind(source.finished, source.latest)
+    ends = looked_at(source, lambda state: ends_of(state, source.covered)) or source.latest
+    return {} if ends is None else records_behind(source.finished, ends)
 
 
-def state_of(source: SourceProgress) -> StoreState | None:
-    """The state of the source's store, where it can be opened from here."""
+def looked_at(source: SourceProgress, look: Callable[[StoreState], _Seen]) -> _Seen | None:
+    """What is seen in the source's store as it is now, where it can be opened from here."""
     if source.url is None:
         return None
     try:
-        return open_log(source.url, read_only=True).refresh()
+        return looking_again(open_log(source.url, read_only=True), look)
     except (KmqError, OSError):
         return None
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kmq_spark.datasource.groups.committed import advance_group
-from kmq_spark.datasource.groups.lag import Behind, behind, sources_of, state_of
+from kmq_spark.datasource.groups.lag import Behind, behind, looked_at, sources_of
 from kmq_spark.datasource.groups.progress import SourceProgress
 from kmq_spark.datasource.opening import open_log
 from kmq_storage.environment import SYSTEM, Environment
@@ -112,10 +112,8 @@ class KmqListener(StreamingQueryListener):
         )
 
     def _behind(self, source: SourceProgress) -> Behind | None:
-        state = state_of(source)
-        if state is None:
-            return None
-        return behind(state, source, self._environment.now_us())
+        now = self._environment.now_us()
+        return looked_at(source, lambda state: behind(state, source, now))
 
 
 def follow(query: StreamingQuery, storage_options: Mapping[str, Any] | None = None) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from kmq_spark.datasource.options import values
 from kmq_spark.datasource.refusal import refuse
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.names import check_name
 
 _WAYS = ("subscribe", "subscribePattern", "assign")
 _ASSIGN_EXAMPLE = 'JSON such as {"orders":[0,1],"returns":[0]}'
@@ -49,7 +48,8 @@ def parse_subscription(given: Mapping[str, str]) -> Subscription:
     if len(ways) != 1:
         found = f"given were {' and '.join(ways)}" if ways else "none was given"
         raise InvalidRequestError(
-            f"a read needs exactly one of the options {', '.join(_WAYS)}; {found}"
+            f"a read needs exactly one of the options {', '.join(_WAYS)}; {found}",
+            option=ways[0] if ways else _WAYS[0],
         )
     text, numbers = given[ways[0].lower()], values.ranges(given, "partitions")
     if ways[0] == "subscribe":
@@ -64,7 +64,7 @@ def _topics(text: str) -> tuple[str, ...]:
     names = {name.strip() for name in text.split(",")} - {""}
     if not names:
         refuse("subscribe", text, "topic names with commas between them")
-    return tuple(sorted(check_name("topic", name) for name in names))
+    return tuple(sorted(values.checked_name("subscribe", "topic", name) for name in names))
 
 
 def _pattern(text: str) -> str:
@@ -81,7 +81,10 @@ def _assignment(text: str) -> dict[str, tuple[int, ...]]:
     parsed = values.json_object("assign", text, _ASSIGN_EXAMPLE)
     if not parsed or not all(map(_is_assigned, parsed.values())):
         refuse("assign", text, _ASSIGN_EXAMPLE)
-    return {check_name("topic", name): tuple(sorted(set(parsed[name]))) for name in sorted(parsed)}
+    return {
+        values.checked_name("assign", "topic", name): tuple(sorted(set(parsed[name])))
+        for name in sorted(parsed)
+    }
 
 
 def _is_assigned(numbers: object) -> bool:

@@ -105,18 +105,41 @@ def choice(given: Given, option: str, choices: tuple[str, ...]) -> str | None:
 def name(given: Given, option: str, kind: str) -> str | None:
     """The name of a group or a topic; None when it is not given."""
     text = given.get(option.lower())
-    return None if text is None else check_name(kind, text)
+    return None if text is None else checked_name(option, kind, text)
+
+
+def checked_name(option: str, kind: str, text: str) -> str:
+    """A name out of an option: InvalidRequestError when nothing can be called so."""
+    try:
+        return check_name(kind, text)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"option {option!r}: {error.message}", **error.context, option=option
+        ) from None
 
 
 def columns(given: Given, option: str) -> tuple[str, ...] | None:
-    """Names with commas between them, each once, in the order given; None when not given."""
+    """Names with commas between them, or in a JSON array, each once, in the order given.
+
+    None when not given.
+    """
     text = given.get(option.lower())
     if text is None:
         return None
-    names = tuple(each.strip() for each in text.split(","))
+    names = _array(text) or [each.strip() for each in text.split(",")]
     if "" in names or len(set(names)) < len(names):
-        refuse(option, text, "names of columns with commas between them, each once")
-    return names
+        refuse(option, text, "names of columns with commas between them (or as JSON), each once")
+    return tuple(names)
+
+
+def _array(text: str) -> list[str]:
+    """The texts of a JSON array; none where it isn't one."""
+    try:
+        parsed = json.loads(text) if text.lstrip().startswith("[") else None
+    except ValueError:
+        return []
+    found = parsed if isinstance(parsed, list) else []
+    return found if all(isinstance(each, str) for each in found) else []
 
 
 def ranges(given: Given, option: str) -> tuple[range, ...] | None:

@@ -186,18 +186,21 @@ def first_of_stream(
     committed = _continued_by_group(state, options, coverage, losses)
     if committed.keys() == coverage.topics.keys():
         return committed
-    first = coverage.resolve(options.starting or _bound("starting", LATEST))
+    starting = options.starting or _bound("starting", LATEST)
+    first = coverage.resolve(starting)
     if options.fail_on_data_loss:
-        _refuse_beyond_end(coverage, first)
+        _refuse_beyond_end(coverage, starting, first)
     return first | committed
 
 
-def _refuse_beyond_end(coverage: Coverage, first: Positions) -> None:
+def _refuse_beyond_end(coverage: Coverage, starting: Bound, first: Positions) -> None:
     for name, topic in coverage.topics.items():
         for partition, offset in first[name].items():
             part = topic.partition(partition)
             if offset > part.end:
-                raise out_of_range(name, partition, offset, part)
+                error = out_of_range(name, partition, offset, part)
+                told = f"option {starting.option!r}: {error.message}"
+                raise type(error)(told, **error.context, option=starting.option)
 
 
 def bounds_of_batch(
@@ -217,6 +220,7 @@ def bounds_of_batch(
                 raise InvalidRequestError(
                     f"{topic}-{partition}: {starting.option} {start} is beyond "
                     f"{ending.option} {end}",
+                    option=starting.option,
                     topic=topic,
                     partition=partition,
                     start=start,

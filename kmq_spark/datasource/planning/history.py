@@ -93,8 +93,8 @@ class History:
         return archived, rest
 
     def bytes_per_row(self, topic: str) -> int:
-        """What a record of a topic takes in the archive's files."""
-        files = [each for each in self.archive.files if each.topic == topic and each.rows]
+        """What a record of a topic that comes from the archive's files takes."""
+        files = [each for each in self.archive.files_of(topic) if each.rows]
         return sum(each.bytes for each in files) // max(sum(each.rows for each in files), 1)
 
     def told(self, topic: Topic, number: int) -> str:

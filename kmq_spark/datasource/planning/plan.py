@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning.data_loss import Losses, readable_parts
 from kmq_spark.datasource.planning.history import History, archived_tasks
+from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.tasks import plan_tasks
 from kmq_spark.datasource.planning.topic_ranges import TopicRange, TopicRanges
+
+if TYPE_CHECKING:
+    from kmq_spark.lake.reading import ArchivedRange
 
 
 def plan(
@@ -22,12 +27,30 @@ def plan(
     if history is None:
         return [*plan_tasks([_readable(each, losses, None) for each in wanted], limits)]
     archived, rest = history.split(each for several in wanted for each in several)
+    for each in archived:
+        _report_holes(each, losses)
     ranges = [_readable(each, losses, history) for each in _by_topic(rest)]
     of_log = sum(int((each.ends - each.starts).sum()) for each in ranges)
     old = archived_tasks(archived, _share(limits, sum(r.end - r.start for r in archived), of_log))
     if limits.min_partitions is not None:
         limits = replace(limits, min_partitions=max(limits.min_partitions - len(old), 1))
     return [*old, *plan_tasks(ranges, limits)]
+
+
+def _report_holes(archived: ArchivedRange, losses: Losses) -> None:
+    """Report what the archiver was told to do without (`fail_on_data_loss=False`)."""
+    place = OffsetRange(archived.topic, archived.partition, archived.start, archived.end)
+    for start, end in archived.lost:
+        losses.report(
+            f"{place.topic}-{place.partition}: offsets {start} to {end - 1} were lost before they "
+            "were archived",
+            archived.topic_id,
+            [place.between(start, end)],
+            topic=place.topic,
+            partition=place.partition,
+            start=start,
+            end=end,
+        )
 
 
 def _share(limits: TaskLimits, archived: int, of_log: int) -> TaskLimits:

@@ -24,7 +24,7 @@ def stored_batch(contents: pa.Buffer, chunk: Chunk, topic: Topic) -> pa.RecordBa
     if location.position + location.length > contents.size:
         raise CorruptionError("the file is shorter than its commit says")
     message = contents.slice(location.position, location.length)
-    return decode_batch(message, schema_of(chunk, topic), chunk.checksum, location.file)
+    return decode_batch(message, schema_of(chunk, topic), chunk.checksum, f"topic {topic.name}")
 
 
 def schema_of(chunk: Chunk, topic: Topic) -> pa.Schema:

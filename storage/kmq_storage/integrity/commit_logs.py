@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kmq_storage.integrity.log_files import LogFilesCheck
-from kmq_storage.integrity.report import Finding
+from kmq_storage.integrity.lost_end import lost_end
+from kmq_storage.integrity.report import Damage, Finding
 from kmq_storage.integrity.small_files import check_hint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Journal
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.open import bucket_files
 from kmq_storage.log.state import StoreState
 
 
@@ -23,7 +25,9 @@ def check_log(log: CommitLog, state: StoreState, *, deep: bool) -> Iterator[Find
         yield from LogFilesCheck(journal, state, deep=deep).findings()
         return
     from kmq_storage.integrity.commit_objects import check_objects  # buckets are imported late
-    from kmq_storage.objects.bucket_files import BucketFiles
 
-    assert isinstance(log.disk, BucketFiles), "the log is on a disk or in a bucket"
-    yield from check_objects(log.disk, log.identity.seed, state, deep=deep)
+    yield from check_objects(bucket_files(log.disk), log.identity.seed, state, deep=deep)
+    lost = None if state.broken is not None else lost_end(log)
+    if lost is not None:
+        reason = f"commits {lost.first_lsn} to {lost.last_lsn}: {lost.reason}"
+        yield Damage(lost.file, reason=reason)

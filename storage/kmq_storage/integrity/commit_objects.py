@@ -33,7 +33,13 @@ def check_objects(
     last = state.lsn if state.broken is None else max(state.lsn, state.broken.last_lsn)
     before: FrameHeader | None = None
     missing: list[int] = []
-    for lsn in range(_first_listed(files, last), last + 1):
+    gone, behind = unmarked(files, state)
+    if gone:
+        yield _missing(gone, behind - 1)
+    first = _first_listed(files, last)
+    if state.broken is not None:
+        first = min(first, state.broken.first_lsn)
+    for lsn in range(first, last + 1):
         file = paths.commit_object(lsn)
         try:
             contents = files.map(paths.log_file(lsn))
@@ -51,8 +57,12 @@ def check_objects(
             yield Damage(file, reason=f"commit {lsn}: {error}")
     collected = collected_lsn(files) if missing else 0  # meanwhile, perhaps
     for begin, end in _runs(lsn for lsn in missing if lsn > collected):
-        reason = f"commits {begin} to {end}: objects are missing"
-        yield Damage(paths.commit_object(begin), reason=reason)
+        yield _missing(begin, end)
+
+
+def _missing(first: int, last: int) -> Damage:
+    reason = f"commits {first} to {last}: objects are missing"
+    return Damage(paths.commit_object(first), reason=reason)
 
 
 def _first_listed(files: BucketFiles, last: int) -> int:
@@ -60,6 +70,18 @@ def _first_listed(files: BucketFiles, last: int) -> int:
     first = collected_lsn(files) + 1
     listed = (paths.try_commit_lsn(found.path) for found in files.walk(paths.LOG_FOLDER))
     return next((lsn for lsn in listed if lsn is not None and first <= lsn), last + 1)
+
+
+def unmarked(files: BucketFiles, state: StoreState) -> tuple[int, int]:
+    """The commits in [first, behind) that are gone before all others, though no mark says so.
+
+    None of them is needed: the state begins at a checkpoint behind them.
+    """
+    behind = min(_first_listed(files, state.lsn), state.checkpoint_lsn + 1)
+    first = collected_lsn(files) + 1
+    if first >= behind or files.exists(paths.commit_object(behind - 1)):
+        return 0, 0
+    return first, behind
 
 
 def _runs(lsns: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -26,15 +26,15 @@ class LogFilesCheck:
     def findings(self) -> Iterator[Finding]:
         """What is wrong, file by file."""
         yield from self._frames()
-        for first, size in self._journal.resized().items():
-            expected = self._journal.file_bytes
+        for first, size in self._journal.folder.resized().items():
+            expected = self._journal.folder.file_bytes
             reason = f"the file has {size} bytes and should have {expected}"
             yield Damage(paths.log_file(first), reason=reason)
 
     def _frames(self) -> Iterator[Finding]:
         journal = self._journal
-        journal.look_again()
-        cursor = journal.start_of(journal.first_lsn())
+        journal.folder.look_again()
+        cursor = journal.start_of(journal.folder.first_lsn())
         while cursor.lsn < self._last:
             frame, reason = self._try_next(cursor)
             if frame is not None:
@@ -61,7 +61,7 @@ class LogFilesCheck:
         """A file is over where its successor begins: zeros, or what was written again there."""
         if not self._deep or frame.file == cursor.file or not cursor.position:
             return
-        log, file = self._journal.log_file(cursor.file), paths.log_file(cursor.file)
+        log, file = self._journal.folder.open(cursor.file), paths.log_file(cursor.file)
         if log is None:
             return
         start, end = cursor.position, log.contents().size
@@ -80,7 +80,7 @@ class LogFilesCheck:
         if not self._deep or self._try_next(end)[0] is not None:
             return
         here = self._journal.try_locate(end)
-        log = self._journal.log_file(here.file)
+        log = self._journal.folder.open(here.file)
         mark = log and first_mark(log.read, here.position, log.contents().size)
         if mark is not None:
             yield Note(

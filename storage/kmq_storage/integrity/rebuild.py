@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kmq_storage.environment import Environment
-from kmq_storage.format.entries import RecordsEntry, TopicEntry
-from kmq_storage.format.file_ids import begun_at
-from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.format.entries import Entry, RecordsEntry, TopicEntry
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.layout import Layout, layout_of
 from kmq_storage.format.manifest import Key, Row
 from kmq_storage.integrity.found_segments import FoundSegment, find_segments, without_overlaps
+from kmq_storage.integrity.log_remains import remains_of
+from kmq_storage.integrity.lost_end import known_lsn
 from kmq_storage.log.behind import rows_at_most
 from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
-from kmq_storage.log.hint import open_hint
-from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.disk_errors import translated
+from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import TopicSettings
-from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 _LOST = "the manifest was lost"
 
@@ -60,33 +60,35 @@ class _Known:
         self.partitions[topic_id] = max(self.partitions.get(topic_id, 0), number + 1)
 
 
-def rebuild(disk: Disk, identity: Identity, environment: Environment) -> list[str]:
+def rebuild(files: Files, identity: Identity, environment: Environment) -> list[str]:
     """Write a checkpoint of what segments say before the log's first commit; what was done."""
-    began = disk.now()
-    hint = open_hint(disk, identity.seed)
-    journal = Journal(disk, identity, hint)
-    segments = list(find_segments(disk))
-    before = journal.first_lsn() - 1
-    if not journal.sizes():  # the log is gone: who wrote segments knew how far it was
-        before = max((begun_at(segment.row.file) for segment in segments), default=0) + 1
-        hint.rebuild(before + 1)  # there was more, which is damage
+    with translated(files.url), files.afresh():
+        return _rebuilt(files, identity, environment)
+
+
+def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list[str]:
+    began = files.now()
+    segments = list(find_segments(files))
     known = _Known()
     told: list[str] = []
     for segment in segments:
         known.names[segment.topic_id] = segment.topic
         known.note_partition(segment.topic_id, segment.partition)
         known.note_schemas(segment.topic_id, segment.schemas)
-    _read_log(journal, before + 1, known)
+    left = remains_of(files, identity, known_lsn(files))
+    before = left.before
+    _note_entries(left.entries, known)
     told += _note_rows(known, segments)
-    found = newest_checkpoint(disk)
-    state = StoreState(Manifest(disk, ())) if found is None else found.state(disk, indexed=True)
+    found = newest_checkpoint(files)
+    state = StoreState(Manifest(files, ())) if found is None else found.state(files, indexed=True)
     told += _bridge(state, known, before - state.lsn)
     for topic_id in known.partitions:
         if topic_id not in known.made and state.topic_by_id(topic_id) is None:
             told += _add_topic(state, topic_id, known)
     state.lsn = before
-    root, _ = write_pages(disk, state, Cursor(before, None, 0, before + 1, 0), environment.new_uuid)
-    publish_root(disk, before, root, began=began)
+    end = Cursor(before, None, 0, before + 1, 0)
+    root, _ = write_pages(files, state, end, environment.new_uuid)
+    publish_root(files, before, root, began=began)
     return [*told, f"a manifest was made from segments; the log goes on at commit {before + 1}"]
 
 
@@ -104,29 +106,17 @@ def _note_rows(known: _Known, segments: Iterable[FoundSegment]) -> Iterator[str]
             known.rows.setdefault(key, []).append(row)
 
 
-def _read_log(journal: Journal, first: int, known: _Known) -> None:
+def _note_entries(entries: Iterable[Entry], known: _Known) -> None:
     """What the commits that are still there say of topics, and where their records begin."""
-    cursor = journal.start_of(first)
-    while True:
-        try:
-            frame = journal.next_frame(cursor)
-        except InvalidFrameError:
-            frame = None
-        if frame is None:
-            found = journal.try_resync(cursor)
-            if found is None:
-                return
-            frame = found[1]
-        for entry in frame.entries():
-            if isinstance(entry, RecordsEntry):
-                known.note_partition(entry.topic_id, entry.partition)
-                known.logged.setdefault((entry.topic_id, entry.partition), entry.base_offset)
-            elif isinstance(entry, TopicEntry):
-                known.names.setdefault(entry.topic_id, entry.name)
-                known.note_schemas(entry.topic_id, entry.settings.get("schemas", ()))
-                if entry.topic_id not in known.partitions:
-                    known.made.add(entry.topic_id)
-        cursor = frame.end
+    for entry in entries:
+        if isinstance(entry, RecordsEntry):
+            known.note_partition(entry.topic_id, entry.partition)
+            known.logged.setdefault((entry.topic_id, entry.partition), entry.base_offset)
+        elif isinstance(entry, TopicEntry):
+            known.names.setdefault(entry.topic_id, entry.name)
+            known.note_schemas(entry.topic_id, entry.settings.get("schemas", ()))
+            if entry.topic_id not in known.partitions:
+                known.made.add(entry.topic_id)
 
 
 def _bridge(state: StoreState, known: _Known, lost: int) -> Iterator[str]:

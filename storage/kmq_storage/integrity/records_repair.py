@@ -8,7 +8,7 @@ from dataclasses import replace
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.layout_entries import GapEntry
-from kmq_storage.format.manifest import SEGMENT, STAGED, Row
+from kmq_storage.format.manifest import SEGMENT, STAGED, Key, Row
 from kmq_storage.integrity.report import Damage
 from kmq_storage.integrity.salvage import salvage, slices_of
 from kmq_storage.log.commit_log import CommitLog
@@ -45,12 +45,15 @@ class RecordsRepair:
         key = (topic.id, number)
         try:
             rows = topic.index(number).rows(*span)
-            return [row for row in rows if row.path(key) in self._files]
+            return [row for row in rows if self._file(key, row) in self._files]
         except (CorruptionError, FileNotFoundError):
             return []  # the manifest itself could not be repaired
 
+    def _file(self, key: Key, row: Row) -> str:
+        return self._log.disk.named(row.path(key))
+
     def _row(self, topic: Topic, number: int, row: Row) -> Iterator[str]:
-        file = row.path((topic.id, number))
+        file = self._file((topic.id, number), row)
         if row.kind == SEGMENT:
             yield from self._segment(topic, number, row)
         elif self._drop and self._is_damaged(file, topic, number, row):

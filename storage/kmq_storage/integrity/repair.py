@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from kmq_storage import paths
 from kmq_storage.format.manifest import Key
+from kmq_storage.integrity.lost_end import lost_end
 from kmq_storage.integrity.manifest_repair import repair_manifest
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.records_repair import RecordsRepair
@@ -23,6 +24,7 @@ from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.open import bucket_files
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -49,6 +51,8 @@ def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     damage = verify(log, deep=True).damage
     if not damage:
         return
+    if drop_damaged and not isinstance(log, LocalLog):
+        _block_lost_end(log)
     state = log.refresh()
     if state.damage or state.broken is not None:
         if not drop_damaged:
@@ -71,6 +75,16 @@ def _unreadable_pins(log: CommitLog) -> Iterator[str]:
         yield f"{file}: was removed, nobody can read what it keeps"
 
 
+def _block_lost_end(log: CommitLog) -> None:
+    """Have readers know of commits that are lost behind the last one: see `lost_end`."""
+    from kmq_storage.log.commit_objects import CommitObjects  # buckets are imported late
+
+    lost = lost_end(log)
+    if lost is not None:
+        CommitObjects(bucket_files(log.disk), log.identity.seed).block(lost.last_lsn)
+        log.reload()
+
+
 def _is_nothing_left(log: CommitLog) -> bool:
     """Whether segments are all there is: no checkpoint, and no commit that can be read."""
     return not log.refresh().lsn and any(True for _ in log.disk.walk(paths.SEGMENT_FOLDER))
@@ -78,7 +92,7 @@ def _is_nothing_left(log: CommitLog) -> bool:
 
 def _go_on_behind(log: CommitLog) -> Iterator[str]:
     """Have the log go on behind a checkpoint of what can be read."""
-    if isinstance(log, LocalLog) and _is_nothing_left(log):
+    if _is_nothing_left(log):
         yield from rebuild(log.disk, log.identity, log.environment)
         log.reload()
     state = log.refresh()

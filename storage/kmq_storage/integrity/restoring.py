@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
 from kmq_storage.format.identity import decode_identity, encode_identity
+from kmq_storage.log.collected import mark_collected
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Journal
 from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.locking import AppendLock, held
+from kmq_storage.log.locking import AppendLock, SyncLock
+from kmq_storage.log.open import bucket_files
 from kmq_storage.log.replica import Replica
+from kmq_storage.maintenance.references import references_of
 from kmq_storage.objects.files import Files
 
 
@@ -23,6 +28,8 @@ def restore(log: CommitLog) -> Iterator[str]:
     if isinstance(log, LocalLog):
         for file in _renew_resized(log):
             yield f"{file}: was written again at its full size, with the same commits"
+    else:
+        yield from _mark_again(log)
 
 
 def differs(disk: Files) -> bool:
@@ -38,26 +45,35 @@ def _write_identity(log: CommitLog) -> None:
         with AppendLock(log.disk.open_lock(paths.APPEND_LOCK), hint, log.environment):
             log.disk.replace_log(paths.STORE_FILE, len(contents), [contents])
         return
-    from kmq_storage.objects.bucket_files import BucketFiles  # buckets are imported late
+    bucket_files(log.disk).bucket.put(paths.STORE_FILE, [contents])
 
-    assert isinstance(log.disk, BucketFiles), "the log is on a disk or in a bucket"
-    log.disk.bucket.put(paths.STORE_FILE, [contents])
+
+def _mark_again(log: CommitLog) -> Iterator[str]:
+    """Say once more that commits were collected which are gone, and of which nothing is left."""
+    from kmq_storage.integrity.commit_objects import unmarked  # buckets are imported late
+
+    files, state = bucket_files(log.disk), log.reload()
+    _, behind = unmarked(files, state)
+    with suppress(CorruptionError, FileNotFoundError):  # nobody knows then what stands in them
+        if 0 < behind <= references_of(files, state).lowest_log_file():
+            mark_collected(files, behind - 1)
+            yield f"{paths.collected_mark(behind - 1)}: was written again, a checkpoint follows"
 
 
 def _renew_resized(log: LocalLog) -> list[str]:
     """Have log files at their full size that were cut behind the last commit, or added to."""
     hint = open_hint(log.disk, log.identity.seed)
     journal = Journal(log.disk, log.identity, hint)
-    if not journal.resized() or not hint.valid:
+    if not journal.folder.resized() or not hint.valid:
         return []
     environment = log.environment
     append_lock = AppendLock(log.disk.open_lock(paths.APPEND_LOCK), hint, environment)
-    with held(log.disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
+    with SyncLock(log.disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
         replica = Replica(log.disk, journal, indexed=False)
         replica.advance(hint.mark)
         if replica.state.broken is not None or replica.state.damage or hint.sync_failed:
             return []
-        found = journal.resized()
+        found = journal.folder.resized()
         if found:
             journal.renew(min(found), replica.cursor)
         return [paths.log_file(first) for first in found]

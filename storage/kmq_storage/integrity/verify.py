@@ -8,6 +8,7 @@ batch at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import TypeGuard
 
@@ -38,6 +39,13 @@ def verify(log: CommitLog, *, deep: bool = False) -> Report:
         return _verified(log, deep=deep)
 
 
+def why_closed(files: Files, error: CorruptionError) -> Report:
+    """What is wrong with a store that can't be opened for this error."""
+    with translated(files.url):
+        at_all = Damage(str(error.context.get("file", paths.STORE_FILE)), reason=error.message)
+        return report_of(chain([at_all], check_identity(files), check_manifest(files)))
+
+
 def _verified(log: CommitLog, *, deep: bool) -> Report:
     disk, state = log.disk, log.reload()
     found = list(
@@ -52,7 +60,8 @@ def _verified(log: CommitLog, *, deep: bool) -> Report:
             check_locks(disk),
         )
     )
-    return report_of(_lasting(log, found), unreferenced(disk, log.state))
+    findings = (_as_named(disk, each) for each in _lasting(log, found))
+    return report_of(findings, unreferenced(disk, log.state))
 
 
 def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:
@@ -61,6 +70,11 @@ def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:
     for finding in found:
         if not (_is_missing(finding) and not still_missing(state, finding)):
             yield finding
+
+
+def _as_named(disk: Files, finding: Finding) -> Finding:
+    """The same, of the file as it is found where the store is."""
+    return replace(finding, file=disk.named(finding.file))
 
 
 def _is_missing(finding: Finding) -> TypeGuard[Damage]:

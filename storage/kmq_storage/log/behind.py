@@ -17,7 +17,7 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.log.checkpoint import publish_root, write_pages
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor, Journal
-from kmq_storage.log.locking import AppendLock, held
+from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
@@ -49,7 +49,7 @@ def go_on_behind(
     began = disk.now()
     append_lock = AppendLock(disk.open_lock(paths.APPEND_LOCK), hint, environment)
     # Both: nobody takes damage for a failed sync, or a failed sync for damage.
-    with held(disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
+    with SyncLock(disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
         replica = Replica(disk, journal, indexed=True)
         replica.advance(hint.mark)
         state = replica.state

@@ -83,7 +83,7 @@ def starting_point(disk: Files, journal: Journal) -> Checkpoint | None:
     CorruptionError when commits between it and the log's first file are nowhere.
     """
     found = newest_checkpoint(disk)
-    while journal.first_lsn() > (found.cursor.lsn if found else 0) + 1:
+    while journal.folder.first_lsn() > (found.cursor.lsn if found else 0) + 1:
         newer = newest_checkpoint(disk)  # written, and the log collected, while we looked
         if newer == found:
             missing = found.cursor.lsn + 1 if found else 1

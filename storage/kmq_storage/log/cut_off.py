@@ -14,8 +14,8 @@ from kmq_storage.objects.disk import Disk
 
 def is_cut_off(disk: Disk, journal: Journal, end: Cursor) -> bool:
     """Whether files prove that there may have been more behind the place where frames end."""
-    sizes = journal.sizes()
+    sizes = journal.folder.sizes()
     if not sizes:
-        return (end.lsn > 0 or disk.exists(paths.BEGUN)) and not journal.sizes()
+        return (end.lsn > 0 or disk.exists(paths.BEGUN)) and not journal.folder.sizes()
     last = journal.try_locate(end).file
-    return any(size < journal.file_bytes for file, size in sizes.items() if file >= last)
+    return any(size < journal.folder.file_bytes for file, size in sizes.items() if file >= last)

@@ -6,6 +6,7 @@ import errno
 from dataclasses import dataclass
 from traceback import clear_frames
 from types import TracebackType
+from typing import TypeGuard
 
 from kmq_storage.errors import (
     CommitOutcomeUnknownError,
@@ -27,6 +28,15 @@ def check_writable(files: Files) -> None:
             "it without read_only",
             url=files.url,
         )
+
+
+def is_of_the_disk(error: BaseException) -> TypeGuard[OSError]:
+    """Whether a disk or a bucket failed; other errors are nobody's to translate.
+
+    A timeout of kmq is an OSError too, and so is what the handler of an alarm likes to raise.
+    """
+    alarm = type(error) is TimeoutError and error.errno is None
+    return isinstance(error, OSError) and not isinstance(error, KmqError) and not alarm
 
 
 def unavailable(error: OSError, url: str) -> UnavailableError:
@@ -98,8 +108,7 @@ class translated:  # noqa: N801 - used like contextlib's
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # A timeout of kmq is an OSError too.
-        if isinstance(error, OSError) and not isinstance(error, KmqError):
+        if error is not None and is_of_the_disk(error):
             raise unavailable(error, self.url) from error
 
 

@@ -15,7 +15,7 @@ from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
-from kmq_storage.log.checkpoint import newest_checkpoint
+from kmq_storage.log.checkpoint import checkpoints, newest_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, is_recent
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, follows
 from kmq_storage.log.contention import Tail, Writers
@@ -58,7 +58,8 @@ class Follower:
 
     def _begin(self) -> None:
         """Begin at the newest checkpoint, or where the log begins."""
-        due = self._environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
+        began = Moment.now(self._environment)
+        due = began.monotonic + limits.REBASE_SECONDS  # however long this takes
         found = newest_checkpoint(self._files)
         with self.changed:
             self._whole = False
@@ -67,7 +68,7 @@ class Follower:
             else:
                 self.state, self.cursor = found.state(self._files, indexed=True), found.cursor
             self.state.rebase_time = due
-            self._known_since = None
+            self._known_since, self._begun = None, began
             self._end_proven = False
             self._writers = Writers()
             self._whole = True
@@ -163,18 +164,26 @@ class Follower:
             return False
         since = Moment.now(self._environment)
         collected = collected_lsn(self._files)
-        if collected <= self.cursor.lsn:
+        if collected <= self.cursor.lsn and not self._went_on():
             self._known_since = since
             return False
         self._begin()
         if self.cursor.lsn < collected:
             raise CorruptionError(
                 f"the log of store {self._files.url} begins after commit {collected}, and no "
-                "checkpoint that goes as far can be read; put it back from a copy",
+                "checkpoint that goes as far can be read; put it back from a copy, or have one "
+                "made by `kmq repair --drop-damaged`",
                 url=self._files.url,
+                file=paths.CHECKPOINT_FOLDER,
                 lsn=collected,
             )
         return True
+
+    def _went_on(self) -> bool:
+        """Whether a checkpoint tells of later commits, though no mark does: marks may be lost."""
+        if is_recent(self._begun, self._environment):
+            return False  # this handle began at the newest one
+        return any(lsn > self.cursor.lsn for lsn, _ in checkpoints(self._files))
 
     def _is_end(self, cursor: Cursor) -> bool:
         """Whether no later commit is there either; looked up once per handle.
@@ -185,16 +194,27 @@ class Follower:
         if self._end_proven:
             return True
         lsn = cursor.lsn + 1
-        later = next(self._objects.later_than(lsn), None)  # damaged or not: it followed something
+        later = self._first_beyond(lsn)
         if later is not None:
             for _ in range(_LOOKS_FOR_MISSING):
                 if self._try_fetch(cursor) != (None, ""):
                     return False  # written meanwhile
                 self._environment.sleep(limits.FOLLOW_PAUSE_FIRST)
-            reason = "it is missing, and later ones are there"
+            reason = "it is missing, and what followed is there"
             self.state.broken = LogDamage(paths.commit_object(lsn), reason, lsn, later - 1)
         self._end_proven = later is None
         return True
+
+    def _first_beyond(self, lsn: int) -> int | None:
+        """The next commit behind this name that there is, damaged or not: it followed something.
+
+        Files of records are there since some commit after the first one.
+        """
+        later = next(self._objects.later_than(lsn), None)
+        if later is None and lsn == 1:
+            files = chain(*map(self._files.walk, (paths.SEGMENT_FOLDER, paths.STAGED_FOLDER)))
+            later = 2 if next(files, None) else None
+        return later
 
     def _next_proven(self, lsn: int) -> CommitObject | None:
         """The first commit after this LSN that is the next one, or listed, and proves itself."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import CommitOutcomeUnknownError, KmqError
+from kmq_storage.errors import CommitOutcomeUnknownError
 from kmq_storage.format.frame import InvalidFrameError
-from kmq_storage.log.disk_errors import damaged_commit
+from kmq_storage.log.disk_errors import damaged_commit, is_of_the_disk
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.locking import SyncLock
 from kmq_storage.log.mending import Mending
-from kmq_storage.objects.files import Lock
 
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
 
@@ -31,7 +31,7 @@ class GroupSync:
         self,
         journal: Journal,
         hint: Hint,
-        lock: Lock,
+        lock: SyncLock,
         mending: Mending,
         environment: Environment,
     ) -> None:
@@ -46,7 +46,7 @@ class GroupSync:
     def sync_read_only(self, written: int) -> None:
         """Bring what others wrote to disk, without locks and without telling anybody."""
         # Commits that were collected are on disk.
-        synced = max(self._hint.synced or 0, self._journal.first_lsn() - 1)
+        synced = max(self._hint.synced or 0, self._journal.folder.first_lsn() - 1)
         if synced < written:
             self._journal.sync_staged(self._staged_between(synced, written))
             self._journal.sync(synced + 1, written)
@@ -56,6 +56,10 @@ class GroupSync:
 
         UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
         """
+        with self._sync_lock.given_back:
+            self._wait_durable(lsn)
+
+    def _wait_durable(self, lsn: int) -> None:
         deadline = self._environment.monotonic() + limits.LOCK_TIMEOUT
         pause = _FIRST_WAIT
         while (synced := self._hint.synced or 0) < lsn:
@@ -63,7 +67,7 @@ class GroupSync:
                 try:
                     self._sync_written(lsn)
                 except OSError as error:
-                    if isinstance(error, KmqError):
+                    if not is_of_the_disk(error):
                         raise
                     raise CommitOutcomeUnknownError(
                         f"commit {lsn} is written, but may not be on disk: {error}", lsn=lsn
@@ -94,13 +98,17 @@ class GroupSync:
         if self._hint.sync_failed:
             self._write_again(synced, "by another process")
             return
-        target = self._hint.written or 0  # before the sync: what is written meanwhile may miss it
+        # Before the sync: what is written meanwhile may miss it.
+        target = max(self._hint.written or 0, lsn)
+        assert target > synced, "what is published as synced never goes back"
         try:
             staged = self._staged_between(synced, target)
             with self._hint.syncing():
                 self._journal.sync_staged(staged)
                 self._journal.sync(synced + 1, target)
         except OSError as error:
+            if not is_of_the_disk(error):
+                raise
             self._hint.note_sync_failed(True)
             self._write_again(synced, str(error))
         else:

@@ -29,7 +29,7 @@ from kmq_storage.log.framing import framed
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor, Journal
-from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.mending import Mending
 from kmq_storage.log.past_commits import PastCommits
@@ -71,7 +71,8 @@ class LocalLog:
             self._hint = open_hint(disk, identity.seed)
         lock = disk.open_lock(paths.APPEND_LOCK)
         append_lock = AppendLock(lock, self._hint, self.environment)
-        sync_lock, journal = disk.open_lock(paths.SYNC_LOCK), Journal(disk, identity, self._hint)
+        sync_lock = SyncLock(disk.open_lock(paths.SYNC_LOCK), self.environment)
+        journal = Journal(disk, identity, self._hint)
         locks = (append_lock, sync_lock)
         self._mending = mending = Mending(disk, journal, self._hint, locks, self.environment)
         self._sync = GroupSync(journal, self._hint, sync_lock, mending, self.environment)
@@ -101,7 +102,7 @@ class LocalLog:
         """
         self._check_writable()
         bodies = [body for unit in units for body in unit.bodies]
-        with self._writing, self._end.held():
+        with self._writing, self._end.given_back, self._end:
             commit = framed(bind(self._end.state, units), bodies)
             end = self._end.write(commit, synced=all(unit.synced for unit in units))
             losses = self._end.losses
@@ -129,7 +130,7 @@ class LocalLog:
         self._hint.announce()
         with self._writing:
             if not self._end.follow():
-                with self._end.held():
+                with self._end.given_back, self._end:
                     pass
             return self._end.state
 
@@ -257,7 +258,7 @@ class LocalLog:
     def drop_before(self, lsn: int) -> list[str]:
         """Delete the log files that have no commit at or after an LSN; their names."""
         self._check_writable()
-        with self._writing, self._end.held():
+        with self._writing, self._end.given_back, self._end:
             return self._end.journal.drop_before(lsn)
 
     def close(self) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 
 from kmq_storage import limits
@@ -18,6 +17,27 @@ _LONGEST_SLEEP = 5e-3
 _PAUSE = 5e-3
 
 
+class GivenBack:
+    """Has a thread leave the block without the lock, whatever interrupts it.
+
+    What gives a lock back may be interrupted as it begins: then this one, around it, does so.
+    """
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        """The lock is taken in the block."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.release_own()
+
+
 class AppendLock:
     """The lock under which commits are written; who waits for it sleeps on the hint page."""
 
@@ -25,6 +45,7 @@ class AppendLock:
         self._lock = lock
         self._hint = hint
         self._environment = environment
+        self.given_back = GivenBack(lock)
 
     @property
     def seems_free(self) -> bool:
@@ -96,20 +117,44 @@ class AppendLock:
         self._hint.wake_next_appender()
 
 
-@contextmanager
-def held(lock: Lock, environment: Environment) -> Iterator[None]:
-    """Hold the sync lock; UnavailableError names who has it after 10 seconds."""
-    deadline = environment.monotonic() + limits.LOCK_TIMEOUT
-    while not lock.try_acquire():
-        if environment.monotonic() > deadline:
-            raise UnavailableError(
-                f"{lock.holder()} holds the sync lock for more than {limits.LOCK_TIMEOUT:g} s; "
-                "nothing was changed, try again when it goes on or ends",
-                holder=lock.holder(),
-                lock="sync",
-            )
-        environment.sleep(_PAUSE)
-    try:
-        yield
-    finally:
-        lock.release()
+class SyncLock:
+    """The sync lock, for who needs it before going on."""
+
+    def __init__(self, lock: Lock, environment: Environment) -> None:
+        self._lock = lock
+        self._environment = environment
+        self.given_back = GivenBack(lock)
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it."""
+        return self._lock.try_acquire()
+
+    def __enter__(self) -> None:
+        """Wait for the lock; UnavailableError names who has it after 10 seconds."""
+        environment, lock = self._environment, self._lock
+        deadline = environment.monotonic() + limits.LOCK_TIMEOUT
+        while not lock.try_acquire():
+            if environment.monotonic() > deadline:
+                raise UnavailableError(
+                    f"{lock.holder()} holds the sync lock for more than {limits.LOCK_TIMEOUT:g} s; "
+                    "nothing was changed, try again when it goes on or ends",
+                    holder=lock.holder(),
+                    lock="sync",
+                )
+            environment.sleep(_PAUSE)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def holder(self) -> str:
+        """Who holds the lock."""
+        return self._lock.holder()

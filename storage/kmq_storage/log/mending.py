@@ -8,19 +8,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CommitOutcomeUnknownError, UnavailableError
 from kmq_storage.log.disk_errors import lost_commit
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Journal
-from kmq_storage.log.locking import AppendLock, held
+from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.recovery import finish_sync, recover
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.disk import Disk
-from kmq_storage.objects.files import Lock
 
 
 class Mending:
@@ -31,7 +29,7 @@ class Mending:
         disk: Disk,
         journal: Journal,
         hint: Hint,
-        locks: tuple[AppendLock, Lock],
+        locks: tuple[AppendLock, SyncLock],
         environment: Environment,
     ) -> None:
         self._disk = disk
@@ -42,13 +40,14 @@ class Mending:
 
     def goes_on(self) -> bool:
         """Whether a sync failed, or may be failing now, and frames are about to be rewritten."""
-        if self._hint.sync_failed or not self._sync_lock.try_acquire():
-            return True
-        try:
-            if not self._disk.read_only:
-                self._hint.note_unfinished_sync()
-        finally:
-            self._sync_lock.release()
+        with self._sync_lock.given_back:
+            if self._hint.sync_failed or not self._sync_lock.try_acquire():
+                return True
+            try:
+                if not self._disk.read_only:
+                    self._hint.note_unfinished_sync()
+            finally:
+                self._sync_lock.release()
         return self._hint.sync_failed
 
     def explains(self, state: StoreState) -> bool:
@@ -59,7 +58,8 @@ class Mending:
 
     def mend(self) -> None:
         """Recover the log, or write again what a failed sync left out, if the page asks for it."""
-        with held(self._sync_lock, self._environment), self._append_lock:
+        sync, append = self._sync_lock, self._append_lock
+        with sync.given_back, sync, append.given_back, append:
             if not self._hint.valid:
                 recover(self._disk, self._journal, self._hint)
             elif self._hint.sync_failed:
@@ -72,15 +72,19 @@ class Mending:
 
         UnavailableError when it was lost.
         """
-        with self._appending():
+
+        def recover_if_needed() -> None:
             if not self._hint.valid or (self._hint.written or 0) < lsn:
                 recover(self._disk, self._journal, self._hint)
+
+        self._appending(recover_if_needed)
         if (self._hint.written or lsn) < lsn:
             raise lost_commit(self._disk.url, lsn)
 
     def write_again(self, synced: int, cause: str) -> None:
         """Write again what a failed sync left out, unless somebody did."""
-        with self._appending():
+
+        def repair_if_needed() -> None:
             if self._hint.valid and not self._hint.sync_failed:
                 return  # a recovery did it meanwhile
             try:
@@ -92,11 +96,13 @@ class Mending:
                     synced=synced,
                 ) from error
 
-    @contextmanager
-    def _appending(self) -> Iterator[None]:
+        self._appending(repair_if_needed)
+
+    def _appending(self, act: Callable[[], None]) -> None:
+        """Act under the append lock; not as a `with`, whose generator an interruption leaves."""
         try:
-            with self._append_lock:
-                yield
+            with self._append_lock.given_back, self._append_lock:
+                act()
         except CommitOutcomeUnknownError:
             raise
         except UnavailableError as error:

@@ -17,9 +17,14 @@ from kmq_storage.log.state import StoreState
 _Result = TypeVar("_Result")
 
 
-def looking_again(log: CommitLog, work: Callable[[StoreState], _Result]) -> _Result:
-    """Do something with the state, and once more with a newer one when files of it moved."""
-    states = chain([log.refresh], repeat(log.reload))
+def looking_again(
+    log: CommitLog, work: Callable[[StoreState], _Result], state: StoreState | None = None
+) -> _Result:
+    """Do something with the state, and once more with a newer one when files of it moved.
+
+    The state that there is now, unless one is given to begin with.
+    """
+    states = chain([log.refresh if state is None else lambda: state], repeat(log.reload))
     return trying_again(lambda: work(next(states)()))
 
 

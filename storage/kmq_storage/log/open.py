@@ -15,6 +15,7 @@ from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 from kmq_storage.objects.open import open_disk
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def with_shared(disk: Disk | BucketFiles, identity: Identity) -> Disk | BucketFi
     """The place of a store with what it reads of others; InvalidRequestError when that is away."""
     if not identity.origins:
         return disk
-    if _is_disk(disk):
+    if is_disk(disk):
         raise InvalidRequestError(
             f"store {disk.url} was taken out of its bucket: it is a clone, and files that it needs "
             f"stand there below {', '.join(identity.origins)}; use `kmq copy` to get a whole one",
@@ -62,7 +63,7 @@ def with_shared(disk: Disk | BucketFiles, identity: Identity) -> Disk | BucketFi
 
 def _check_not_brought(disk: Disk | BucketFiles, identity: Identity) -> None:
     """kmq.json tells where a store was made: elsewhere its log would seem to be empty."""
-    on_disk, made_on_disk = _is_disk(disk), identity.bucket is None
+    on_disk, made_on_disk = is_disk(disk), identity.bucket is None
     if on_disk == made_on_disk:
         return
     found = (file.path for file in disk.walk(paths.LOG_FOLDER))
@@ -90,12 +91,21 @@ def open_commit_log(
     durable: bool = True,
 ) -> CommitLog:
     """A handle on the commit log of the store in this place."""
-    if _is_disk(disk):
+    if is_disk(disk):
         return LocalLog(disk, identity, environment, durable=durable)
     from kmq_storage.log.bucket_log import BucketLog  # only then: imports take their time
 
     return BucketLog(disk, identity, environment, durable=durable)
 
 
-def _is_disk(disk: Disk | BucketFiles) -> TypeIs[Disk]:
+def is_disk(disk: Files) -> TypeIs[Disk]:
+    """Whether a store is in a folder, or in memory: its log is in files."""
     return hasattr(disk, "open_log")
+
+
+def bucket_files(files: Files) -> BucketFiles:
+    """The place of a store that is not in a folder."""
+    from kmq_storage.objects.bucket_files import BucketFiles  # only then
+
+    assert isinstance(files, BucketFiles), "a store is on a disk or in a bucket"
+    return files

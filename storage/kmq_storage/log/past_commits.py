@@ -34,7 +34,7 @@ class PastCommits:
 
         CorruptionError behind the last one when more was acknowledged.
         """
-        first = self._log.new_journal().first_lsn()
+        first = self._log.new_journal().folder.first_lsn()
         if start is not None and start < first and first > 1:
             raise collected(self._url, start, first)
         for frame in self.frames(max(start or 1, first), state.lsn):
@@ -79,7 +79,7 @@ class PastCommits:
                 if cursor.lsn >= first:
                     yield frame
         except CollectedError as error:
-            raise collected(self._url, first, journal.first_lsn()) from error
+            raise collected(self._url, first, journal.folder.first_lsn()) from error
         except InvalidFrameError as error:
             if self._log.mending.goes_on():
                 raise rewriting_goes_on(self._url) from error

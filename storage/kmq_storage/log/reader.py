@@ -127,7 +127,8 @@ class ChunkReader:
         try:
             batch = self._decode(chunk, layout)
         except (CorruptionError, FileNotFoundError) as error:
-            raise _damaged(chunk, topic, partition, error) from error
+            file = self._disk.named(chunk.location.file)
+            raise _damaged(file, chunk, topic, partition, error) from error
         except OSError as error:
             raise unavailable(error, self._disk.url) from error
         return layout.current(_cut(batch, chunk, start, end))
@@ -154,7 +155,7 @@ class ChunkReader:
             return self._decode_now(chunk, layout)
 
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        file, parts = chunk.location.file, _parts(chunk, layout)
+        file, parts = self._disk.named(chunk.location.file), _parts(chunk, layout)
         schema, columns = layout.stored(chunk.columns, file), _columns(chunk, layout)
         message = self._prover.message(chunk.location) or self._bytes(chunk.location, parts)
         if not self._prover.holds(chunk.location, message, parts):
@@ -242,14 +243,15 @@ def offset_of_row(batch: pa.RecordBatch, first: int, row: int) -> int:
     return first + row if offsets is None else int(offsets[row].as_py())
 
 
-def _damaged(chunk: Chunk, topic: str, partition: int, error: Exception) -> CorruptionError:
-    location = chunk.location
+def _damaged(
+    file: str, chunk: Chunk, topic: str, partition: int, error: Exception
+) -> CorruptionError:
     missing = isinstance(error, FileNotFoundError)
     reason = error.message if isinstance(error, CorruptionError) else "file is missing"
     return CorruptionError(
-        f"{reason}: {location.file} at byte {location.position}: {topic}-{partition}, "
+        f"{reason}: {file} at byte {chunk.location.position}: {topic}-{partition}, "
         f"offsets {chunk.base_offset} to {chunk.end_offset - 1}",
-        file=location.file,
+        file=file,
         topic=topic,
         partition=partition,
         start=chunk.base_offset,

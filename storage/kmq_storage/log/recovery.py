@@ -28,7 +28,7 @@ def recover(disk: Disk, journal: Journal, hint: Hint) -> None:
     cut. At or below it, it is damage: nothing is cut, and the mark stays so that readers
     report it.
     """
-    journal.look_again()
+    journal.folder.look_again()
     checkpoint = starting_point(disk, journal)
     start = checkpoint.cursor if checkpoint is not None else Cursor()
     end, durable, staged = _find_end(journal, start)

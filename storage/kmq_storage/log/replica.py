@@ -77,9 +77,9 @@ class Replica:
                 continue
             if frame is not None:
                 self._apply(frame)
-            elif not looked_again and (acknowledged or self.journal.blind):
+            elif not looked_again and (acknowledged or self.journal.folder.blind):
                 looked_again = True  # before calling it damage: the hint of a new file may be lost
-                self.journal.look_again()
+                self.journal.folder.look_again()
             elif not (acknowledged and self._pass_over(reason)):
                 return
 

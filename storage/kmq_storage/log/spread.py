@@ -45,7 +45,7 @@ def spread_of(
     """
     counts = np.array(list(map(len, packed)), np.int64) // ROW_BYTES
     owners, block = np.repeat(np.arange(len(packed)), counts), block_of_packed(b"".join(packed))
-    borders, simple = _borders(owners, block, starts, ends)
+    borders, simple = _borders(owners, block, ends)
     simple &= np.array([not index.gaps for index in indexes], np.bool_)
     older = np.flatnonzero(simple & (starts < borders))
     found = _pages([indexes[n] for n in older.tolist()], older, starts, borders)
@@ -68,7 +68,7 @@ def runs_of(numbers: Numbers) -> tuple[Numbers, Numbers]:
     return np.append(0, last + 1), np.append(last, len(numbers) - 1)
 
 
-def _borders(owners: Numbers, block: Block, starts: Numbers, ends: Numbers) -> tuple[Numbers, Mask]:
+def _borders(owners: Numbers, block: Block, ends: Numbers) -> tuple[Numbers, Mask]:
     """Up to where each range is in pages, and whether all that follows is in memory."""
     bases, behind, *_ = block
     first, last = runs_of(owners)

@@ -1,7 +1,8 @@
 """The end of a log on a disk, where commits are written: reach it, make it clean, write there.
 
 - Nobody writes but under the append lock, with a replica that has read every frame before.
-- A frame is written, then shown, then applied here. What is shown is whole.
+- That it names staged files which are not on disk is noted on the page before a frame is written,
+  then it is written, then shown, then applied here. What is shown is whole.
 - Behind the last frame that was shown stands what a writer left that died. Frames that prove
   themselves whole are taken over; the rest is a torn tail, and cut. What was shown or acknowledged
   and does not prove itself is damage: nothing is written behind it.
@@ -11,14 +12,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
-from kmq_storage.errors import KmqError
 from kmq_storage.format.frame import chain_of
 from kmq_storage.log.closed import Closed
-from kmq_storage.log.disk_errors import broken_end, rewriting_goes_on, unavailable
+from kmq_storage.log.disk_errors import (
+    broken_end,
+    is_of_the_disk,
+    rewriting_goes_on,
+    translated,
+    unavailable,
+)
 from kmq_storage.log.framing import Framed, Stamp
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock
@@ -36,6 +42,8 @@ class WrittenEnd:
         self._log = log
         self._hint = log.hint
         self._append_lock = append_lock
+        #: Around each block that holds it.
+        self.given_back = append_lock.given_back
         self._is_held = False
         self._start()
 
@@ -75,28 +83,35 @@ class WrittenEnd:
 
     # --- reaching it --------------------------------------------------------------------
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Hold the append lock, with all read that is written, and a clean end behind it.
 
         Most of the way is gone before the lock is taken, so that it is held for microseconds.
         """
-        try:
-            while True:
-                self.follow()
-                self._append_lock.acquire(self.follow)
-                try:
-                    if self._is_reached() or self._catch_up():
-                        self._is_held = True
-                        yield
-                        return
-                finally:
-                    self._is_held = False
-                    self._append_lock.release()
+        with translated(self._log.disk.url):
+            while not self._try_reach():
                 self._log.mending.mend()
-        except OSError as error:
-            if isinstance(error, KmqError):
-                raise
+
+    def _try_reach(self) -> bool:
+        self._is_held = False
+        self.follow()
+        self._append_lock.acquire(self.follow)
+        try:
+            self._is_held = self._is_reached() or self._catch_up()
+        finally:
+            if not self._is_held:
+                self._append_lock.release()
+        return self._is_held
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_held = False
+        self._append_lock.release()
+        if error is not None and is_of_the_disk(error):
             raise unavailable(error, self._log.disk.url) from error
 
     def follow(self) -> bool:
@@ -108,7 +123,7 @@ class WrittenEnd:
 
     def show(self) -> None:
         """Take over whole frames that nobody was shown, unless somebody is writing just now."""
-        with suppress(OSError):  # a full disk is no reason to read nothing
+        with suppress(OSError), self.given_back:  # a full disk is no reason to read nothing
             self.follow()
             if self._append_lock.try_acquire():
                 try:
@@ -158,7 +173,8 @@ class WrittenEnd:
     # --- writing there ------------------------------------------------------------------
 
     def write(self, commit: Framed, *, synced: bool) -> Cursor:
-        """Write one commit, and show it; where the next one goes. Only while `held`.
+        """Write one commit, and show it; where the next one goes. Only in a block that
+        holds the lock.
 
         Unless the files that it names are `synced`, a sync of the log must bring them to disk.
         """

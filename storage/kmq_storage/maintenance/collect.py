@@ -273,8 +273,8 @@ def _carry_out(log: CommitLog, plan: CollectPlan, deletion: _Deletion) -> None:
     for file in plan.files:
         deletion.remove(file.path, file.length)
     if plan.first_lsn is not None:
-        for name in log.drop_before(plan.first_lsn):
-            deletion.count(name, 0)
+        for _ in log.drop_before(plan.first_lsn):
+            deletion.count(0)
     for root in plan.roots:
         deletion.remove(root.file.path, root.file.length)
 
@@ -316,9 +316,9 @@ class _Deletion:
     def remove(self, path: str, length: int = 0) -> None:
         """Delete a file."""
         self._disk.remove(path)
-        self.count(path, length)
+        self.count(length)
 
-    def count(self, path: str, length: int) -> None:
+    def count(self, length: int) -> None:
         """A file was deleted."""
         self._files, self._bytes = self._files + 1, self._bytes + length
 

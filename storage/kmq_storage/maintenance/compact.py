@@ -8,6 +8,7 @@ replaced first, so a tombstone never goes before what it deletes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.damaged import Apart
 from kmq_storage.maintenance.reports import CompactReport, all_compacted
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.segments import (
@@ -60,15 +62,18 @@ def plan_merges(
                 yield Replacement(topic, number, tuple(run), lsn)
 
 
-def merge(log: CommitLog, plan: Iterable[Replacement]) -> CompactReport:
+def merge(
+    log: CommitLog, plan: Iterable[Replacement], *, apart: Apart = nullcontext
+) -> CompactReport:
     """Carry out merges."""
     before = after = conflicts = 0
     reader, replacer = ChunkReader(log.disk), Replacer(log)
     for replaced in plan:
-        if replacer.replace(replaced, replaced.slices(reader)) is None:
-            conflicts += 1
-        else:
-            before, after = before + len(replaced.rows), after + 1
+        with apart():
+            if replacer.replace(replaced, replaced.slices(reader)) is None:
+                conflicts += 1
+            else:
+                before, after = before + len(replaced.rows), after + 1
     return CompactReport(before, after, 0, conflicts)
 
 
@@ -79,6 +84,7 @@ def compact_keys(
     *,
     partitions: Iterable[int] | None = None,
     segment_bytes: int = limits.SEGMENT_BYTES,
+    apart: Apart = nullcontext,
 ) -> CompactReport:
     """Keep the newest record of each key in the sealed part of a topic, as of a state's LSN.
 
@@ -86,11 +92,13 @@ def compact_keys(
     """
     numbers = range(topic.partitions) if partitions is None else partitions
     rows = {number: _sealed_rows(topic, number) for number in numbers}
-    return all_compacted(
-        _compact_partition(log, Replacement(topic, number, tuple(sealed), lsn), segment_bytes)
-        for number, sealed in rows.items()
-        if sealed
-    )
+    reports = []
+    for number, sealed in rows.items():
+        if sealed:
+            with apart():
+                whole = Replacement(topic, number, tuple(sealed), lsn)
+                reports.append(_compact_partition(log, whole, segment_bytes))
+    return all_compacted(reports)
 
 
 def compact_topic(log: CommitLog, name: str) -> CompactReport:

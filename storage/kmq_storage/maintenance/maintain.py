@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 from kmq_storage import limits
 from kmq_storage.log.checkpoint import checkpoints
@@ -20,6 +21,7 @@ from kmq_storage.maintenance.compact import (
     with_old_tombstones,
     worth_compacting,
 )
+from kmq_storage.maintenance.damaged import Apart, Damaged
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
     CollectReport,
@@ -40,12 +42,15 @@ def maintain(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> Maintain
     """Trim, seal, compact, checkpoint and collect what is due.
 
     Safe at any time, also twice at once: each step is a commit that is refused when another one
-    was faster, and files go only by the rule of `collect`. `grace` in seconds.
+    was faster, and files go only by the rule of `collect`. `grace` in seconds. CorruptionError
+    when records of a partition are damaged, after all else was done.
     """
-    trimmed = begin(log)
-    sealed, compacted = tidy(log)
+    trimmed, damaged = begin(log), Damaged()
+    sealed, compacted = tidy(log, apart=damaged.apart)
     laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
-    return MaintainReport(trimmed, sealed, compacted, *finish(log, laid_out=laid_out, grace=grace))
+    finished = finish(log, laid_out=laid_out, grace=grace)
+    damaged.tell()
+    return MaintainReport(trimmed, sealed, compacted, *finished)
 
 
 def begin(log: CommitLog) -> TrimReport:
@@ -55,7 +60,11 @@ def begin(log: CommitLog) -> TrimReport:
 
 
 def tidy(
-    log: CommitLog, only: tuple[str, int] | None = None, *, seal_after: float = limits.SEAL_AFTER
+    log: CommitLog,
+    only: tuple[str, int] | None = None,
+    *,
+    seal_after: float = limits.SEAL_AFTER,
+    apart: Apart = nullcontext,
 ) -> tuple[SealReport, CompactReport]:
     """Seal and compact what is due, in all partitions or in one topic's partition only.
 
@@ -63,30 +72,34 @@ def tidy(
     """
     older_than = log.environment.now_us() - round(seal_after * 1e6)
     sealed = planning(
-        log, lambda state: seal(log, plan_seal(state, only=only, older_than=older_than))
+        log,
+        lambda state: seal(log, plan_seal(state, only=only, older_than=older_than), apart=apart),
     )
-    return sealed, planning(log, lambda state: _compact(log, state, only))
+    return sealed, planning(log, lambda state: _compact(log, state, only, apart))
 
 
-def _compact(log: CommitLog, state: StoreState, only: tuple[str, int] | None) -> CompactReport:
+def _compact(
+    log: CommitLog, state: StoreState, only: tuple[str, int] | None, apart: Apart
+) -> CompactReport:
     lsn = state.lsn
     topics = list(state.topics.values())
     if only is not None:  # which may have been deleted meanwhile
         topics = [topic for topic in topics if topic.name == only[0]]
     partitions = None if only is None else [only[1]]
-    return all_compacted(_compact_one(log, topic, lsn, partitions) for topic in topics)
+    return all_compacted(_compact_one(log, topic, lsn, partitions, apart) for topic in topics)
 
 
 def _compact_one(
-    log: CommitLog, topic: Topic, lsn: int, partitions: Iterable[int] | None
+    log: CommitLog, topic: Topic, lsn: int, partitions: Iterable[int] | None, apart: Apart
 ) -> CompactReport:
     if worth_compacting(topic):
-        return compact_keys(log, topic, lsn, partitions=partitions)
+        return compact_keys(log, topic, lsn, partitions=partitions, apart=apart)
     if topic.settings.cleanup == "delete":
-        return merge(log, plan_merges(topic, lsn, partitions=partitions, times=_MERGED))
+        merges = plan_merges(topic, lsn, partitions=partitions, times=_MERGED)
+        return merge(log, merges, apart=apart)
     due = with_old_tombstones(topic, log.environment.now_us())
     wanted = due if partitions is None else [number for number in partitions if number in due]
-    return compact_keys(log, topic, lsn, partitions=wanted)
+    return compact_keys(log, topic, lsn, partitions=wanted, apart=apart)
 
 
 def finish(

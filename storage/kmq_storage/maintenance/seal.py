@@ -8,6 +8,7 @@ anew since the plan. Offsets, order and content stay.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from kmq_storage import limits
@@ -17,6 +18,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.damaged import Apart
 from kmq_storage.maintenance.reports import SealReport
 from kmq_storage.maintenance.segments import Replacement, Replacer
 
@@ -71,14 +73,15 @@ def _segments(rows: Iterable[Row], segment_bytes: int) -> Iterator[tuple[list[Ro
         yield run, run is not runs[-1] or sum(map(weight_of, run)) >= segment_bytes
 
 
-def seal(log: CommitLog, plan: Iterable[Replacement]) -> SealReport:
+def seal(log: CommitLog, plan: Iterable[Replacement], *, apart: Apart = nullcontext) -> SealReport:
     """Carry out a plan, a segment at a time."""
     segments = rows = size = conflicts = 0
     reader, replacer = ChunkReader(log.disk), Replacer(log)
     for replaced in plan:
-        entry = replacer.replace(replaced, replaced.slices(reader))
-        if entry is None:
-            conflicts += 1
-        else:
-            segments, rows, size = segments + 1, rows + entry.rows, size + entry.length
+        with apart():
+            entry = replacer.replace(replaced, replaced.slices(reader))
+            if entry is None:
+                conflicts += 1
+            else:
+                segments, rows, size = segments + 1, rows + entry.rows, size + entry.length
     return SealReport(segments, rows, size, conflicts)

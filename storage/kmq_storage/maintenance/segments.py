@@ -1,4 +1,11 @@
-"""Writing segments, and the commits that put them in place of what stood there."""
+"""Writing segments, and the commits that put them in place of what stood there.
+
+- Only compaction leaves records out, and only a repair cuts some out; else all that stood there
+  stand in the segment, at their offsets and in their order.
+- The file is on disk before the commit that names it.
+- The commit names the state that it was planned on. Binding refuses it when the partition was
+  sealed, rewritten, trimmed or cut since; then the file goes, which nobody else knows.
+"""
 
 from __future__ import annotations
 
@@ -73,6 +80,11 @@ class Replacement:
         return sum(rows for rows, _ in held), sum(size for _, size in held)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all records of its rows are taken over."""
+        return self.span == (self.rows[0].base_offset, self.rows[-1].end_offset)
+
+    @property
     def _start(self) -> int:
         return max(self.topic.partition(self.partition).start, self.first)
 
@@ -140,6 +152,8 @@ class Replacer:
             raise
         if compacted is not None:
             entry = compacted.noted(entry)
+        elif replaced.is_whole and not gaps:
+            assert entry.rows == entry.old_rows, "no record is lost, or there twice"
         if self._commit(entry, gaps):
             return entry
         with suppress(OSError):  # nobody else knows of the file; what stays is collected later

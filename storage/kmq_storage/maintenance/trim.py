@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from kmq_storage.errors import ConflictError, NotFoundError
+from kmq_storage.errors import ConflictError, InvalidRequestError, NotFoundError
 from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -94,6 +94,12 @@ def trim_topic(
 
     def trimmed(state: StoreState) -> tuple[int, TrimReport]:
         topic, lsn = state.topic(name), state.lsn
+        if topic.settings.keyed:
+            raise InvalidRequestError(
+                f"topic {name} has keyed queues, which count their messages from the first on: "
+                "none can be given up",
+                topic=name,
+            )
         plan = plan_trim(topic, starts_of(topic))
         return len(plan), trim(log, plan, lsn)
 

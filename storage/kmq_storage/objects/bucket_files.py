@@ -86,6 +86,10 @@ class BucketFiles:
         files.conditional = self.conditional
         return files
 
+    def named(self, path: str) -> str:
+        """The object that stands for a file."""
+        return paths.in_bucket(path)
+
     def exists(self, path: str) -> bool:
         """Whether the object is there."""
         try:
@@ -119,14 +123,14 @@ class BucketFiles:
 
     def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer | RemoteContents:
         """A file with records to slice from, fetched as it is looked at; any other one whole."""
-        name = paths.in_bucket(path)
+        name = self.named(path)
         contents = self.cache.contents(name, first)
         return contents if name.startswith(_SLICED) else contents.slice()
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Begin to fetch parts of files (path, position, length) that will be mapped soon."""
         for path, position, length in places:
-            self.cache.fetch_ahead(paths.in_bucket(path), position, length)
+            self.cache.fetch_ahead(self.named(path), position, length)
         return True
 
     @contextmanager
@@ -154,12 +158,13 @@ class BucketFiles:
     def create(self, path: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free.
 
-        Where the bucket answers no such uploads, the name is looked up and written then: several
-        may do so at once, so whoever must be the only one looks again a moment later.
+        Where the bucket is known to answer no such uploads, the name is looked up and written
+        then: several may do so at once, so whoever must be the only one looks again a moment later.
         """
-        outcome = self.bucket.put_if_absent(path, buffers)
-        if self.conditional or outcome is not Put.UNKNOWN or self.exists(path):
-            return outcome
+        if self.conditional:
+            return self.bucket.put_if_absent(path, buffers)
+        if self.exists(path):
+            return Put.TAKEN
         self.bucket.put(path, buffers)
         return Put.CREATED
 
@@ -197,7 +202,7 @@ class BucketFiles:
 
     def remove(self, path: str) -> None:
         """Delete an object; nothing happens when it is missing."""
-        self.bucket.delete(paths.in_bucket(path))
+        self.bucket.delete(self.named(path))
 
     def close(self) -> None:
         """Give back connections and what was cached."""

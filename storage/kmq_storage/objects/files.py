@@ -27,6 +27,9 @@ class Lock(Protocol):
     def release(self) -> None:
         """Give the lock back."""
 
+    def release_own(self) -> None:
+        """Give the lock back if the calling thread took it and has not given it back."""
+
     def is_held(self) -> bool:
         """Whether somebody holds the lock now."""
 
@@ -61,6 +64,9 @@ class Files(Protocol):
 
     url: str
     read_only: bool
+
+    def named(self, path: str) -> str:
+        """What a file is called where somebody looks for it: a bucket has objects for log files."""
 
     def exists(self, path: str) -> bool:
         """Whether the file is there."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
 from contextlib import suppress
 from pathlib import Path
 
 from kmq_storage.objects.file_io import make_folder
 from kmq_storage.objects.fork import reopen_in_child
+from kmq_storage.objects.owner import Owner
 
 _LOCK_TABLE = Path("/proc/locks")
 
@@ -17,27 +17,28 @@ _LOCK_TABLE = Path("/proc/locks")
 class FileLock:
     """flock on a file that is never replaced, with one descriptor per process.
 
-    A thread lock stands before it: flock does not keep two threads with one descriptor apart.
+    An owner among the threads stands before it: flock does not keep two threads with one
+    descriptor apart.
     """
 
     def __init__(self, path: str, *, read_only: bool) -> None:
         self._file_name = path
         self._read_only = read_only
-        self._threads = threading.Lock()
+        self._owner = Owner()
         self._fd = -1
         reopen_in_child(self)
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free."""
-        if not self._threads.acquire(blocking=False):
+        if not self._owner.try_become():
             return False
         try:
             fcntl.flock(self._open(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._threads.release()
+            self._owner.thread = 0
             return False
         except BaseException:
-            self._threads.release()
+            self.release()
             raise
         return True
 
@@ -51,8 +52,16 @@ class FileLock:
 
     def release(self) -> None:
         """Give the lock back."""
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-        self._threads.release()
+        try:
+            if self._fd >= 0:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+        finally:
+            self._owner.thread = 0
+
+    def release_own(self) -> None:
+        """Give the lock back if this thread has it."""
+        if self._owner.is_here():
+            self.release()
 
     def is_held(self) -> bool:
         """Whether some thread or process holds the lock now."""
@@ -96,7 +105,7 @@ class FileLock:
 
     def after_fork_in_child(self) -> None:
         """Leave the parent's descriptor alone: a lock taken through it would be shared."""
-        self._threads = threading.Lock()
+        self._owner = Owner()
         self._close()
 
     def _close(self) -> None:

@@ -97,6 +97,10 @@ class Lease:
             with suppress(OSError):  # the next beat may come through
                 self._bucket.put(self._name(epoch), [self._body()])
 
+    def release_own(self) -> None:
+        """Give the lease back; it belongs to a process, not to a thread."""
+        self.release()
+
     def release(self) -> None:
         """Give the lease back."""
         if self._stop is None:

@@ -38,6 +38,10 @@ class LocalDisk:
     def _path(self, path: str) -> str:
         return os.path.join(self.url, path)
 
+    def named(self, path: str) -> str:
+        """The same name: every file is where its path says."""
+        return path
+
     def exists(self, path: str) -> bool:
         """Whether the file is there."""
         try:

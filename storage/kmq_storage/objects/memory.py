@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from kmq_storage.environment import SYSTEM
 from kmq_storage.objects.files import Bytes, Files, FoundFile
+from kmq_storage.objects.owner import Owner
+from kmq_storage.waking import Sleepers
 
 _stores: dict[str, MemoryDisk] = {}
 _stores_lock = threading.Lock()
@@ -45,6 +47,10 @@ class MemoryDisk:
         self._words: dict[str, MemoryWords] = {}
         self._locks: dict[str, MemoryLock] = {}
         self._guard = threading.Lock()
+
+    def named(self, path: str) -> str:
+        """The same name: every file is where its path says."""
+        return path
 
     def exists(self, path: str) -> bool:
         """Whether the file is there."""
@@ -209,7 +215,7 @@ class MemoryWords:
 
     def __init__(self, count: int) -> None:
         self._words = [0] * count
-        self._changed = threading.Condition()
+        self._sleepers = Sleepers()
 
     def load(self, index: int) -> int:
         """The word at this index."""
@@ -221,8 +227,7 @@ class MemoryWords:
 
     def wake(self, index: int) -> None:
         """Wake everybody who waits for this word to change."""
-        with self._changed:
-            self._changed.notify_all()
+        self._sleepers.wake()
 
     def wake_one(self, index: int) -> None:
         """Wake everybody: threads that wait for another word are among them."""
@@ -230,29 +235,33 @@ class MemoryWords:
 
     def wait(self, index: int, value: int, timeout: float) -> None:
         """Sleep until the word differs from the value or the timeout (seconds) ends."""
-        with self._changed:
-            if self._words[index] == value:  # a wake-up without a change ends the wait as well
-                self._changed.wait(timeout)
+        # A wake-up without a change ends the wait as well.
+        self._sleepers.sleep(lambda: self._words[index] != value, timeout)
 
 
 class MemoryLock:
     """A lock among the threads of one process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._owner = Owner()
         self._beats = 0
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free."""
-        return self._lock.acquire(blocking=False)
+        return self._owner.try_become()
 
     def release(self) -> None:
         """Give the lock back."""
-        self._lock.release()
+        self._owner.thread = 0
+
+    def release_own(self) -> None:
+        """Give the lock back if this thread has it."""
+        if self._owner.is_here():
+            self.release()
 
     def is_held(self) -> bool:
         """Whether somebody holds the lock now."""
-        return self._lock.locked()
+        return bool(self._owner.thread)
 
     def holder(self) -> str:
         """Who holds the lock, as far as the system can tell."""

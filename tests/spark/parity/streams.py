@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
 from tests.spark.parity.asking import Asker, ended, places, rows
 from tests.spark.running import Collector, forget_last_commit
 
@@ -61,6 +64,29 @@ def starts_and_restarts(ask: Asker) -> None:
     ask.ask_stream("from offsets", ask.checkpoint(), subscribe=topic, startingOffsets=some)
     few = json.dumps({topic: {"0": 1}})
     ask.ask_stream("from offsets of some", ask.checkpoint(), subscribe=topic, startingOffsets=few)
+
+
+def watermarks_and_joins(ask: Asker) -> None:
+    """Windows that a watermark closes, and a stream that is joined with itself."""
+    topic = ask.topic("orders", 1, 90)
+    frame = ask.stream_reader(subscribe=topic, maxOffsetsPerTrigger=60, **_EARLIEST).load()
+    late = frame.withWatermark("timestamp", "10 seconds")
+    counts = late.groupBy(f.window("timestamp", "30 seconds")).count()
+    ask.note("windows that were closed", _written(ask, counts.select("count")))
+    other = frame.selectExpr("key AS k", "offset AS o")
+    pairs = frame.join(other, (f.col("key") == f.col("k")) & (f.col("offset") == f.col("o")))
+    ask.note("pairs of a record with itself", len(_written(ask, pairs.select("offset"))))
+
+
+def _written(ask: Asker, frame: DataFrame) -> list[int]:
+    """The numbers that a query has written when it ended."""
+    found: list[int] = []
+    writer = frame.writeStream.foreachBatch(
+        lambda batch, _: found.extend(row[0] for row in batch.collect())
+    )
+    writer = writer.option("checkpointLocation", str(ask.checkpoint()))
+    ended(writer.trigger(availableNow=True).start())
+    return sorted(found)
 
 
 def what_progress_shows(ask: Asker) -> None:

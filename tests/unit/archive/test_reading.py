@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from kmq_spark.lake.batches import finish_batch
+from kmq_spark.lake.files import check_readable
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.reading import Archive, open_archive
 from kmq_spark.lake.record import DELTA, PARQUET
@@ -70,6 +72,30 @@ def test_records_come_in_order_when_their_offsets_are_not_asked_for(orders: Arch
 def test_only_files_that_can_hold_the_range_are_opened(orders: Archive):
     assert len(orders.files) == 3
     assert len(orders.range("orders", ORDERS, 0, 12, 18).files) == 1
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_what_the_files_hide_by_compressing_it_is_weighed(tmp_path: Path, file_format: str):
+    alike = pa.array([b"x" * 10_000] * 500)
+    batch = records(0, range(500)).drop_columns("value").append_column("value", alike)
+    made = open_archive(archive(tmp_path / "alike", file_format, batch), STORE)
+    assert sum(each.bytes for each in made.files) < 100_000
+    assert made.range("orders", ORDERS, 0, 0, 500).bytes >= 5_000_000
+    assert made.range("orders", ORDERS, 0, 0, 5).bytes >= 50_000
+
+
+def test_a_delta_table_whose_files_dont_say_what_counts_is_not_taken_for_readable(tmp_path: Path):
+    path = tmp_path / "archive"
+    batch = records(0, range(3))
+    write_deltalake(path, batch, configuration={"delta.enableDeletionVectors": "true"})
+    for place in (ArchivePlace(str(tmp_path / "nothing yet")), _archived(tmp_path / "whole")):
+        check_readable(place)
+    with pytest.raises(InvalidRequestError, match=r"Delta table with deletionVectors"):
+        check_readable(ArchivePlace(str(path)))
+
+
+def _archived(path: Path) -> ArchivePlace:
+    return ArchivePlace(archive(path, DELTA, records(0, range(3))))
 
 
 def test_parts_of_a_range_cover_it_once(orders: Archive):

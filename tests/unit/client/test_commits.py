@@ -22,6 +22,7 @@ from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.bucket_log import BucketLog
 from kmq_storage.log.local_log import LocalLog
 from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.waking import Bell
 from tests.support.memory_bucket import MemoryBucket
 from tests.unit.client.stored import values
 
@@ -69,7 +70,7 @@ def test_a_stream_of_sends_without_linger_is_not_committed_one_by_one(tmp_path: 
         assert len(values(store, "t")) == 5_000
 
 
-class _Naps(threading.Event):
+class _Naps(Bell):
     """Is never set, and plays what happens while the worker waits for it."""
 
     def __init__(self, *scenes: Callable[[], object]) -> None:
@@ -83,21 +84,23 @@ class _Naps(threading.Event):
 
 @pytest.mark.parametrize("linger", [0.0, 30.0])
 def test_what_comes_after_a_callers_commit_is_left_to_the_caller_anew(linger: float):
-    pending = Pending(time.time_ns, linger=linger, batch_bytes=1000, max_bytes=1000)
+    pending = Pending(SYSTEM, linger=linger, batch_bytes=1000, max_bytes=1000)
 
     def send() -> None:
         pending.add("t", b"v", None, None, None)
         pending.call_worker(now=False)
 
     def commit_and_send() -> None:
-        pending.finished(pending.take_alone(1000))
+        sends = pending.take_alone(1000, "caller")
+        pending.finished(sends)
+        pending.caller = None
         send()
 
     send()
     naps = pending._urgent = _Naps(commit_and_send, commit_and_send, lambda: None)
     assert pending.wait()
     assert naps.scenes == []
-    assert len(pending.take()) == 1
+    assert len(pending.take()[1]) == 1
 
 
 def test_callbacks_run_in_the_producers_thread_though_a_caller_waits(store: kmq.Store):

@@ -6,18 +6,22 @@ interrupted; locks that stay taken; a close that waits for itself.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.consumer import Consumer
+from kmq_storage.log.written_end import WrittenEnd
 from tests.support.interruption import Interruption
 
 Take = Callable[[Consumer], list[tuple[int, int]]]
@@ -245,3 +249,54 @@ def test_a_callback_that_would_end_its_thread_ends_no_producer(
         assert producer.flush(10) == 0
         assert producer.send("t", b"2", b"k").result(10)
         assert not troubles
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
+@pytest.mark.parametrize("helping", [True, False])
+def test_a_partitioner_that_would_end_its_thread_fails_its_records_alone(
+    shop: kmq.Store, error: type[BaseException], helping: bool
+):
+    def leave(*_: object) -> int:
+        raise error("the partitioner wants to leave")
+
+    with shop.producer(partitioner=leave) as producer:
+        first = producer.send("t", b"1", b"k")
+        if helping:
+            with suppress(error):  # where it may be a signal's, it reaches who waits, too
+                first.result()
+        with pytest.raises(kmq.InvalidRequestError, match="wants to leave"):
+            first.result(10)
+        assert producer.send("t", b"2", partition=0).result(10)
+
+
+@pytest.mark.parametrize("error", [ValueError, TimeoutError])
+def test_what_a_handler_of_a_signal_raises_reaches_who_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+):
+    write = WrittenEnd.write
+    armed = [True]
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        end = write(*arguments, **options)
+        if armed:
+            armed.pop()
+            raise error("too late")
+        return end
+
+    monkeypatch.setattr(WrittenEnd, "write", interrupted)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        armed.clear()
+        store.create_topic("t")
+        with store.producer(linger=30.0) as producer:
+            armed.append(True)
+            sent = producer.send("t", b"v")
+            with pytest.raises(error, match="too late"):
+                sent.result()
+            assert sent.result(10).offset == 0
+
+
+def test_a_producer_may_linger_for_ever(shop: kmq.Store):
+    with shop.producer(linger=timedelta.max) as producer:
+        assert producer.send("t", b"v").result(10)
+        producer.send("t", b"w")
+        assert producer.flush(10) == 0

@@ -13,6 +13,7 @@ import struct
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import kmq_spark as kmq
@@ -256,3 +257,39 @@ def test_a_record_with_properties_can_be_copied_and_shows_what_it_is(store: kmq.
     assert "topic='t'" in repr(record)
     assert len(repr(record)) < 300
     assert {record} == {records(store, "t")[0]}
+
+
+@pytest.mark.parametrize(
+    "headers", ["ab", b"cd", ["ab", "cd"], [("a", b"1", 2)], [("a",)], {1: b"1"}, [(None, b"1")], 7]
+)
+def test_headers_of_another_shape_are_refused_at_once(store: kmq.Store, headers: Any):
+    store.create_topic("t")
+    with store.producer() as producer:
+        with pytest.raises(kmq.InvalidRequestError, match="header"):
+            producer.send("t", b"v", headers=headers)
+        with pytest.raises(kmq.InvalidRequestError, match="header"):
+            producer.send_batch("t", [b"v"], headers=[headers])
+    assert store.read("t").read_all().num_rows == 0
+
+
+def test_columns_of_pandas_are_taken_by_position_whatever_their_index(store: kmq.Store):
+    def column(*values: Any) -> Any:
+        return pd.Series(values, index=[7, 0], dtype=object)
+
+    store.create_topic("t")
+    instants = [datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2)]
+    with store.producer() as producer:
+        producer.send_batch(
+            "t",
+            column(b"1", "2"),
+            column(b"a", "b"),
+            headers=column({"h": b"1"}, {"h": b"2"}),
+            properties=column({"p": 1}, {"p": 2}),
+            timestamps=column(*instants),
+        ).result(10)
+    with store.consumer(topics=["t"]) as consumer:
+        first, second = consumer.consume()
+    assert (first.value, first.key, first.headers) == (b"1", b"a", (("h", b"1"),))
+    assert (second.value, second.key, second.headers) == (b"2", b"b", (("h", b"2"),))
+    assert [dict(each.properties) for each in (first, second)] == [{"p": 1}, {"p": 2}]
+    assert [first.timestamp, second.timestamp] == instants

@@ -190,6 +190,23 @@ def test_what_was_planned_is_read_again_and_again_whatever_comes_and_moves(
         assert sorted(place for task in tasks for place in _places(reader, task)) == sent
 
 
+@pytest.mark.parametrize("limits", [{"minPartitions": "8"}, {"maxBytesPerPartition": "2kb"}])
+def test_one_large_batch_of_one_partition_is_shared_by_several_tasks(
+    shop: Shop, limits: dict[str, str]
+) -> None:
+    shop.create("single", 1)
+    sent = shop.send("single", 0, 1_000)
+    for step in (lambda: None, shop.store.seal):
+        step()
+        reader = KmqBatchReader(
+            parse_source_options({"path": shop.url, "subscribe": "single", **limits})
+        )
+        tasks = [list(_places(reader, each)) for each in reader.partitions()]
+        assert len(tasks) >= 8
+        assert max(map(len, tasks)) <= 1_000 // 4
+        assert [place for task in tasks for place in task] == sent
+
+
 def test_a_store_that_was_replaced_by_another_is_not_served_from_memory(
     shop: Shop, tmp_path: Path
 ) -> None:

@@ -63,6 +63,13 @@ class Archiver:
         assert record is not None
         records.add(replace(record, starts={self._topic.hex: self._written}))
 
+    def lose(self, partition: int, start: int, end: int) -> None:
+        """The job was told to go on over lost records, and noted which."""
+        records = ArchiveRecords(ArchivePlace(str(self.path)))
+        record = records.newest()
+        assert record is not None
+        records.add(record.with_hole(self._topic, partition, (start, end)))
+
     def write(self) -> None:
         """A batch of all that is new becomes part of the Delta table."""
         rows = self.shop.store.read("orders", start=self._written).read_all()
@@ -244,6 +251,24 @@ def behind(shop: Shop, archiver: Archiver) -> Checkpoint:
     return checkpoint
 
 
+def test_what_was_lost_before_it_was_archived_is_a_loss_of_every_later_read(
+    shop: Shop, archiver: Archiver
+):
+    places = _send(shop, 10)
+    archiver.run()
+    archiver.lose(0, 3, 5)
+    for reader in (_reader(archiver), _reader(archiver, startingOffsets='{"orders":{"*":4}}')):
+        with pytest.raises(DataLossError, match=r"orders-0: offsets \d to 4 were lost before they"):
+            reader.partitions()
+    assert len(_read(_reader(archiver, startingOffsets='{"orders":{"*":5}}'))) == 10
+    assert sorted(_read(_reader(archiver, failOnDataLoss="false"))) == places
+    query = Query(
+        _options(archiver, startingOffsets="earliest", failOnDataLoss="false"), Checkpoint(), Sink()
+    )
+    query.all_available()
+    assert query.reader.reportLatestOffset()["#kmq"]["lost"] == 2
+
+
 def test_a_stream_before_the_beginning_of_the_archive_loses_only_what_is_below_it(
     archiver: Archiver, behind: Checkpoint
 ):
@@ -288,12 +313,12 @@ def test_limits_of_tasks_hold_in_the_archive_and_in_the_log_together(
         assert sorted(place for task in tasks for place in task) == sorted(places)
 
 
-def test_a_limit_of_bytes_weighs_what_is_only_in_the_archive_by_its_files(
+def test_a_limit_of_bytes_weighs_what_is_only_in_the_archive_as_it_is_in_memory(
     shop: Shop, archiver: Archiver
 ):
     with shop.store.producer() as producer:
         for n in range(40):
-            value = Random(n).randbytes(50_000)
+            value = Random(n).randbytes(50) * 1_000  # the files hide what it weighs
             producer.send("orders", value, partition=n % 2).result(30)
     archiver.run()
     sink = Sink()

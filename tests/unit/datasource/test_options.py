@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kmq_spark.datasource.options.bounds import Bound
 from kmq_spark.datasource.options.instants import Instant
-from kmq_spark.datasource.options.known_options import SOURCE_OPTIONS
+from kmq_spark.datasource.options.known_options import SINK_OPTIONS, SOURCE_OPTIONS
 from kmq_spark.datasource.options.sink_options import parse_sink_options
 from kmq_spark.datasource.options.source_options import (
     SourceOptions,
@@ -21,6 +22,8 @@ from kmq_spark.datasource.options.source_options import (
 from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_storage.errors import InvalidRequestError
 from tests.support.sources import ROOT
+
+_WAYS = ("subscribe", "subscribePattern", "assign", "table")
 
 
 def _source(**options: str) -> SourceOptions:
@@ -162,6 +165,37 @@ def test_a_wrong_option_is_refused_with_its_name_its_value_and_what_to_do(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         _source(**options)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "a/b", "x" * 400, "\0", ",", "-5", '{"a/b":[0]}'])
+def test_no_option_is_refused_without_its_name(text: str) -> None:
+    url = {"path": "/data/shop"}
+    subscribed = {**url, "subscribe": "orders"}
+    of_reads = {
+        option: {**(url if option in _WAYS else subscribed), option: text}
+        for option in SOURCE_OPTIONS
+    }
+    of_writes = {option: {**url, option: text} for option in SINK_OPTIONS}
+    for parse, tried in ((parse_source_options, of_reads), (parse_sink_options, of_writes)):
+        for option, given in tried.items():
+            refused = _refusal(parse, given)
+            assert refused is None or f"option {option!r}" in str(refused)
+            assert refused is None or refused.context["option"] == option
+
+
+def _refusal(
+    parse: Callable[[dict[str, str]], object], given: dict[str, str]
+) -> InvalidRequestError | None:
+    try:
+        parse(given)
+    except InvalidRequestError as refused:
+        return refused
+    return None
+
+
+def test_names_of_columns_may_hold_commas_in_a_json_array() -> None:
+    assert _source(columns='["a, b", "c.d"]').columns == ("a, b", "c.d")
+    assert _source(columns="[1], c.d").columns == ("[1]", "c.d")
 
 
 @pytest.mark.parametrize("option", [name for name in SOURCE_OPTIONS if name != "store"])

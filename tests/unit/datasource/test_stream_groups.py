@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.executor import announcement
 from kmq_spark.datasource.executor.announcement import announced
 from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
@@ -152,6 +153,23 @@ def test_a_second_query_is_refused_and_told_who_reads_the_group(shop: Shop) -> N
     assert clock.seconds >= 1_005, "a query that was just stopped gets a moment to die"
     first.stop()
     _patient(shop, clock).start().trigger()
+
+
+def test_a_query_that_is_idle_since_its_restart_has_the_name_that_its_last_run_told(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = _patient(shop, Clock())
+    stream.start().trigger()
+    refused = "UTC by a streaming query that has read nothing yet, "
+    with pytest.raises(FencedError, match=refused):
+        _patient(shop, Clock()).start().trigger()
+    shop.send("orders", 0, 3)
+    monkeypatch.setattr(announcement, "_name", lambda: "streaming query 'bills' (id 7)")
+    stream.start().all_available()
+    for _ in range(2):
+        stream.start().trigger()
+        with pytest.raises(FencedError, match=r"UTC by streaming query 'bills' \(id 7\), \S+ \("):
+            _patient(shop, Clock()).start().trigger()
 
 
 def test_a_query_that_was_killed_does_not_block_its_own_restart(shop: Shop) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
 
+from kmq_spark.datasource import stream_reader
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 from tests.spark.shop import Place, Shop
 from tests.unit.datasource.engine import ALL, Stream
@@ -83,3 +86,33 @@ def _read(reader: KmqStreamReader, tasks: list[InputPartition]) -> list[Place]:
             columns = batch.select(["topic", "partition", "offset"]).to_pydict().values()
             rows += zip(*columns, strict=True)
     return rows
+
+
+def test_pages_that_are_collected_while_a_batch_is_planned_are_looked_for_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = shop.send("orders", 0, 3)
+    shop.store.seal()
+    shop.store.checkpoint()
+    begins = {"startingTimestamp": "0", "startingOffsetsByTimestampStrategy": "latest"}
+    reader = Stream(shop, **begins).start().reader
+    for look in (stream_reader.bounds_by_offset, stream_reader.plan):
+        monkeypatch.setattr(stream_reader, look.__name__, _once_before(look, shop))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert _read(reader, reader.partitions(start, end))[:3] == sent
+
+
+def _once_before(look: Callable[..., Any], shop: Shop) -> Callable[..., Any]:
+    """Collects what the look was about to look at, the first time."""
+    moves = iter([True])
+
+    def looking(*args: Any, **more: Any) -> Any:
+        if next(moves, False):
+            shop.send("orders", 0, 3)
+            shop.store.seal()
+            shop.store.checkpoint()
+            shop.store.collect(grace=0)
+        return look(*args, **more)
+
+    return looking

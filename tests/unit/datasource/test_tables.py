@@ -23,10 +23,13 @@ from kmq_spark.datasource.columns.tables import TABLES, table_arrow_schema, tabl
 from kmq_spark.datasource.executor import commit_rows, segment_rows
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.tables import plan
+from kmq_spark.datasource.tables.state_rows import ROWS
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.checkpoint import publish_root, write_pages
+from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.live_rows import Cover
 from kmq_storage.log.offset_index import Gap
+from kmq_storage.log.state import StoreState
 from tests.spark.shop import Shop
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "spark-tables.md"
@@ -276,3 +279,25 @@ def test_a_table_is_no_stream_and_has_its_own_columns(shop: Shop) -> None:
         source.streamReader(source.schema()).latestOffset()
     with pytest.raises(kmq.InvalidRequestError, match="the columns of table 'topics' are fixed"):
         source.reader(table_spark_schema("queues"))
+
+
+def test_pages_that_are_collected_while_a_table_is_made_are_looked_for_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.send("orders", 0, 4)
+    shop.store.seal()
+    shop.store.checkpoint()
+    shop.commit("billing", "orders", {0: 1})
+    made, moves = ROWS["groups"], iter([True])
+
+    def moved(log: CommitLog, state: StoreState) -> list[Any]:
+        if next(moves, False):
+            shop.send("orders", 0, 1)
+            shop.store.seal()
+            shop.store.checkpoint()
+            shop.store.collect(grace=0)
+        return list(made(log, state))
+
+    monkeypatch.setattr(table_reader, "ROWS", {**ROWS, "groups": moved})
+    (lag,) = {row["lag"] for row in _read(shop, "groups") if row["partition"] == 0}
+    assert lag == 4

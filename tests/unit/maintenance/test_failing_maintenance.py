@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.errors import CorruptionError, UnavailableError
 from kmq_storage import paths
+from kmq_storage.environment import SYSTEM
+from kmq_storage.format.manifest import SEGMENT
+from kmq_storage.log.checkpoint import checkpoints
 from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows
 from tests.support.failing_disk import FailingDisk
 
@@ -60,6 +64,33 @@ def test_a_full_disk_is_a_clear_error_and_work_goes_on_when_there_is_space(
     assert {row.key: row for row in rows_of(store, "t").values()} == newest
 
 
+def _damage(disk: FailingDisk, text: bytes) -> None:
+    files = [disk.root / file for file in files_below(disk, paths.LOG_FOLDER)]
+    (found,) = (file for file in files if text in file.read_bytes())
+    with open(found, "r+b") as file:  # in place: others have it mapped
+        file.seek(file.read().index(text))
+        file.write(b"P")
+
+
+@pytest.mark.parametrize("cleanup", ["delete", "compact"])
+def test_damage_in_one_partition_keeps_the_others_from_nothing_and_is_told_at_the_end(
+    store: kmq.Store, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch, cleanup: str
+):
+    store.create_topic("u", cleanup=cleanup)
+    send_rows(store.log, "t", [Sent(b"damaged", b"payload" * 20)])
+    send_rows(store.log, "u", ROWS)
+    _damage(disk, b"payload")
+    store = open_engine(FailingDisk(disk.root))
+    later = replace(SYSTEM, now_ns=lambda: SYSTEM.now_ns() + 3600 * 10**9)
+    monkeypatch.setattr(store.log, "environment", later)
+    with pytest.raises(CorruptionError, match="t-0, offsets 30 to 30"):
+        store.maintain()
+    state = store.log.refresh()
+    (sealed,) = state.topic("u").index(0).rows(0, 10)
+    assert (sealed.kind, sealed.compacted) == (SEGMENT, cleanup == "compact")
+    assert checkpoints(disk)[0][0] == state.lsn
+
+
 @pytest.mark.parametrize("work", WORK)
 def test_a_damaged_record_is_named_and_never_sealed_away(
     store: kmq.Store, disk: FailingDisk, work: str
@@ -67,10 +98,7 @@ def test_a_damaged_record_is_named_and_never_sealed_away(
     send_rows(store.log, "t", [Sent(b"damaged", b"payload" * 20)])
     store.checkpoint()
     send_rows(store.log, "t", [Sent(b"k", b"behind")])
-    (log_file,) = files_below(disk, paths.LOG_FOLDER)[:1]
-    with open(disk.root / log_file, "r+b") as file:  # in place: others have it mapped
-        file.seek(file.read().index(b"payload"))
-        file.write(b"P")
+    _damage(disk, b"payload")
     store = open_engine(FailingDisk(disk.root))
     if work in ("seal", "compact"):
         with pytest.raises(CorruptionError, match="t-0, offsets 30 to 30"):

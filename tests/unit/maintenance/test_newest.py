@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +52,25 @@ def test_keys_that_no_hash_tells_apart_are_told_apart(monkeypatch: pytest.Monkey
     monkeypatch.setattr(newest, "murmur2", lambda keys: np.zeros(len(keys), np.uint32))
     batches = [_batch(first, [b"%d" % n for n in range(50)]) for first in (0, 50, 100)]
     assert _found(batches, 150) == list(range(100, 150))
+
+
+def test_a_process_that_is_killed_leaves_no_file_behind(tmp_path: Path):
+    script = """
+        import itertools, os, signal, pyarrow as pa
+        from kmq_storage.maintenance.newest import KEYED, newest_offsets
+        def batches():
+            for first in itertools.count(0, 50_000):
+                keys = pa.array([b"%020d" % n for n in range(first, first + 50_000)], pa.binary())
+                yield pa.record_batch([keys, pa.array(range(first, first + 50_000))], schema=KEYED)
+                written = [os.fstat(int(fd)).st_size for fd in os.listdir("/proc/self/fd")[:-1]]
+                if max(written) > 1_000_000:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        list(newest_offsets(batches(), rows=10**9))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
 
 
 def _one(number: int) -> bytes:

@@ -111,6 +111,41 @@ def _send(store: kmq.Store, topic: str, rows: int) -> None:
         producer.send_batch(topic, [b"%d" % number for number in range(rows)]).result()
 
 
+@pytest.mark.parametrize("trimmed", [0, 250])
+def test_a_copy_beside_maintenance_that_outlasts_the_grace_time_looks_again_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trimmed: int
+):
+    def moves_everything_at_the_second(*arguments: object) -> object:
+        if written.append(arguments) or len(written) == 2:  # type: ignore[func-returns-value]
+            source.compact("t")
+            source.trim("t", {0: trimmed})
+            source.checkpoint()
+            source.collect(grace=0)
+        return original(*arguments)  # type: ignore[arg-type]
+
+    written: list[object] = []
+    original = segments.write_segment
+    monkeypatch.setattr("kmq_storage.copying.write_segment", moves_everything_at_the_second)
+    with (
+        kmq.open(tmp_path / "source", maintenance=False) as source,
+        kmq.open(tmp_path / "target") as target,
+    ):
+        source.create_topic("t", cleanup="compact")
+        for _ in range(3):
+            with source.producer() as producer:
+                for number in range(100):
+                    producer.send("t", b"v%d" % number, key=b"%d" % number)
+            source.seal()
+        files = set(tmp_path.glob("source/segments/*/*/*.arrow"))
+        report = copy_topics(source.log, target.log)
+        assert not files & set(tmp_path.glob("source/segments/*/*/*.arrow"))
+        assert len(written) > 2
+        start = {0: max(trimmed, 100)}
+        assert target.read("t", start=start).read_all() == source.read("t", start=start).read_all()
+        assert report.gaps == (1 if trimmed else 0)
+        assert target.offsets("t") == {0: (0, 300)}
+
+
 def _emptied(tmp_path: Path) -> kmq.Store:
     store = kmq.open(tmp_path / "emptied", maintenance=False)
     store.create_topic("t")

@@ -198,7 +198,7 @@ def test_who_looked_while_a_log_file_was_made_by_one_that_died_finds_it(
     def look_make_and_die(disk: FailingDisk, path: str, size: int, *, create: bool) -> LogFile:
         if create:
             other.written_state()
-            other._end.journal.look_again()  # the page says already that files change
+            other._end.journal.folder.look_again()  # the page says already that files change
         file = made(disk, path, size, create=create)
         if create:
             patch.setattr(Hint, "count_roll", _die)

@@ -1,0 +1,84 @@
+"""What was lost before it was archived, in the archive's own record: later reads miss it there.
+
+A job that goes on over lost records (`fail_on_data_loss=False`) writes down which, before it
+writes the batch that goes over them. Offsets without records are no loss by themselves:
+compaction leaves such, too.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+
+from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
+from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.options.task_limits import TaskLimits
+from kmq_spark.datasource.planning.data_loss import Losses
+from kmq_spark.datasource.planning.plan import plan
+from kmq_spark.datasource.planning.ranges import OffsetRange
+from kmq_spark.datasource.streams.plan import ranges_between
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
+from kmq_storage.log.moving import looking_again
+from kmq_storage.log.state import StoreState
+
+
+class _Found(Losses):
+    """Collects what is lost, and says nothing: the job's own read has."""
+
+    def __init__(self) -> None:
+        super().__init__(fail=False)
+        self.ranges: list[tuple[uuid.UUID, OffsetRange]] = []
+
+    def report(
+        self, message: str, topic_id: uuid.UUID, lost: Iterable[OffsetRange], **facts: object
+    ) -> None:
+        self.ranges += [(topic_id, each) for each in lost]
+
+
+def lost_records(place: ArchivePlace) -> int:
+    """How many records an archive's record says were lost."""
+    record = ArchiveRecords(place).newest()
+    by_topic = record.holes.values() if record is not None else ()
+    spans = [span for lost in by_topic for several in lost.values() for span in several]
+    return sum(high - low for low, high in spans)
+
+
+def note_holes(url: str, place: ArchivePlace, record: ArchiveRecord, number: int) -> None:
+    """Have the archive's record say what the log has lost of a batch that is to be written."""
+    records = ArchiveRecords(place)
+    begins, ends = _offsets_of(records, record, number)
+
+    def lost(state: StoreState) -> list[tuple[uuid.UUID, OffsetRange]]:
+        found = _Found()
+        plan(ranges_between(state, begins, ends, found), found, TaskLimits(), None)
+        return found.ranges
+
+    log = open_log(url, read_only=True)
+    known = grown = records.newest() or record
+    for topic_id, each in looking_again(log, lost):
+        grown = grown.with_hole(topic_id, each.partition, (each.start, each.end))
+    if grown != known:
+        records.add(grown)
+
+
+def _offsets_of(
+    records: ArchiveRecords, record: ArchiveRecord, number: int
+) -> tuple[StreamOffset, StreamOffset]:
+    """Between which positions a batch lies, by what Spark keeps in the checkpoint."""
+    ends = _offset(records, record, number)
+    if number:
+        return _offset(records, record, number - 1), ends
+    ids = ends.ids or {}
+    first = {
+        name: {p: record.start(ids[name], p) for p in offsets}
+        for name, offsets in ends.positions.items()
+    }
+    return StreamOffset(positions=first, ids=ids), ends
+
+
+def _offset(records: ArchiveRecords, record: ArchiveRecord, number: int) -> StreamOffset:
+    # A version, Spark's own facts, and a line for each source: here there is one.
+    lines = records.files.read(f"{record.checkpoint}/offsets/{number}").decode().splitlines()
+    return parse_stream_offset(json.loads(lines[-1]))

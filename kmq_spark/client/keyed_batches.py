@@ -1,0 +1,97 @@
+"""Batches of messages for keyed queues: checked columns in, indexes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kmq_spark.errors import InvalidRequestError
+from kmq_storage import limits
+
+_COLUMNS = ("queue", "value")
+
+
+def column_of(what: str, elements: Any) -> pa.Array:
+    """A sequence of bytes and text as a column; InvalidRequestError names what is wrong."""
+    if isinstance(elements, str | bytes | bytearray):
+        raise InvalidRequestError(
+            f"{what} must be a sequence with an element per message, not {type(elements).__name__}",
+            field=what,
+        )
+    try:
+        return pa.array(elements, pa.binary())
+    except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
+        raise InvalidRequestError(f"{what} must be bytes or text: {error}", field=what) from None
+
+
+def checked_batch(data: Any) -> pa.RecordBatch:
+    """Messages as a batch with the columns `key` and `value`; InvalidRequestError if they can't."""
+    if not isinstance(data, pa.RecordBatch | pa.Table):
+        raise InvalidRequestError(
+            f"messages must be a pyarrow RecordBatch or Table, not {type(data).__name__}"
+        )
+    if sorted(data.schema.names) != sorted(_COLUMNS):
+        raise InvalidRequestError(
+            f"messages have the columns queue and value, not {', '.join(data.schema.names)}"
+        )
+    names, values = (_binary(name, data.column(name)) for name in _COLUMNS)
+    if len(names):
+        lengths = pc.min_max(pc.binary_length(names))
+        shortest, longest = lengths["min"].as_py(), lengths["max"].as_py()
+        if shortest < 1 or longest > limits.QUEUE_NAME_BYTES_MAX:
+            raise InvalidRequestError(
+                f"the name of a queue has {shortest or longest} bytes; 1 to "
+                f"{limits.QUEUE_NAME_BYTES_MAX} are allowed",
+                field="queue",
+            )
+    return pa.RecordBatch.from_arrays([names, values], names=["key", "value"])
+
+
+def _binary(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if column.null_count:
+        raise InvalidRequestError(f"column {name!r} has nulls", column=name)
+    try:
+        cast = column.cast(pa.binary())
+    except pa.ArrowException as error:
+        raise InvalidRequestError(
+            f"column {name!r} must be binary or text: {error}", column=name
+        ) from None
+    return cast.combine_chunks() if isinstance(cast, pa.ChunkedArray) else cast
+
+
+class IndexSequence(Sequence[int]):
+    """The indexes of the messages of a batch, worked out when one is looked at."""
+
+    def __init__(self, length: int, work_out: Callable[[], list[int]]) -> None:
+        self._length = length
+        self._work_out = work_out
+
+    @cached_property
+    def _indexes(self) -> list[int]:
+        indexes = self._work_out()
+        del self._work_out  # and with it the names of the queues
+        return indexes
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[int]: ...
+    def __getitem__(self, at: int | slice) -> int | list[int]:
+        return self._indexes[at]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
+            return NotImplemented
+        return len(self) == len(other) and self._indexes == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._indexes)

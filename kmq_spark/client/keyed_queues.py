@@ -1,0 +1,191 @@
+"""Keyed queues: any number of light queues, which are the keys of one topic."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from kmq_spark.client.arguments import checked_count
+from kmq_spark.client.delivery import Delivery
+from kmq_spark.client.keyed_batches import IndexSequence, checked_batch, column_of
+from kmq_spark.client.producer import Producer
+from kmq_spark.client.values import to_bytes
+from kmq_spark.errors import InvalidRequestError, UnavailableError
+from kmq_storage import limits
+from kmq_storage.keyed.reading import QueueReader
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.objects.fork import reopen_in_child
+
+
+class KeyedQueues:
+    """The queues of one keyed topic: each has its messages from index 0 on, without gaps.
+
+    The first put makes a queue. Safe for any threads, and for several processes at once.
+    """
+
+    def __init__(self, log: CommitLog, name: str, producer: Callable[[], Producer]) -> None:
+        #: The topic.
+        self.name = name
+        self._log = log
+        self._new_producer = producer
+        self._reader = QueueReader(log, name)
+        self._making = threading.Lock()
+        reopen_in_child(self)
+
+    def after_fork_in_child(self) -> None:
+        """Another thread of the parent may have been at it."""
+        self._making = threading.Lock()
+
+    @cached_property
+    def _producer(self) -> Producer:
+        """Made by the first put: who only reads needs none."""
+        with self._making:
+            made: Producer | None = self.__dict__.get("_producer")
+            return made or self._new_producer()
+
+    def put(self, queue: str | bytes, message: bytes | str) -> Future[int]:
+        """Append a message to a queue; the future of its index, done when it is durable.
+
+        Messages of one caller to one queue stay in order. InvalidRequestError for a bad name or
+        message at once, what a `send` may meet through the future.
+        """
+        name = queue_name(queue)
+        if type(message) is not bytes:
+            message = _message(message)
+        sent = self._producer.send(self.name, message, name)
+        future: Future[int] = _Put((*sent, self._reader, name))  # type: ignore[misc]
+        return future
+
+    def put_batch(
+        self, queues: Sequence[str | bytes], messages: Sequence[bytes | str]
+    ) -> Sequence[int]:
+        """Append messages to queues, all or none, and return when they are durable.
+
+        The index of each is worked out when it is looked at. Sequences have equal length; errors
+        are raised.
+        """
+        columns = [column_of("queues", queues), column_of("messages", messages)]
+        if len(columns[0]) != len(columns[1]):
+            raise InvalidRequestError(
+                f"messages has {len(columns[1])} elements, queues has {len(columns[0])}"
+            )
+        return self._put_all(pa.RecordBatch.from_arrays(columns, names=["queue", "value"]))
+
+    def put_arrow(self, batch: pa.RecordBatch | pa.Table) -> Sequence[int]:
+        """Append the messages of a RecordBatch or Table with the columns `queue` and `value`.
+
+        Both are binary or text, without nulls. As `put_batch` else.
+        """
+        return self._put_all(batch)
+
+    def _put_all(self, data: pa.RecordBatch | pa.Table) -> Sequence[int]:
+        batch = checked_batch(data)
+        if not batch.num_rows:
+            return IndexSequence(0, list)
+        sent = self._producer.send_arrow(self.name, batch).result()
+        ((first, _),) = sent.offsets.values()
+        keys = batch.column("key")
+        return IndexSequence(len(keys), lambda: self._indexes(keys, first))
+
+    def _indexes(self, keys: pa.Array, first: int) -> list[int]:
+        found: list[int] = self._reader.indexes_of(keys, _known(first)).tolist()
+        return found
+
+    def get(self, queue: str | bytes, offset: int, num: int) -> list[bytes]:
+        """The messages of a queue from an index on, at most `num`; none of an unknown queue."""
+        found: list[bytes] = self._messages(queue, offset, num).to_pylist()
+        return found
+
+    def get_arrow(self, queue: str | bytes, offset: int, num: int) -> pa.Table:
+        """The same as a table with the columns `index` (int64) and `value` (binary)."""
+        values = self._messages(queue, offset, num)
+        indexes = pa.array(range(offset, offset + len(values)), pa.int64())
+        return pa.table({"index": indexes, "value": values})
+
+    def _messages(self, queue: str | bytes, offset: int, num: int) -> pa.Array:
+        first = checked_count("offset", offset, lowest=0)
+        most = checked_count("num", num, lowest=0)
+        return self._reader.messages(queue_name(queue), first, most)
+
+    def size(self, queue: str | bytes) -> int:
+        """How many messages a queue has; 0 for an unknown one."""
+        return self._reader.size(queue_name(queue))
+
+    def names(self) -> list[str | bytes]:
+        """The names of all queues in the order of their bytes: text where it is UTF-8."""
+        names = self._reader.names()
+        try:
+            texts: list[str | bytes] = names.cast(pa.string()).to_pylist()
+        except pa.ArrowInvalid:
+            return [_text_of(name) for name in names.to_pylist()]
+        return texts
+
+    def flush(self) -> None:
+        """Return when everything that was put is durable."""
+        if "_producer" in self.__dict__:
+            self._producer.flush()
+
+    def __repr__(self) -> str:
+        return f"KeyedQueues({self.name!r})"
+
+
+class _Put(Delivery[int]):
+    """The future of a put: that of its send, and what turns its place into an index."""
+
+    __slots__ = ()
+
+    _reader: QueueReader = property(itemgetter(2))  # type: ignore[assignment]
+    _queue: bytes = property(itemgetter(3))  # type: ignore[assignment]
+
+    def result(self, timeout: float | None = None) -> int:
+        """The index of the message; raises the send's error, or KmqTimeoutError."""
+        place: Any = super().result(timeout)
+        return self._reader.index_of(self._queue, _known(place.offset))
+
+
+def _known(offset: int) -> int:
+    if offset < 0:
+        raise UnavailableError(
+            "the messages are stored, but their commit was collected before anybody could tell "
+            "where: their indexes are not known"
+        )
+    return offset
+
+
+def queue_name(queue: str | bytes) -> bytes:
+    """The name of a queue as bytes; InvalidRequestError unless it can be one."""
+    name = queue if type(queue) is bytes else _name(queue)
+    if not 1 <= len(name) <= limits.QUEUE_NAME_BYTES_MAX:
+        raise InvalidRequestError(
+            f"the name of a queue has {len(name)} bytes; 1 to {limits.QUEUE_NAME_BYTES_MAX} are "
+            "allowed",
+            field="queue",
+        )
+    return name
+
+
+def _name(queue: object) -> bytes:
+    if not isinstance(queue, str | bytes):
+        raise InvalidRequestError(
+            f"the name of a queue must be text or bytes, not {type(queue).__name__}", field="queue"
+        )
+    return to_bytes("queue", queue)
+
+
+def _message(message: object) -> bytes:
+    if message is None:
+        raise InvalidRequestError("a message must be bytes or text, not None", field="message")
+    return to_bytes("message", message)
+
+
+def _text_of(name: bytes) -> str | bytes:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return name

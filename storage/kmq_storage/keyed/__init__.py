@@ -1,0 +1,1 @@
+"""Keyed queues: a million queues as the keys of one topic."""

@@ -1,0 +1,128 @@
+"""Which offsets each queue has in a range of offsets of a keyed topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kmq_storage.format.queue_table import QueueTable, grouped, merged
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _Numbers = npt.NDArray[np.int64]
+
+#: So many neighbours of about the same size are put together: each row is moved once per
+#: factor of this, and a look-up meets fewer than so many parts of a size.
+_FAN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The messages of a range of offsets by queue; the offsets of each queue ascend."""
+
+    table: QueueTable
+    #: The offset of each row of the table.
+    offsets: _Numbers
+
+    @property
+    def rows(self) -> int:
+        """How many messages there are."""
+        return len(self.offsets)
+
+    def offsets_of(self, name: bytes) -> _Numbers:
+        """The offsets of a queue's messages here."""
+        first, behind = self.table.rows_of(name)
+        return self.offsets[first:behind]
+
+    def counts(self, names: pa.Array, before: int) -> _Numbers:
+        """How many messages below an offset each of these queues has here."""
+        below = np.concatenate([[0], np.cumsum(self.offsets < before)])
+        counted = np.diff(below[self.table.starts])
+        places = self.table.places_of(names)
+        return np.where(places < 0, 0, counted[places])
+
+
+def part_of(keys: pa.Array, offsets: _Numbers) -> Part:
+    """The part of messages with these queues and ascending offsets."""
+    table, order = grouped(keys)
+    return Part(table, offsets[order])
+
+
+def with_part(parts: Sequence[Part], newest: Part) -> list[Part]:
+    """The parts with one more, neighbours of about the same size put together."""
+    grown = [*parts, newest]
+    while len(alike := _newest_alike(grown)) >= _FAN:
+        grown[-len(alike) :] = [_joined(alike)]
+    return grown
+
+
+def _newest_alike(parts: Sequence[Part]) -> list[Part]:
+    """The newest parts that are not much larger than the last one."""
+    most = parts[-1].rows * _FAN
+    first = len(parts)
+    while first > 0 and parts[first - 1].rows < most:
+        first -= 1
+    return list(parts[first:])
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    table, order = merged([part.table for part in parts])
+    return Part(table, np.concatenate([part.offsets for part in parts])[order])
+
+
+class Parts:
+    """All parts of a topic, which follow each other."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        #: The offset behind the last one that is here.
+        self.end = 0
+
+    def add(self, keys: pa.Array, offsets: _Numbers, end: int) -> None:
+        """The messages of the offsets from the end on, up to the next end."""
+        if len(keys):
+            self._parts = with_part(self._parts, part_of(keys, offsets))
+        self.end = end
+
+    def size(self, name: bytes) -> int:
+        """How many messages a queue has."""
+        return sum(len(part.offsets_of(name)) for part in self._parts)
+
+    def offsets(self, name: bytes, first: int, most: int) -> _Numbers:
+        """The offsets of a queue's messages from an index on, at most so many."""
+        found = [part.offsets_of(name) for part in self._parts]
+        bounds = list(accumulate(map(len, found), initial=0))
+        wanted = [
+            offsets[max(first - base, 0) : max(first + most - base, 0)]
+            for base, offsets in zip(bounds, found, strict=False)
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *wanted])
+
+    def index_of(self, name: bytes, offset: int) -> int:
+        """How many messages of a queue come before an offset: the index of the one there."""
+        found = (part.offsets_of(name) for part in self._parts)
+        return sum(int(offsets.searchsorted(offset)) for offsets in found)
+
+    def indexes_of(self, keys: pa.Array, first: int) -> _Numbers:
+        """The index of each of many messages that stand one behind the other from an offset on."""
+        table, order = grouped(keys)
+        before = np.zeros(len(table), np.int64)
+        for part in self._parts:
+            before += part.counts(table.names, first)
+        indexes = np.empty(len(keys), np.int64)
+        counts = np.diff(table.starts)
+        indexes[order] = np.arange(len(keys)) + np.repeat(before - table.starts[:-1], counts)
+        return indexes
+
+    def names(self) -> pa.Array:
+        """The names of all queues, in the order of their bytes."""
+        names = [part.table.names for part in self._parts]
+        found = pc.unique(pa.chunked_array(names, pa.binary()))
+        return found.take(pc.sort_indices(found))

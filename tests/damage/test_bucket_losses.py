@@ -1,0 +1,142 @@
+"""What a bucket lost altogether: checkpoints, marks, the log or its end."""
+
+from __future__ import annotations
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage import paths
+from kmq_storage.environment import SYSTEM
+from kmq_storage.integrity.rebuild import rebuild
+from kmq_storage.integrity.verify import why_closed
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects.bucket_files import BucketFiles
+from tests.damage.bucket import (
+    commits_of,
+    filled_bucket,
+    flip,
+    goes_on,
+    read_around,
+    store_in,
+)
+from tests.support.memory_bucket import MemoryBucket
+
+
+@pytest.fixture
+def bucket() -> MemoryBucket:
+    return filled_bucket()
+
+
+def _lost(bucket: MemoryBucket, *kinds: str) -> None:
+    for name in [name for name in bucket.objects if name.startswith(kinds)]:
+        del bucket.objects[name]
+
+
+def _rebuilt(bucket: MemoryBucket) -> list[str]:
+    files = BucketFiles(bucket)
+    return rebuild(files, open_identity(files, SYSTEM, create=False), SYSTEM)
+
+
+@pytest.fixture
+def collected(bucket: MemoryBucket) -> MemoryBucket:
+    """All records are sealed, older commits collected, and one record stands in the log."""
+    with store_in(bucket) as store:
+        store.seal()
+        last = store.checkpoint().lsn
+        store.log.drop_before(last + 1)
+        for lsn in range(last + 1):
+            bucket.objects.pop(paths.commit_object(lsn), None)
+        with store.producer() as producer:
+            producer.send("t", b"in the log", partition=1).result(10)
+    return bucket
+
+
+def test_a_checkpoint_that_is_lost_is_named_and_comes_back_from_segments_and_commits(
+    collected: MemoryBucket,
+):
+    with store_in(collected) as store:
+        before = [read_around(store, partition) for partition in range(2)]
+    _lost(collected, "checkpoints", "pages")
+    with pytest.raises(kmq.CorruptionError, match="no checkpoint that goes as far") as raised:
+        store_in(collected).log.refresh()
+    report = why_closed(BucketFiles(collected), raised.value)
+    assert [each.file for each in report.damage] == ["checkpoints"]
+    assert "a manifest was made from segments" in _rebuilt(collected)[-1]
+    with store_in(collected) as store:
+        assert store.verify(deep=True).damage == []
+        assert [read_around(store, partition) for partition in range(2)] == before
+    goes_on(collected, before)
+
+
+def test_a_checkpoint_that_is_damaged_is_named_where_the_store_does_not_open(
+    collected: MemoryBucket,
+):
+    names = [name for name in collected.objects if name.startswith("checkpoints")]
+    for name in names:
+        flip(collected, name)
+    with pytest.raises(kmq.CorruptionError) as raised:
+        store_in(collected).log.refresh()
+    report = why_closed(BucketFiles(collected), raised.value)
+    assert {each.file for each in report.damage} == {"checkpoints", *names}
+
+
+def test_a_lost_mark_of_collected_commits_is_damage_and_is_written_again(
+    collected: MemoryBucket,
+):
+    marks = [name for name in collected.objects if name.startswith("collected")]
+    _lost(collected, "collected")
+    with store_in(collected) as store:
+        (damage,) = store.verify().damage
+        assert (damage.file, damage.topic) == (paths.commit_object(1), None)
+        assert store.repair().damage == []
+        store.collect()
+    assert [name for name in collected.objects if name.startswith("collected")] == marks
+
+
+def test_removed_commits_with_records_of_their_own_are_not_taken_for_collected(
+    bucket: MemoryBucket,
+):
+    with store_in(bucket) as store:
+        store.checkpoint()
+    for name in commits_of(bucket)[:-1]:
+        del bucket.objects[name]
+    with store_in(bucket) as store:
+        damage = store.repair().damage
+        assert {each.topic for each in damage} == {None, "t"}
+        assert not any(name.startswith("collected") for name in bucket.objects)
+        assert store.repair(drop_damaged=True).damage == []
+
+
+def test_removed_newest_commits_are_missed_where_a_later_file_tells_of_them(bucket: MemoryBucket):
+    with store_in(bucket) as store:
+        before = [read_around(store, partition) for partition in range(2)]
+        store.seal()
+    lost = [name for name in commits_of(bucket) if name > paths.commit_object(5)]
+    for name in lost:
+        del bucket.objects[name]
+    with store_in(bucket) as store:
+        (damage,) = store.verify().damage
+        assert damage.file == paths.commit_object(6)
+        assert store.repair(drop_damaged=True).damage == []
+    goes_on(bucket, before)
+
+
+@pytest.mark.parametrize("mark", ["collected", "nothing else"])
+def test_a_store_of_which_only_segments_are_left_is_damaged_and_gives_no_offset_out_again(
+    collected: MemoryBucket, mark: str
+):
+    with store_in(collected) as store:
+        before = [read_around(store, partition) for partition in range(2)]
+    _lost(collected, "checkpoints", "pages", "log", mark)
+    if mark == "collected":
+        with store_in(collected) as store:
+            assert paths.commit_object(1) in {each.file for each in store.verify().damage}
+            with pytest.raises(kmq.CorruptionError, match="kmq repair --drop-damaged"):
+                store.create_topic("new")
+    else:
+        _rebuilt(collected)
+    with store_in(collected) as store:
+        assert store.repair(drop_damaged=True).damage == []
+        found = [read_around(store, partition) for partition in range(2)]
+    assert found == [before[0], before[1][:-1]]
+    goes_on(collected, before)

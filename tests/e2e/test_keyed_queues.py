@@ -1,0 +1,70 @@
+"""Several processes that put to the same keyed queues, killed while they do.
+
+Finds: messages that are lost or doubled, indexes that two of them were told, or that have a gap.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from tests.e2e import workers
+
+pytestmark = pytest.mark.e2e
+
+_PROCESSES, _ROUNDS = 3, 30
+
+
+def _told(pipe: Connection) -> list[tuple[str, bytes, int]]:
+    """What a process was told before it was killed."""
+    told: list[tuple[str, bytes, int]] = []
+    with suppress(EOFError, OSError):
+        while True:
+            told += pipe.recv()
+    return told
+
+
+def test_killed_processes_leave_queues_without_gaps_and_every_message_where_it_was_told(
+    tmp_path: Path,
+):
+    url = str(tmp_path / "store")
+    with kmq.open(url) as store:
+        queues = store.keyed_queues(workers.QUEUES)
+        with ExitStack() as stack:
+            started = [
+                stack.enter_context(workers.running(workers.put_for_ever, url, f"p{n}"))
+                for n in range(_PROCESSES)
+            ]
+            told = [pipe.recv() for _, pipe in started for _ in range(_ROUNDS)]
+            store.seal()
+            store.checkpoint()
+            for process, _ in started:
+                process.kill()
+                process.join()
+            acknowledged = [each for found in told for each in found]
+            acknowledged += [each for _, pipe in started for each in _told(pipe)]
+    with kmq.open(url) as store:
+        queues = store.keyed_queues(workers.QUEUES)
+        stored = {name: queues.get(name, 0, 10**6) for name in queues.names()}
+        assert {name: queues.size(name) for name in stored} == {
+            n: len(s) for n, s in stored.items()
+        }
+    assert len(acknowledged) >= _PROCESSES * _ROUNDS
+    for queue, message, index in acknowledged:
+        assert stored[queue][index] == message
+    by_process: dict[bytes, list[int]] = defaultdict(list)
+    for messages in stored.values():
+        in_order = defaultdict(list)
+        for message in messages:
+            process_name, number = message.split(b":")
+            in_order[process_name].append(int(number))
+        for process_name, numbers in in_order.items():
+            assert numbers == sorted(numbers)
+            by_process[process_name] += numbers
+    for numbers in by_process.values():
+        assert sorted(numbers) == list(range(len(numbers)))

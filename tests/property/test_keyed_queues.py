@@ -1,0 +1,155 @@
+"""Keyed queues against a dictionary of lists: whatever is put where, and what maintenance does.
+
+Two handles work on one store; each may be far behind the other when it puts, gets, seals or
+collects. Finds: messages lost, doubled, moved or of another queue, indexes with gaps, a handle
+that can't go on after its files were collected, and an index that is put together wrongly.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.store import Store
+from kmq_storage.keyed import parts, reading
+from kmq_storage.log import paging
+from kmq_storage.maintenance.collect import collect
+from kmq_storage.maintenance.compact import merge, plan_merges
+from kmq_storage.maintenance.seal import plan_seal, seal
+from kmq_storage.objects.memory import MemoryDisk
+from tests.support.engine import Sent, open_engine, send_rows
+from tests.support.keyed import build, expected_indexes
+
+TOPIC = "inbox"
+handles = st.integers(0, 1)
+names = st.one_of(
+    st.sampled_from([b"a", b"b", b"ab", "ü".encode()]), st.binary(min_size=1, max_size=3)
+)
+messages = st.lists(st.tuples(names, st.binary(max_size=20)), min_size=1, max_size=12)
+
+
+class KeyedModel(RuleBasedStateMachine):
+    """The model: the messages of each queue in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(paging, "PAGE_ROWS", 4)
+        self.patch.setattr(paging, "_PAGE_ROWS_MIN", 2)
+        self.patch.setattr(parts, "_FAN", 3)
+        self.patch.setattr(reading, "_SORTED_ROWS", 8)
+        self.patch.setattr(reading, "_SCAN_ROWS", 4)
+        self.patch.setattr(reading, "_BATCHES_KEPT", 2)
+        self.queues: dict[bytes, list[bytes]] = {}
+
+    def teardown(self) -> None:
+        """Give back the limits, and the threads of producers."""
+        self.patch.undo()
+        for store in self.stores:
+            store.close()
+
+    @initialize()
+    def open(self) -> None:
+        """Two handles on an empty store."""
+        self.disk = MemoryDisk(f"memory://{uuid.uuid4().hex}")
+        self.stores = [self._opened(), self._opened()]
+
+    def _opened(self) -> Store:
+        store = open_engine(self.disk, file_bytes=16_384)
+        store.keyed_queues(TOPIC)
+        return store
+
+    def _handle(self, handle: int) -> KeyedQueues:
+        return self.stores[handle].keyed_queues(TOPIC)
+
+    @rule(handle=handles)
+    def leave_and_reopen(self, handle: int) -> None:
+        """A handle is left as a killed process leaves it, and one starts at the checkpoint."""
+        self.stores[handle].close()
+        self.stores[handle] = self._opened()
+
+    @rule(handle=handles, batch=messages, look=st.booleans())
+    def put_batch(self, handle: int, batch: list[tuple[bytes, bytes]], look: bool) -> None:
+        """Messages of several queues at once."""
+        expected = expected_indexes(self.queues, batch)
+        found = self._handle(handle).put_batch([q for q, _ in batch], [m for _, m in batch])
+        if look:
+            assert found == expected
+
+    @rule(handle=handles, batch=messages)
+    def put_one_by_one(self, handle: int, batch: list[tuple[bytes, bytes]]) -> None:
+        """The same, each for itself; then their futures."""
+        expected = expected_indexes(self.queues, batch)
+        puts = [self._handle(handle).put(queue, message) for queue, message in batch]
+        assert [put.result() for put in puts] == expected
+
+    @rule(handle=handles, key=st.sampled_from([None, b"a"]), staged=st.booleans())
+    def send_what_is_no_message(self, handle: int, key: bytes | None, staged: bool) -> None:
+        """Records of no queue, and without a value."""
+        rows = [Sent(key, None if key else b"x")]
+        send_rows(self.stores[handle].log, TOPIC, rows, staged=staged)
+
+    @rule(handle=handles, segment_bytes=st.sampled_from([100, 1_000, 10**6]))
+    def seal(self, handle: int, segment_bytes: int) -> None:
+        """Whatever is not sealed is sealed."""
+        log = self.stores[handle].log
+        assert seal(log, plan_seal(log.refresh(), segment_bytes=segment_bytes)).conflicts == 0
+
+    @rule(handle=handles, segment_bytes=st.sampled_from([100, 1_000, 10**6]))
+    def merge(self, handle: int, segment_bytes: int) -> None:
+        """Sealed records are put together."""
+        log = self.stores[handle].log
+        state = log.refresh()
+        merge(log, plan_merges(state.topic(TOPIC), state.lsn, segment_bytes=segment_bytes))
+
+    @rule(handle=handles)
+    def checkpoint(self, handle: int) -> None:
+        """The manifest is written."""
+        self.stores[handle].checkpoint()
+
+    @rule(handle=handles)
+    def collect(self, handle: int) -> None:
+        """Everything that may go goes, at once."""
+        collect(self.stores[handle].log, grace=0.0)
+
+    @rule(handle=handles, queue=names, offset=st.integers(0, 12), num=st.integers(0, 12))
+    def get(self, handle: int, queue: bytes, offset: int, num: int) -> None:
+        """Some messages of a queue that may not be there."""
+        wanted = self.queues.get(queue, [])[offset : offset + num]
+        queues = self._handle(handle)
+        assert queues.get(queue, offset, num) == wanted
+        found = queues.get_arrow(queue, offset, num).to_pydict()
+        assert found == {"index": list(range(offset, offset + len(wanted))), "value": wanted}
+
+    @invariant()
+    def every_handle_knows_every_message(self) -> None:
+        """All of it, by both handles."""
+        for handle in range(2):
+            queues = self._handle(handle)
+            found = [name.encode() if isinstance(name, str) else name for name in queues.names()]
+            assert found == sorted(self.queues)
+            for name, wanted in self.queues.items():
+                assert queues.size(name) == len(wanted)
+                assert queues.get(name, 0, 1_000) == wanted
+
+
+TestKeyedModel = KeyedModel.TestCase
+TestKeyedModel.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+
+
+@given(st.lists(st.lists(names, max_size=20), max_size=12), st.integers(0, 300), names)
+def test_parts_that_are_put_together_say_what_a_list_says(
+    arrivals: list[list[bytes]], offset: int, queue: bytes
+):
+    keys = [name for arrived in arrivals for name in arrived]
+    found = build(arrivals)
+    of_queue = [at for at, name in enumerate(keys) if name == queue]
+    assert found.names().to_pylist() == sorted(set(keys))
+    assert found.size(queue) == len(of_queue)
+    assert found.offsets(queue, 1, 3).tolist() == of_queue[1:4]
+    assert found.index_of(queue, offset) == len([at for at in of_queue if at < offset])

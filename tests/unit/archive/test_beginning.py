@@ -1,0 +1,53 @@
+"""What a job of an archive goes on from, and what it refuses before it writes anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.archive.beginning import begin
+from kmq_spark.lake.record import DELTA, FOLDER, ArchiveRecord
+from kmq_storage.errors import InvalidRequestError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> kmq.Store:
+    made = kmq.open(tmp_path / "store")
+    for name in ("bills", "orders"):
+        made.create_topic(name)
+    return made
+
+
+def _begin(store: kmq.Store, path: Path, *topics: str, fail: bool = True) -> ArchiveRecord:
+    return begin(store, str(path), topics, None, else_format=DELTA, fail_on_data_loss=fail)
+
+
+def test_a_job_with_fewer_topics_than_before_is_refused_or_leaves_them_where_they_are(
+    store: kmq.Store, tmp_path: Path
+):
+    path = tmp_path / "lake"
+    assert _begin(store, path, "orders", "bills").topics == ("bills", "orders")
+    with pytest.raises(InvalidRequestError, match="has topics bills, too: name them as well"):
+        _begin(store, path, "orders")
+    assert _begin(store, path).topics == ("bills", "orders")
+    assert _begin(store, path, "orders", fail=False).topics == ("orders",)
+    assert _begin(store, path, "orders", "bills").topics == ("bills", "orders")
+
+
+def test_a_topic_that_was_deleted_need_not_be_named(store: kmq.Store, tmp_path: Path):
+    path = tmp_path / "lake"
+    _begin(store, path, "orders", "bills")
+    store.delete_topic("bills")
+    assert _begin(store, path, "orders").topics == ("orders",)
+
+
+def test_columns_that_delta_has_not_are_refused_before_the_archive_is_there(
+    store: kmq.Store, tmp_path: Path
+):
+    store.create_topic("sums", schema=pa.schema([("a, b", pa.int64())]))
+    with pytest.raises(InvalidRequestError, match=r"column 'a, b': Delta has no columns with"):
+        _begin(store, tmp_path / "lake", "sums")
+    assert not (tmp_path / "lake" / FOLDER).exists()
