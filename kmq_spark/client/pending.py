@@ -339,13 +339,18 @@ class Pending:
             while not self._sleepers.sleep(self._is_flushed, left):
                 if until is not None and (left := until - self._monotonic()) <= 0:
                     break
-        return len(self)
+        return self._unfinished()
 
     def _is_flushed(self) -> bool:
-        left = len(self)
+        left = self._unfinished()
         if left:
             self.call_worker()
         return not left
+
+    def _unfinished(self) -> int:
+        """Without those of an open transaction: they wait for its end, and nobody for them."""
+        with self._lock:
+            return self._count()
 
     def close(self) -> None:
         """Accept nothing more; what is there is still taken."""
