@@ -1,0 +1,191 @@
+"""Producers with transactions under random calls, against lists in memory.
+
+Finds: records of a transaction that are seen before its commit, stored without it or without each
+other, doubled, out of order or interleaved, futures that tell something else, and fenced producers
+that write.
+"""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+import kmq_spark as kmq
+from kmq_storage import limits
+
+TOPICS, NOWHERE = ("a", "b", "small"), "nowhere"
+_SMALL = 12
+
+
+@dataclass
+class Sender:
+    """A producer, and what it shall have sent."""
+
+    producer: kmq.Producer
+    name: str
+    fenced: bool = False
+    #: Values by topic, and the offset for the group, of the open transaction.
+    open: dict[str, list[bytes]] | None = None
+    offset: int | None = None
+    futures: list[Future[Any]] = field(default_factory=list)
+
+
+class TransactionModel(RuleBasedStateMachine):
+    """Three producers of two identities; what is committed is known at every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(limits, "TRANSACTION_MEMORY_BYTES", 700)
+        self.store = kmq.open(f"memory://{uuid.uuid4().hex}", maintenance=False)
+        for topic in TOPICS:
+            self.store.create_topic(topic, capacity=_SMALL if topic == "small" else None)
+        self.stored: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
+        self.committed: int | None = None
+        self.senders = [self._new("x"), self._new("y")]
+        self.count = 0
+
+    def _new(self, name: str) -> Sender:
+        return Sender(self.store.producer(transactional_id=name, linger=0.0), name)
+
+    def _values(self, many: int, size: int) -> list[bytes]:
+        self.count += many
+        return [b"%d" % n + b"." * size for n in range(self.count - many, self.count)]
+
+    @rule(
+        which=st.integers(0, 1),
+        topic=st.sampled_from(("a", "b", "a", "b", "small", NOWHERE)),
+        how=st.sampled_from(["one", "many", "arrow"]),
+        many=st.integers(1, 4),
+        size=st.sampled_from([0, 400]),
+    )
+    def send(self, which: int, topic: str, how: str, many: int, size: int) -> None:
+        self._send(which, topic, how, self._values(1 if how == "one" else many, size))
+
+    @rule(which=st.integers(0, 1))
+    def send_more_than_memory_takes(self, which: int) -> None:
+        self._send(which, "a", "many", self._values(2, 400))
+        self._send(which, "a", "one", self._values(1, 0))
+
+    def _send(self, which: int, topic: str, how: str, values: list[bytes]) -> None:
+        sender = self.senders[which]
+        try:
+            if how == "one":
+                future: Future[Any] = sender.producer.send(topic, values[0])
+            elif how == "many":
+                future = sender.producer.send_batch(topic, values)
+            else:
+                future = sender.producer.send_arrow(topic, pa.table({"value": values}))
+        except kmq.TransactionAbortedError:  # refused early, on its way into a file
+            assert sender.open is not None
+            sender.producer.abort_transaction()
+            self._aborted(sender)
+            return
+        if sender.open is not None:
+            sender.open[topic] += values
+            sender.futures.append(future)
+            assert not future.done()
+            return
+        error = future.exception(10)
+        full = topic == "small" and len(self.stored[topic]) + len(values) > _SMALL
+        if sender.fenced:
+            assert isinstance(error, kmq.FencedError | kmq.QueueFullError | kmq.NotFoundError)
+        elif full:
+            assert isinstance(error, kmq.QueueFullError)
+        elif topic == NOWHERE:
+            assert isinstance(error, kmq.NotFoundError)
+        else:
+            assert error is None
+            self.stored[topic] += values
+
+    @rule(which=st.integers(0, 1))
+    def begin(self, which: int) -> None:
+        sender = self.senders[which]
+        if sender.open is None:
+            sender.producer.begin_transaction()
+            sender.open = {topic: [] for topic in (*TOPICS, NOWHERE)}
+            sender.offset, sender.futures = None, []
+
+    @rule(which=st.integers(0, 1), offset=st.integers(0, 10))
+    def commit_offset(self, which: int, offset: int) -> None:
+        sender = self.senders[which]
+        if sender.open is not None:
+            sender.producer.send_offsets_to_transaction({"a": {0: offset}}, "g")
+            sender.offset = offset
+
+    @rule(which=st.integers(0, 1))
+    def abort(self, which: int) -> None:
+        sender = self.senders[which]
+        if sender.open is not None:
+            sender.producer.abort_transaction()
+            self._aborted(sender)
+
+    def _aborted(self, sender: Sender) -> None:
+        for future in sender.futures:
+            assert isinstance(future.exception(10), kmq.TransactionAbortedError)
+        sender.open = None
+
+    @rule(which=st.integers(0, 1))
+    def commit(self, which: int) -> None:
+        sender = self.senders[which]
+        if sender.open is None:
+            return
+        fits = len(self.stored["small"]) + len(sender.open["small"]) <= _SMALL
+        end = len(self.stored["a"]) + len(sender.open["a"])
+        is_nothing = sender.offset is None and not any(sender.open.values())
+        good = fits and (sender.offset is None or sender.offset <= end) and not sender.open[NOWHERE]
+        try:
+            sender.producer.commit_transaction()
+        except (kmq.FencedError, kmq.TransactionAbortedError):
+            assert sender.fenced or not good
+            self._aborted(sender)
+            return
+        assert is_nothing or (good and not sender.fenced)
+        for topic in TOPICS:
+            self.stored[topic] += sender.open[topic]
+        self.committed = self.committed if sender.offset is None else sender.offset
+        assert all(future.exception(0) is None for future in sender.futures)
+        sender.open = None
+
+    @rule(which=st.integers(0, 1))
+    def open_again(self, which: int) -> None:
+        """A newer instance takes over; the older one goes on without knowing it."""
+        newer = self._new(self.senders[which].name)
+        self.senders[which].fenced = True
+        if self.senders[which].open is not None:
+            self.commit(which)
+        self.senders[which].producer.close()
+        self.senders[which] = newer
+
+    @invariant()
+    def exactly_what_was_committed_is_there(self) -> None:
+        for topic in TOPICS:
+            with self.store.consumer(topics=[topic]) as consumer:
+                found = [record.value for record in consumer.consume(10_000, timeout=0)]
+            assert found == self.stored[topic], topic
+        groups = [group.name for group in self.store.groups()]
+        if self.committed is None:
+            assert groups == []
+        else:
+            assert self.store.describe_group("g").committed == {"a": {0: self.committed}}
+
+    def teardown(self) -> None:
+        for sender in self.senders:
+            sender.producer.close()
+            if sender.open is not None:
+                self._aborted(sender)
+        self.exactly_what_was_committed_is_there()
+        self.store.close()
+        self._patch.undo()
+
+
+TestTransactions = TransactionModel.TestCase
+TestTransactions.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
