@@ -24,6 +24,14 @@ PRINTED = {
         "worker-b {'orders': [3, 4, 5]}",
         "worker-a {'orders': [0, 1, 2]}",
     ],
+    "transactions": [
+        "0 0",
+        "no such account",
+        "the transaction was aborted and nothing of it is stored: ValueError('no such account')",
+        "{'orders': {0: 3, 1: 0}} 2",
+        "{'orders': {0: 1}}",
+        "debits",
+    ],
 }
 
 
