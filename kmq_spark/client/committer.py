@@ -165,15 +165,28 @@ class Committer:
             if not (written.units or written.parts):
                 return
             try:
-                self._store(written)
+                self._store_surely(written)
             except RefusedError as refused:
                 if last or transaction.in_files or not isinstance(refused.cause, TRY_AGAIN):
                     raise refused.cause from None
-            except CommitOutcomeUnknownError:
-                if last:
-                    raise
             else:
                 return
+
+    def _store_surely(self, written: Written) -> None:
+        """Store, and again under its sequence if nobody knows whether it is: then it is found.
+
+        What refuses it then may be itself, or have come later, so the outcome stays unknown.
+        """
+        try:
+            self._store(written)
+            return
+        except CommitOutcomeUnknownError as error:
+            unknown = error
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(KmqError, RefusedError, OSError):
+                self._store(written)
+                return
+        raise unknown
 
     def _store(self, written: Written) -> None:
         try:
