@@ -240,8 +240,12 @@ class Committer:
         unit = work.take_placed(topic) if isinstance(work, ArrowWork) else None
         if unit is not None:
             return unit
+        if isinstance(work, RowWork):
+            work.check_schedules(state)
         now = self._log.environment.now_us()
-        return self._place(work.encode(topic, self._router, now), room)
+        placed = self._place(work.encode(topic, self._router, now), room)
+        more = work.more_entries(topic) if isinstance(work, RowWork) and placed.entries else ()
+        return replace(placed, entries=placed.entries + more) if more else placed
 
     def _uploaded(self, units: dict[Work, Unit]) -> dict[Work, Unit]:
         """The units whose files are there; the work of others has failed."""
@@ -355,6 +359,7 @@ def _tell_places(units: dict[Work, Unit], commit: Commit) -> None:
     entries = iter(entry for entry in commit.entries if isinstance(entry, RecordsEntry))
     for work, unit in units.items():
         first_offsets: dict[int, int] = {}
-        for entry in islice(entries, len(unit.entries)):
+        count = sum(isinstance(entry, RecordsEntry) for entry in unit.entries)
+        for entry in islice(entries, count):
             first_offsets.setdefault(entry.partition, entry.base_offset)
         work.committed(first_offsets)
