@@ -219,18 +219,21 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
     ) -> Producer:
         """A producer; a `name` is its identity across restarts and fences the earlier holder.
 
+        So is a `transactional_id`, another word for it.
         `linger` in seconds, sizes in bytes; `partitioner`: "murmur2" or `(topic, key,
         partitions) -> int`; `durability` as in `open`, for this producer only.
         """
-        if transactional_id is not None:
+        if None not in (name, transactional_id) and name != transactional_id:
             raise InvalidRequestError(
-                "transactions are not supported by this version", option="transactional_id"
+                f"a producer has one identity: name {name!r} or transactional_id "
+                f"{transactional_id!r}",
+                option="transactional_id",
             )
         if durability is not None:
             check_choice("durability", durability, DURABILITIES)
         durable = self.log.durable if durability is None else durability == "fsync"
         settings = ProducerSettings(
-            name=name,
+            name=name if transactional_id is None else transactional_id,
             linger=checked_seconds("linger", linger),
             batch_bytes=batch_bytes,
             max_pending_bytes=max_pending_bytes,

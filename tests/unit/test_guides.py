@@ -37,6 +37,15 @@ PRINTED = {
         "sent None",
         "passed audit",
     ],
+    "transactions": [
+        "0 0",
+        "no such account",
+        "the transaction was aborted and nothing of it is stored: ValueError('no such account')",
+        "{'orders': {0: 3, 1: 0}} 2",
+        "3",
+        "{'orders': {0: 1}}",
+        "debits",
+    ],
     "queues": [
         "6 QueueStats(ready=0, locked=6, delayed=0, delivered=6, acked=0, dead=0, expired=0)",
         "2",
