@@ -40,7 +40,7 @@ LAYERS = (
     ),
     ("kmq_storage.keyed",),
     ("kmq_spark.errors", "kmq_spark.client"),
-    ("kmq_spark.aio", "kmq_spark.lake"),
+    ("kmq_spark.aio", "kmq_spark.lake", "kmq_spark.v2"),
     tuple(
         f"kmq_spark.datasource.{name}"
         for name in ("offsets", "opening", "refusal", "spark_versions", "store_url", "warning")
