@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
     from kmq_spark.client.opening import clone_store as clone
     from kmq_spark.client.opening import open_store as open  # noqa: A004 - the name users type
+    from kmq_spark.client.orderly.consumer import OrderlyConsumer
+    from kmq_spark.client.orderly.process_queue import ProcessQueue, QueueState
+    from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
     from kmq_spark.client.producer import Producer
     from kmq_spark.client.record import Record
     from kmq_spark.client.store import Store
@@ -86,8 +89,13 @@ __all__ = [
     "MemberInfo",
     "NotFoundError",
     "OffsetOutOfRangeError",
+    "OrderlyConsumer",
+    "OrderlyContext",
+    "OrderlyStatus",
+    "ProcessQueue",
     "Producer",
     "QueueFullError",
+    "QueueState",
     "Record",
     "RecordMetadata",
     "Report",
@@ -110,6 +118,9 @@ __all__ = [
 _LATER = {
     **dict.fromkeys(("BatchMetadata", "RecordMetadata"), "kmq_spark.client.metadata"),
     "Consumer": "kmq_spark.client.consumer",
+    "OrderlyConsumer": "kmq_spark.client.orderly.consumer",
+    **dict.fromkeys(("OrderlyContext", "OrderlyStatus"), "kmq_spark.client.orderly.rules"),
+    **dict.fromkeys(("ProcessQueue", "QueueState"), "kmq_spark.client.orderly.process_queue"),
     "Producer": "kmq_spark.client.producer",
     "Record": "kmq_spark.client.record",
     "Store": "kmq_spark.client.store",

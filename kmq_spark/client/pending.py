@@ -185,12 +185,11 @@ class Pending:
     def end(self, transaction: Gathered, failure: KmqError | None = None) -> bool:
         """Have a transaction committed behind all that was sent before; with a failure, told of it.
 
-        False when it was ended already.
+        False when it was ended already. The caller waits for it, or calls the worker.
         """
         with transaction.staging, self._lock:
             if self._transaction is not transaction:
                 return False
-            self._arrived.ring()  # it looks when this lock is free
             transaction.end(failure)
             self._open.clear()
             self._transaction = None

@@ -15,26 +15,22 @@ from typing import Any, Self
 from kmq_spark.client.arguments import checked_count, checked_timeout
 from kmq_spark.client.commits import Commits
 from kmq_spark.client.committer import Committer
-from kmq_spark.client.consumer import Consumer
 from kmq_spark.client.delivery import Delivery
-from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.pending import Pending
 from kmq_spark.client.routing import Partitioner, Router
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.topic_arrow import batches_of
-from kmq_spark.client.transaction import Transaction
+from kmq_spark.client.transactional import Transactional
 from kmq_spark.client.typed_rows import Value, value_of
 from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
 from kmq_spark.errors import (
     ClosedError,
-    IllegalStateError,
     InvalidRequestError,
     KmqTimeoutError,
     NotFoundError,
 )
 from kmq_storage.format.entries import ProducerEntry
-from kmq_storage.groups import Offsets
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
@@ -60,7 +56,7 @@ class ProducerSettings:
         checked_count("max_pending_bytes", self.max_pending_bytes)
 
 
-class Producer:
+class Producer(Transactional):
     """Sends records to topics; safe for any number of threads.
 
     Per topic, records are stored in the order of the calls. A closed producer raises
@@ -72,7 +68,7 @@ class Producer:
         self._log = log
         self._settings = settings
         self._router = Router(settings.partitioner)
-        self._transaction: Transaction | None = None
+        self._transaction = None
         self._open(settings.name)
         reopen_in_child(self)
         atexit.register(self.close)
@@ -101,8 +97,7 @@ class Producer:
         if self._closed:
             return
         self._open(None)
-        if self._transaction is not None and self._transaction.is_open:
-            self._transaction.leave_to_parent(self._pending, self._gathered())
+        self._leave_to_parent()
 
     def send(
         self,
@@ -251,59 +246,6 @@ class Producer:
         future.set_exception(NotFoundError(f"Queue[{queue}] doesn't exist.", queue=queue))
         return future
 
-    # --- transactions ---------------------------------------------------------------------
-
-    def transaction(self) -> Transaction:
-        """A transaction, to be entered by `with`: what is sent meanwhile is one commit, or nothing.
-
-        Leaving the block commits, an exception aborts. All sends of this producer take part, from
-        any thread, and there is one at a time: IllegalStateError.
-        """
-        return Transaction(self, self._log)
-
-    def begin_transaction(self) -> Transaction:
-        """Begin a transaction that `commit_transaction` or `abort_transaction` ends."""
-        return self.transaction().__enter__()
-
-    def commit_transaction(self) -> None:
-        """Commit all that was sent since the beginning; returns when it is durable.
-
-        TransactionAbortedError when nothing of it is stored, with the cause; FencedError when this
-        producer was opened again; CommitOutcomeUnknownError when nobody knows.
-        """
-        self._open_transaction().end()
-
-    def abort_transaction(self) -> None:
-        """Store nothing of what was sent since the beginning; futures raise that."""
-        self._open_transaction().abort()
-
-    def send_offsets_to_transaction(self, offsets: Offsets, group: str | Consumer) -> None:
-        """Commit offsets `{topic: {partition: next}}` for a group with the open transaction.
-
-        With a consumer as the group it must still be a member that owns these partitions.
-        """
-        self._open_transaction().send_offsets(offsets, group)
-
-    @property
-    def _in_transaction(self) -> bool:
-        """Whether what is sent now takes part in a transaction."""
-        return self._transaction is not None and self._transaction.is_open
-
-    def _open_transaction(self) -> Transaction:
-        if self._transaction is None or not self._transaction.is_open:
-            raise IllegalStateError("no transaction is open; begin one first")
-        return self._transaction
-
-    def _begin(self, transaction: Transaction) -> None:
-        if not self._in_transaction:
-            self._transaction = transaction
-        transaction.begin(self._pending, self._gathered())
-
-    def _gathered(self) -> Gathered:
-        return Gathered(
-            self._pending.expedite, self._committer.stage, self._log.environment.monotonic
-        )
-
     def flush(self, timeout: float | None = None) -> int:
         """Wait until everything sent is durable; the number of records that still are not.
 
@@ -324,8 +266,7 @@ class Producer:
         """
         timeout = checked_timeout(timeout)
         self._closed = True
-        if self._transaction is not None and self._transaction.is_open:
-            self._transaction.end(ClosedError("the producer was closed before the commit"))
+        self._abort(ClosedError("the producer was closed before the commit"))
         self._pending.close()
         if threading.current_thread() in self._pending.workers:
             return  # a callback must not wait for itself

@@ -7,9 +7,8 @@ leaves nothing to clean up.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -87,7 +86,8 @@ class Transaction:
         The future is done after the commit; waiting for it before is IllegalStateError. When the
         transaction is aborted it raises TransactionAbortedError, with the cause.
         """
-        with self._taking_part():
+        with self._turn:
+            self._check()
             return self._producer.send(topic, value, key, **options)
 
     def send_batch(
@@ -98,14 +98,16 @@ class Transaction:
         **options: Any,
     ) -> Future[list[RecordMetadata]]:
         """Send records with the commit; the options are those of `Producer.send_batch`."""
-        with self._taking_part():
+        with self._turn:
+            self._check()
             return self._producer.send_batch(topic, values, keys, **options)
 
     def send_arrow(
         self, topic: str, data: Any, *, partition: int | None = None
     ) -> Future[BatchMetadata]:
         """Send Arrow data with the commit, as `Producer.send_arrow` does."""
-        with self._taking_part():
+        with self._turn:
+            self._check()
             return self._producer.send_arrow(topic, data, partition=partition)
 
     def commit_offsets(self, offsets: OffsetsToCommit) -> None:
@@ -139,31 +141,30 @@ class Transaction:
         return offset_entries(state, check_name("group", group), checked_offsets(offsets))
 
     def _add_offsets(self, entries: Sequence[GroupOffsetsEntry]) -> None:
-        with self._taking_part():
+        with self._turn:
             for entry in entries:
                 self.take_in(self._offsets)
                 self._offsets.add(entry)
 
     def take_in(self, part: Part) -> None:
         """Have something take part, once; its entries stand behind the records."""
-        with self._taking_part() as gathered:
+        with self._turn:
+            gathered = self._check()
             if part not in gathered.parts:
                 gathered.parts.append(part)
 
     # --- its life -------------------------------------------------------------------------
 
-    @contextmanager
-    def _taking_part(self) -> Iterator[Gathered]:
-        with self._turn:
-            gathered = self._gathered
-            if gathered is None or not gathered.is_open:
-                raise IllegalStateError(
-                    "this transaction has not begun: enter it using `with`"
-                    if gathered is None
-                    else "this transaction is over; begin another one"
-                )
-            gathered.check()
-            yield gathered
+    def _check(self) -> Gathered:
+        gathered = self._gathered
+        if gathered is None or not gathered.is_open:
+            raise IllegalStateError(
+                "this transaction has not begun: enter it using `with`"
+                if gathered is None
+                else "this transaction is over; begin another one"
+            )
+        gathered.check()
+        return gathered
 
     def begin(self, pending: Pending, gathered: Gathered) -> None:
         """Have all that the producer sends from now on take part. The producer's to call."""
@@ -191,10 +192,14 @@ class Transaction:
             raise IllegalStateError("a callback can't commit a transaction: its thread would")
         if failure is None and self._parents:
             raise _parents_own()
-        with self._turn:
-            pending.end(gathered, None if failure is None else aborted_by(failure))
-        if not called_back:
-            gathered.wait(None)
+        try:
+            with self._turn:
+                pending.end(gathered, None if failure is None else aborted_by(failure))
+            if not called_back:
+                gathered.wait(None)
+        finally:
+            if not gathered.done:  # this thread is the one that finishes, or was interrupted
+                pending.call_worker()
         if failure is None:
             _raise_failure(gathered)
 

@@ -22,6 +22,14 @@ import kmq_spark as kmq
 from kmq_storage import limits
 
 TOPICS, NOWHERE = ("a", "b", "small"), "nowhere"
+_WHICH, _GOOD = st.integers(0, 1), st.booleans()
+#: Topic, call, how many records, and of how many bytes.
+_SEND = st.tuples(
+    st.sampled_from(("a", "a", "a", "b", "b", "small", NOWHERE)),
+    st.sampled_from(("one", "many", "arrow")),
+    st.integers(1, 4),
+    st.sampled_from((0, 400)),
+)
 _SMALL = 12
 
 
@@ -60,20 +68,23 @@ class TransactionModel(RuleBasedStateMachine):
         self.count += many
         return [b"%d" % n + b"." * size for n in range(self.count - many, self.count)]
 
-    @rule(
-        which=st.integers(0, 1),
-        topic=st.sampled_from(("a", "b", "a", "b", "small", NOWHERE)),
-        how=st.sampled_from(["one", "many", "arrow"]),
-        many=st.integers(1, 4),
-        size=st.sampled_from([0, 400]),
-    )
-    def send(self, which: int, topic: str, how: str, many: int, size: int) -> None:
+    @rule(which=_WHICH, send=_SEND)
+    def send(self, which: int, send: tuple[str, str, int, int]) -> None:
+        topic, how, many, size = send
         self._send(which, topic, how, self._values(1 if how == "one" else many, size))
 
-    @rule(which=st.integers(0, 1))
-    def send_more_than_memory_takes(self, which: int) -> None:
-        self._send(which, "a", "many", self._values(2, 400))
-        self._send(which, "a", "one", self._values(1, 0))
+    @rule(which=_WHICH, sends=st.lists(_SEND, max_size=4), offset=st.integers(-3, 3), good=_GOOD)
+    def run_one(self, which: int, sends: Any, offset: int, *, good: bool) -> None:
+        """A transaction from its beginning to its end; -1 and below: without an offset."""
+        if self.senders[which].open is not None:
+            return
+        self.begin(which)
+        for send in sends:
+            if self.senders[which].open is not None:
+                self.send(which, send)
+        if offset >= 0:
+            self.commit_offset(which, offset)
+        self.commit(which) if good else self.abort(which)
 
     def _send(self, which: int, topic: str, how: str, values: list[bytes]) -> None:
         sender = self.senders[which]
@@ -106,7 +117,7 @@ class TransactionModel(RuleBasedStateMachine):
             assert error is None
             self.stored[topic] += values
 
-    @rule(which=st.integers(0, 1))
+    @rule(which=_WHICH)
     def begin(self, which: int) -> None:
         sender = self.senders[which]
         if sender.open is None:
@@ -114,14 +125,14 @@ class TransactionModel(RuleBasedStateMachine):
             sender.open = {topic: [] for topic in (*TOPICS, NOWHERE)}
             sender.offset, sender.futures = None, []
 
-    @rule(which=st.integers(0, 1), offset=st.integers(0, 10))
+    @rule(which=_WHICH, offset=st.integers(0, 10))
     def commit_offset(self, which: int, offset: int) -> None:
         sender = self.senders[which]
         if sender.open is not None:
             sender.producer.send_offsets_to_transaction({"a": {0: offset}}, "g")
             sender.offset = offset
 
-    @rule(which=st.integers(0, 1))
+    @rule(which=_WHICH)
     def abort(self, which: int) -> None:
         sender = self.senders[which]
         if sender.open is not None:
@@ -133,7 +144,7 @@ class TransactionModel(RuleBasedStateMachine):
             assert isinstance(future.exception(10), kmq.TransactionAbortedError)
         sender.open = None
 
-    @rule(which=st.integers(0, 1))
+    @rule(which=_WHICH)
     def commit(self, which: int) -> None:
         sender = self.senders[which]
         if sender.open is None:
@@ -155,7 +166,7 @@ class TransactionModel(RuleBasedStateMachine):
         assert all(future.exception(0) is None for future in sender.futures)
         sender.open = None
 
-    @rule(which=st.integers(0, 1))
+    @rule(which=_WHICH)
     def open_again(self, which: int) -> None:
         """A newer instance takes over; the older one goes on without knowing it."""
         newer = self._new(self.senders[which].name)

@@ -17,7 +17,7 @@ from tests.property.test_transaction_model import TransactionModel
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 _MANY = settings(
-    max_examples=300, stateful_step_count=25, deadline=None, database=None,
+    max_examples=300, stateful_step_count=25, deadline=None, database=None, derandomize=True,
     phases=(Phase.generate,), print_blob=False,
 )  # fmt: skip
 

@@ -24,6 +24,32 @@ PRINTED = {
         "worker-b {'orders': [3, 4, 5]}",
         "worker-a {'orders': [0, 1, 2]}",
     ],
+    "transactions": [
+        "0 0",
+        "no such account",
+        "the transaction was aborted and nothing of it is stored: ValueError('no such account')",
+        "{'orders': {0: 3, 1: 0}} 2",
+        "{'orders': {0: 1}}",
+        "debits",
+    ],
+    "keyed-queues": [
+        "0",
+        "[b'hello', b'again']",
+        "[]",
+        "2",
+        "['user/17', 'user/4']",
+        "[b'you have mail', b'sent']",
+    ],
+    "orderly": [
+        "orders 0 created",
+        "the bank does not answer",
+        "orders 0 paid",
+        "orders 0 shipped",
+        "{'orders': {0: 3}}",
+        """b'not an order' 3 ValueError: can't read b'not an order'""",
+        "{'orders': {0: 3, 1: 1}}",
+        "3 () () 3 0",
+    ],
 }
 
 

@@ -56,6 +56,7 @@ METHODS = {
         "maintain",
         "offsets",
         "offsets_for_time",
+        "orderly_consumer",
         "pin",
         "producer",
         "read",
@@ -101,9 +102,32 @@ METHODS = {
         "subscribe",
         "unsubscribe",
     ],
+    "OrderlyConsumer": ["close", "join", "process_queues", "start"],
+    "OrderlyContext": [
+        "auto_commit",
+        "partition",
+        "reconsume_times",
+        "suspend_current_queue_time",
+        "topic",
+    ],
+    "ProcessQueue": [
+        "change",
+        "commit",
+        "make_message_to_consume_again",
+        "put_messages",
+        "rollback",
+        "state",
+        "take_messages",
+        "wait_until_idle",
+    ],
 }
 
 VALUES = {
+    "QueueState": (
+        *("waiting", "consuming", "reconsumed", "offset", "committed", "uncommitted"),
+        *("is_scheduled", "is_called", "is_leaving", "is_dropped"),
+        *("succeeded", "failed", "last_taken", "counts"),
+    ),
     "Record": (
         *("topic", "partition", "offset", "key", "value", "headers", "properties"),
         *("timestamp", "queue"),
@@ -151,6 +175,7 @@ def test_names_of_kmq_spark():
             *VALUES,
             "KmqDataSource",
             "KmqWarning",
+            "OrderlyStatus",
             "TopicSettings",
             "clone",
             "open",
@@ -173,7 +198,10 @@ def test_names_of_the_asyncio_twins():
         if isinstance(value, type | FunctionType) and value.__module__ == aio.__name__
         if not name.startswith("_")
     }
-    assert public == {"Consumer", "Opening", "Producer", "Sent", "Store", "Transaction", "open"}
+    assert public == {
+        *("Consumer", "Opening", "OrderlyConsumer", "Producer", "Sent", "Store", "Transaction"),
+        "open",
+    }
 
 
 def test_kmq_storage_offers_modules_only():
