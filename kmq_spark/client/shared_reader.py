@@ -116,7 +116,10 @@ class SharedReader:
         known = state.groups.get(group) or Group()
         # Other threads move the state on meanwhile: what is read first must not be the newer one.
         generation = known.generation
-        return _Seen(generation, topic.id, known.offsets.get(topic.id, {}).get(0))
+        place = known.offsets.get(topic.id, {}).get(0)
+        return _Seen(
+            generation, topic.id, None if place is None else max(place, topic.parts[0].start)
+        )
 
     def _start(self) -> int:
         return single_partition(self._log.written_state(), self._topic).parts[0].start
@@ -144,7 +147,6 @@ class SharedReader:
         topic = state.find_topic(self._topic)
         if topic is None:
             return None
-        place = max(place, topic.parts[0].start)
         with self._reading:
             topic_id, records = self._hand
             if topic_id != topic.id or place not in records:

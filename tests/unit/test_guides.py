@@ -32,6 +32,16 @@ PRINTED = {
         "{'orders': {0: 1}}",
         "debits",
     ],
+    "v2": [
+        "True",
+        "KmqMessage(headers={'from': 'shop'}, body={'id': 1000, 'price': 6.51})",
+        "None 1 0",
+        "1000 None None",
+        "None",
+        "debit credit",
+        "[True, True, False]",
+        "3",
+    ],
     "keyed-queues": [
         "0",
         "[b'hello', b'again']",
