@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from kmq_spark.client.orderly.process_queue import ProcessQueue, QueueState
     from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
     from kmq_spark.client.producer import Producer
+    from kmq_spark.client.queue import Queue
+    from kmq_spark.client.queue_delivery import Delivery
     from kmq_spark.client.record import Record
     from kmq_spark.client.store import Store
     from kmq_spark.datasource.groups.lag import lag
@@ -56,7 +58,16 @@ if TYPE_CHECKING:
         StoreStats,
         TrimReport,
     )
-    from kmq_storage.model import Commit, GroupInfo, MemberInfo, TopicInfo, TopicSettings
+    from kmq_storage.model import (
+        Commit,
+        GroupInfo,
+        MemberInfo,
+        QueueInfo,
+        QueueSettings,
+        QueueStats,
+        TopicInfo,
+        TopicSettings,
+    )
 
 __version__ = "0.1.0"
 
@@ -75,6 +86,7 @@ __all__ = [
     "CorruptionError",
     "Damage",
     "DataLossError",
+    "Delivery",
     "FencedError",
     "FormatVersionError",
     "GroupInfo",
@@ -94,7 +106,11 @@ __all__ = [
     "OrderlyStatus",
     "ProcessQueue",
     "Producer",
+    "Queue",
     "QueueFullError",
+    "QueueInfo",
+    "QueueSettings",
+    "QueueStats",
     "QueueState",
     "Record",
     "RecordMetadata",
@@ -122,6 +138,8 @@ _LATER = {
     **dict.fromkeys(("OrderlyContext", "OrderlyStatus"), "kmq_spark.client.orderly.rules"),
     **dict.fromkeys(("ProcessQueue", "QueueState"), "kmq_spark.client.orderly.process_queue"),
     "Producer": "kmq_spark.client.producer",
+    "Queue": "kmq_spark.client.queue",
+    "Delivery": "kmq_spark.client.queue_delivery",
     "Record": "kmq_spark.client.record",
     "Store": "kmq_spark.client.store",
     "clone": "kmq_spark.client.opening:clone_store",
@@ -145,7 +163,11 @@ _LATER = {
         "kmq_storage.maintenance.reports",
     ),
     **dict.fromkeys(
-        ("Commit", "GroupInfo", "MemberInfo", "TopicInfo", "TopicSettings"), "kmq_storage.model"
+        (
+            *("Commit", "GroupInfo", "MemberInfo", "QueueInfo", "QueueSettings", "QueueStats"),
+            *("TopicInfo", "TopicSettings"),
+        ),
+        "kmq_storage.model",
     ),
 }
 

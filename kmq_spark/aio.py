@@ -1,4 +1,4 @@
-"""The asyncio twins of store, producer and consumer: the same names, to be awaited.
+"""The asyncio twins of store, producer, consumer and queue: the same names, to be awaited.
 
 Each handle has one thread of its own, so that its calls keep their order and the event loop
 never waits for a disk. A wait that is cancelled loses nothing: what it took was not handed out.
@@ -19,13 +19,14 @@ from collections.abc import (
 )
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
-from kmq_spark.client import consumer, producer, store, transaction
+from kmq_spark.client import consumer, producer, queue, queue_delivery, store, transaction
 from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.client.hand import Taken
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
@@ -152,6 +153,14 @@ class Store(_Handle):
 
         async def opened() -> Consumer:
             return Consumer(await self._run(self._store.consumer, group, **options))
+
+        return Opening(opened)
+
+    def queue(self, name: str) -> Opening[Queue]:
+        """The twin of `kmq_spark.Store.queue`."""
+
+        async def opened() -> Queue:
+            return Queue(await self._run(self._store.queue, name))
 
         return Opening(opened)
 
@@ -296,6 +305,70 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         await asyncio.shield(self._run(self._twin.__exit__, kind, error, trace))
+
+
+class Delivery(queue_delivery.Delivery):
+    """The twin of `kmq_spark.Delivery`: its answers are to be awaited."""
+
+    __slots__ = ()
+
+    async def ack(self) -> None:  # type: ignore[override]
+        """It is done; nobody gets it again."""
+        await self[-1]._run(super().ack)
+
+    async def nack(self, delay: float | timedelta | None = None) -> None:  # type: ignore[override]
+        """It failed, and comes again."""
+        await self[-1]._run(super().nack, delay)
+
+    async def reject(self, reason: str | None = None) -> None:  # type: ignore[override]
+        """It fails for ever: it becomes a dead letter at once."""
+        await self[-1]._run(super().reject, reason)
+
+    async def extend(self, seconds: float | timedelta) -> None:  # type: ignore[override]
+        """It takes longer: it is held until so many seconds from now."""
+        await self[-1]._run(super().extend, seconds)
+
+
+class Queue(_Handle):
+    """The twin of `kmq_spark.Queue`: every other method of it is here too, to be awaited."""
+
+    def __init__(self, handle: queue.Queue) -> None:
+        super().__init__(handle)
+        self._queue = handle
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._run, getattr(self._queue, name))
+
+    async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
+        """Records that nobody else gets until they are answered, or their lock ends."""
+        found = await self._wait(timeout, partial(self._queue.receive, max_records))
+        return [Delivery((*each, self)) for each in found or ()]
+
+    async def receive_arrow(
+        self, max_rows: int = 65_536, timeout: float | None = 0.0
+    ) -> pa.Table | None:
+        """The same as a table, with a column `_delivery` for `ack`; None when nothing came."""
+        return await self._wait(timeout, partial(self._queue.receive_arrow, max_rows))
+
+    async def _wait(self, timeout: float | None, receive: Callable[..., T]) -> T | None:
+        """Receive in slices of the time, so that a cancelled wait soon frees the thread."""
+        limit = checked_timeout(timeout)
+        now = asyncio.get_running_loop().time
+        deadline = None if limit is None else now() + limit
+        while True:
+            left = _SLICE if deadline is None else min(_SLICE, max(0.0, deadline - now()))
+            found = await self._received(partial(receive, timeout=left))
+            if found or (deadline is not None and now() >= deadline):
+                return found
+
+    async def _received(self, receive: Callable[[], T]) -> T:
+        """What was received; given back when the task is cancelled meanwhile."""
+        future = self._submit(receive)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda done: self._queue._give_back(done.result()))
+            raise
 
 
 class Consumer(_Handle):

@@ -165,15 +165,28 @@ class Committer:
             if not (written.units or written.parts):
                 return
             try:
-                self._store(written)
+                self._store_surely(written)
             except RefusedError as refused:
                 if last or transaction.in_files or not isinstance(refused.cause, TRY_AGAIN):
                     raise refused.cause from None
-            except CommitOutcomeUnknownError:
-                if last:
-                    raise
             else:
                 return
+
+    def _store_surely(self, written: Written) -> None:
+        """Store, and again under its sequence if nobody knows whether it is: then it is found.
+
+        What refuses it then may be itself, or have come later, so the outcome stays unknown.
+        """
+        try:
+            self._store(written)
+            return
+        except CommitOutcomeUnknownError as error:
+            unknown = error
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(KmqError, RefusedError, OSError):
+                self._store(written)
+                return
+        raise unknown
 
     def _store(self, written: Written) -> None:
         try:
@@ -227,8 +240,12 @@ class Committer:
         unit = work.take_placed(topic) if isinstance(work, ArrowWork) else None
         if unit is not None:
             return unit
+        if isinstance(work, RowWork):
+            work.check_schedules(state)
         now = self._log.environment.now_us()
-        return self._place(work.encode(topic, self._router, now), room)
+        placed = self._place(work.encode(topic, self._router, now), room)
+        more = work.more_entries(topic) if isinstance(work, RowWork) and placed.entries else ()
+        return replace(placed, entries=placed.entries + more) if more else placed
 
     def _uploaded(self, units: dict[Work, Unit]) -> dict[Work, Unit]:
         """The units whose files are there; the work of others has failed."""
@@ -342,6 +359,7 @@ def _tell_places(units: dict[Work, Unit], commit: Commit) -> None:
     entries = iter(entry for entry in commit.entries if isinstance(entry, RecordsEntry))
     for work, unit in units.items():
         first_offsets: dict[int, int] = {}
-        for entry in islice(entries, len(unit.entries)):
+        count = sum(isinstance(entry, RecordsEntry) for entry in unit.entries)
+        for entry in islice(entries, count):
             first_offsets.setdefault(entry.partition, entry.base_offset)
         work.committed(first_offsets)

@@ -20,7 +20,8 @@ class RecordMetadata(tuple[Any, ...]):
 
     __slots__ = ()
 
-    topic: str = property(itemgetter(0))  # type: ignore[assignment]
+    #: None for a record that was sent to a queue.
+    topic: str | None = property(itemgetter(0))  # type: ignore[assignment]
     partition: int = property(itemgetter(1))  # type: ignore[assignment]
     #: -1 when it is stored, but the commit was collected before its producer could be told.
     offset: int = property(itemgetter(2))  # type: ignore[assignment]

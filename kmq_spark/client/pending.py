@@ -17,7 +17,7 @@ from kmq_spark.client.structured import TypedValue
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import ClosedError, IllegalStateError, KmqError
 from kmq_storage.environment import Environment
-from kmq_storage.names import check_name
+from kmq_storage.names import check_name, queue_of_log
 from kmq_storage.waking import Bell, Sleepers
 
 #: What a record costs in memory besides its bytes.
@@ -87,7 +87,7 @@ class Pending:
             try:
                 rows = self._open.get(topic)
             except TypeError:
-                check_name("topic", topic)  # a list, for example, is no key of a dict
+                _checked(topic)  # a list, for example, is no key of a dict
                 raise
             if rows is None:
                 rows = self._open_rows(topic)
@@ -118,7 +118,7 @@ class Pending:
 
     def _open_rows(self, topic: str) -> RowSends:
         self._check_open()
-        rows = RowSends(check_name("topic", topic), self.expedite)
+        rows = RowSends(_checked(topic), self.expedite)
         if self._transaction is not None:
             rows.alarm = min(self._batch_bytes, self._transaction.share(len(self._open)))
             self._take_part(self._transaction, rows)
@@ -360,3 +360,10 @@ class Pending:
 
 def _was_waited_for_here(sends: Sends | None) -> bool:
     return sends is not None and sends.awaited_by == threading.get_ident()
+
+
+def _checked(topic: str) -> str:
+    """The name of a topic, or of a queue's own log, whose name was checked before."""
+    if isinstance(topic, str) and queue_of_log(topic) is not None:
+        return topic
+    return check_name("topic", topic)

@@ -7,7 +7,7 @@ import concurrent.futures.thread  # noqa: F401 - pyarrow's first array needs it:
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +19,7 @@ from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.pending import Pending
 from kmq_spark.client.routing import Partitioner, Router
+from kmq_spark.client.schedule import scheduled
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.topic_arrow import batches_of
 from kmq_spark.client.transactional import Transactional
@@ -28,13 +29,12 @@ from kmq_spark.errors import (
     ClosedError,
     InvalidRequestError,
     KmqTimeoutError,
-    NotFoundError,
 )
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
-from kmq_storage.names import check_name
+from kmq_storage.names import check_name, queue_log
 from kmq_storage.objects.fork import reopen_in_child
 
 
@@ -236,15 +236,25 @@ class Producer(Transactional):
         priority: int | None = None,
         uniq: str | None = None,
     ) -> Future[RecordMetadata]:
-        """Send a record to one queue; NotFoundError through the future, as there are none yet."""
-        if self._closed:
-            raise ClosedError("the producer is closed")
+        """Send a record to one queue, which no other queue gets; errors as for `send`.
+
+        It is handed out after `delay` seconds or at `deliver_at`, to nobody from `expires_at` on,
+        before others of a lower `priority` (0 to 9, 4 for all others). The metadata has no topic.
+        """
         check_name("queue", queue)
-        to_bytes("value", value)
-        checked_extras(headers, properties, None, None)
-        future: Future[RecordMetadata] = Future()
-        future.set_exception(NotFoundError(f"Queue[{queue}] doesn't exist.", queue=queue))
-        return future
+        value = to_bytes("value", value)
+        key = None if key is None else to_bytes("key", key)
+        _refuse_uniq(uniq)
+        schedule = scheduled(
+            self._log.environment.now_us(), delay, deliver_at, expires_at, priority=priority
+        )
+        extras = None
+        if headers is not None or properties is not None or schedule is not None:
+            extras = replace(checked_extras(headers, properties, None, None), schedule=schedule)
+        delivery = self._pending.add(queue_log(queue), value, key, extras, None)
+        if not self._lingers and delivery.first:
+            self._commits.sent()
+        return delivery
 
     def flush(self, timeout: float | None = None) -> int:
         """Wait until everything sent is durable; the number of records that still are not.

@@ -15,6 +15,7 @@ from kmq_spark.client.delivery import Expedite, Outcome
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.values import Extras
 from kmq_spark.errors import KmqError
+from kmq_storage.names import queue_of_log
 
 if TYPE_CHECKING:
     from kmq_spark.client.topic_arrow import CheckedBatch
@@ -128,9 +129,20 @@ class RowSends(Sends):
         return list(
             map(
                 RecordMetadata,
-                zip(repeat(self.topic), partitions, offsets, times, repeat(False), strict=False),
+                zip(
+                    repeat(self._shown_topic),
+                    partitions,
+                    offsets,
+                    times,
+                    repeat(False),
+                    strict=False,
+                ),
             )
         )
+
+    @property
+    def _shown_topic(self) -> str | None:
+        return self.topic if queue_of_log(self.topic) is None else None
 
     def _timestamp(self, row: int, sent: int) -> int:
         """The timestamp that the caller chose for a row, or else when it was sent."""

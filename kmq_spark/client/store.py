@@ -23,6 +23,7 @@ from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.producer import Producer, ProducerSettings
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader
 from kmq_spark.client.routing import Partitioner
+from kmq_spark.client.store_queues import StoreQueues
 from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.client.upkeep import Upkeep
 from kmq_spark.client.values import to_timestamp
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-class Store(OpensOrderly, Upkeep):
+class Store(OpensOrderly, StoreQueues, Upkeep):
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
     def __init__(self, log: CommitLog, *, maintenance: bool = True) -> None:
@@ -114,7 +115,7 @@ class Store(OpensOrderly, Upkeep):
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name; KmqWarning when damage may hide some, or ends of them."""
         state = self.log.refresh()
-        found = [topic for _, topic in sorted(state.topics.items())]
+        found = state.user_topics()
         warn_of_doubtful_ends(state, found)
         return [topic.info() for topic in found]
 

@@ -67,7 +67,7 @@ class Subscription:
         if self.assigned is not None:
             return self.assigned
         if self.pattern is not None:
-            return sorted(filter(self.pattern.search, state.topics))
+            return sorted(filter(self.pattern.search, (t.name for t in state.user_topics())))
         return self.topics
 
 

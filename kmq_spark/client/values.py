@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kmq_spark.errors import InvalidRequestError
+from kmq_storage.format.queue_entries import Schedule
 from kmq_storage.model import to_microseconds
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
@@ -29,6 +30,8 @@ class Extras:
     timestamp: int | None = None
     #: Bytes of headers and properties with their names.
     size: int = 0
+    #: Of a record that is sent to a queue, when and before which others it is handed out.
+    schedule: Schedule | None = None
 
 
 def to_bytes(what: str, value: object) -> bytes:

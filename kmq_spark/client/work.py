@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from kmq_spark.client.routing import Router, Routes, Rows, ranks, split
+from kmq_spark.client.schedule import schedule_entry
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.topic_arrow import rows_of_topic_arrow
 from kmq_spark.client.typed_rows import rows_of_values
@@ -25,9 +26,13 @@ from kmq_spark.errors import (
     NotFoundError,
     QueueFullError,
 )
+from kmq_storage.format.entries import Entry
 from kmq_storage.log.binding import Unit
+from kmq_storage.log.queue_rows import PRIORITY
 from kmq_storage.log.staging import PartitionRecords
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.names import queue_of_log
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -81,15 +86,34 @@ class RowWork:
         else:
             values = list(chain.from_iterable(send.values for send in sends))
             keys = list(chain.from_iterable(send.keys for send in sends))
-        extras: dict[int, Extras] = {
-            start + row: extra
-            for start, send in zip(self._starts, sends, strict=False)
-            for row, extra in send.extras.items()
-        }
+        extras = self._extras()
         times = np.concatenate([np.asarray(send.times, np.int64) for send in sends])
         return rows_of_values(
             topic, values, keys, times // 1000, extras=extras, refuse=self._refuse_row
         )
+
+    def check_schedules(self, state: StoreState) -> None:
+        """Refuse priorities where a queue has another order."""
+        name = queue_of_log(self.topic)
+        queue = None if name is None else state.queues.find(name)
+        if queue is not None and queue.settings.order != "none":
+            for row, extra in self._extras().items():
+                if extra.schedule is not None and extra.schedule.priority != PRIORITY:
+                    self._refuse_row(row, _has_an_order(queue.name, queue.settings.order))
+
+    def more_entries(self, topic: Topic) -> tuple[Entry, ...]:
+        """What is committed beside the records: when those of a queue are handed out."""
+        if not any(send.extras for send in self._sends) or queue_of_log(topic.name) is None:
+            return ()
+        kept = range(self._starts[-1]) if self._kept is None else self._kept.tolist()
+        return schedule_entry(topic.id, kept, self._extras())
+
+    def _extras(self) -> dict[int, Extras]:
+        return {
+            start + row: extra
+            for start, send in zip(self._starts, self._sends, strict=False)
+            for row, extra in send.extras.items()
+        }
 
     def _failed(self) -> Mask | None:
         """The rows that are out, or None while all are in."""
@@ -234,6 +258,14 @@ class ArrowWork:
 def _definition(topic: Topic) -> object:
     """What an encoding depends on."""
     return topic.id, topic.partitions, topic.settings
+
+
+def _has_an_order(queue: str, order: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"queue {queue} hands out records in order ({order}): a priority would break that",
+        queue=queue,
+        field="priority",
+    )
 
 
 def work_of(waiting: Sequence[Sends]) -> list[RowWork | ArrowWork]:

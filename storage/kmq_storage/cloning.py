@@ -123,7 +123,7 @@ def _build(source: CommitLog, target: Disk | BucketFiles, sharing: Sharing) -> _
     copied = tuple(_copy_unsealed(source, target, state))
     here = Cursor(state.lsn, cursor.chain, cursor.time, state.lsn + 1, 0)
     root, _ = write_pages(target, state, here, source.environment.new_uuid)
-    refs, _ = decode_refs(root)
+    refs, *_ = decode_refs(root)
     _copy_pages(source, target, state, refs)
     shared = _shared_files(Manifest(target, refs), {entry.file_id for entry in copied})
     sharing.share(shared.values())

@@ -56,7 +56,7 @@ def copy_topics(
     reader of the target sees each partition grow in order. Groups only move forward.
     """
     state = source.refresh()
-    topics = [state.topic(name) for name in (state.topics if names is None else names)]
+    topics = state.user_topics() if names is None else [state.topic(name) for name in names]
     copied: list[SegmentEntry | GapEntry] = []
     for topic in topics:
         _make(target, topic)

@@ -251,7 +251,7 @@ class SharedMembership:
 
 def topics_of(state: StoreState) -> Topics:
     """What there is to be shared."""
-    return {topic.name: (topic.id, topic.partitions) for topic in list(state.topics.values())}
+    return {topic.name: (topic.id, topic.partitions) for topic in state.user_topics()}
 
 
 def open_member_lock(log: CommitLog, member_id: str, timeout: float) -> Lock:

@@ -116,6 +116,56 @@ class GroupInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """How a queue hands out its records; times in seconds."""
+
+    #: Whoever got a record holds it for so long, unless it answers or extends that.
+    lock_timeout: float = 30.0
+    #: A record that was handed out so often without success goes to the dead letters; None: never.
+    max_deliveries: int | None = 16
+    #: What `nack` waits for by the number of deliveries; the last one counts for all further.
+    backoff: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
+    #: `none`, `key` or `strict`.
+    order: str = "none"
+    #: The queue of dead letters; None: `<name>.dlq`, made on first use.
+    dead_letter: str | None = None
+    #: Unfinished records it holds when nothing more may be sent to it; None has no limit.
+    capacity: int | None = None
+    #: Seconds in which a second record with the same `uniq` is not stored.
+    uniq_window: float = 120.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as a JSON object."""
+        return asdict(self) | {"backoff": list(self.backoff)}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """How many records of a queue are where."""
+
+    #: Can be had now, are held by somebody, come later: now.
+    ready: int
+    locked: int
+    delayed: int
+    #: Handed out, acknowledged, became dead letters, were too old: since the queue was made.
+    delivered: int
+    acked: int
+    dead: int
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue as it is now."""
+
+    name: str
+    #: Those that it reads, by name.
+    topics: list[str]
+    settings: QueueSettings
+    stats: QueueStats
+
+
+@dataclass(frozen=True, slots=True)
 class Location:
     """Where bytes stand: a file below the store, the first byte, and how many."""
 

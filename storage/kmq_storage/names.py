@@ -35,3 +35,17 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     found = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+#: A queue's own log is a topic whose name no user can give to one.
+_QUEUE_LOG = "queue:"
+
+
+def queue_log(queue: str) -> str:
+    """What the topic is called that is a queue's own log."""
+    return _QUEUE_LOG + queue
+
+
+def queue_of_log(topic: str) -> str | None:
+    """The queue whose own log a topic is; None for the topics of users."""
+    return topic[len(_QUEUE_LOG) :] if topic.startswith(_QUEUE_LOG) else None

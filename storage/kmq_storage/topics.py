@@ -123,7 +123,8 @@ def _redefine(log: CommitLog, name: str, change: Callable[[Topic], TopicEntry]) 
     """Commit a new definition; again from what is there when its schema changed meanwhile."""
     for attempt in range(_ATTEMPTS):
         try:
-            log.commit([Unit((change(log.written_state().topic(name)),))])
+            found = log.written_state().topic(check_name("topic", name))
+            log.commit([Unit((change(found),))])
             break
         except ConflictError:
             if attempt == _ATTEMPTS - 1:
@@ -133,7 +134,7 @@ def _redefine(log: CommitLog, name: str, change: Callable[[Topic], TopicEntry]) 
 
 def delete_topic(log: CommitLog, name: str) -> None:
     """Delete a topic and every group's offsets in it; a later one of that name has another id."""
-    topic = log.refresh().topic(name)
+    topic = log.refresh().topic(check_name("topic", name))
     log.commit([Unit((TopicEntry(topic.id, name, 0, {}),))])
 
 

@@ -32,13 +32,15 @@ LAYERS = (
     ("kmq_storage.objects",),
     ("kmq_storage.log",),
     ("kmq_storage.maintenance",),
+    ("kmq_storage.filters",),
     tuple(f"kmq_storage.{name}" for name in ("assignors", "group_planning", "liveness")),
+    ("kmq_storage.deliveries", "kmq_storage.looking"),
     ("kmq_storage.membership",),
     ("kmq_storage.sharing",),
     tuple(
         f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
     ),
-    ("kmq_storage.keyed",),
+    ("kmq_storage.keyed", "kmq_storage.queues"),
     ("kmq_spark.errors", "kmq_spark.client"),
     ("kmq_spark.aio", "kmq_spark.lake", "kmq_spark.v2"),
     tuple(

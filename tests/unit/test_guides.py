@@ -10,6 +10,10 @@ import pytest
 from tests.support.sources import ROOT
 
 GUIDES = ROOT / "docs" / "guide"
+STATE = (
+    "['topic', 'partition', 'offset', 'state', 'delivery_count', 'available_at', 'expires_at', "
+    "'priority']"
+)
 #: What the code of each guide prints.
 PRINTED = {
     "groups": [
@@ -41,6 +45,20 @@ PRINTED = {
         "debit credit",
         "[True, True, False]",
         "3",
+    ],
+    "queues": [
+        "6 QueueStats(ready=0, locked=6, delayed=0, delivered=6, acked=0, dead=0, expired=0)",
+        "2",
+        "too late: lease_expired",
+        "no such customer orders",
+        "1",
+        "b'3 EUR'",
+        "[b'urgent', b'usual']",
+        "True",
+        "1 0",
+        "[b'150 EUR']",
+        "7 4",
+        STATE,
     ],
     "keyed-queues": [
         "0",

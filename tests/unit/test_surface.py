@@ -39,6 +39,7 @@ METHODS = {
     "Store": [
         "add_partitions",
         "alter_topic",
+        "bind_queue",
         "checkpoint",
         "close",
         "collect",
@@ -46,8 +47,10 @@ METHODS = {
         "compact",
         "consumer",
         "copy_group",
+        "create_queue",
         "create_topic",
         "delete_group",
+        "delete_queue",
         "delete_topic",
         "describe_group",
         "describe_topic",
@@ -59,6 +62,8 @@ METHODS = {
         "orderly_consumer",
         "pin",
         "producer",
+        "queue",
+        "queues",
         "read",
         "repair",
         "seal",
@@ -66,6 +71,7 @@ METHODS = {
         "stats",
         "topics",
         "trim",
+        "unbind_queue",
         "url",
         "verify",
     ],
@@ -101,6 +107,15 @@ METHODS = {
         "seek_to_time",
         "subscribe",
         "unsubscribe",
+    ],
+    "Queue": [
+        *("ack", "close", "extend", "nack", "recall", "receive", "receive_arrow", "redrive"),
+        *("reject", "state", "stats"),
+    ],
+    "Delivery": [
+        *("ack", "count", "delivery_count", "extend", "headers", "hold", "index", "key"),
+        *("locked_until", "nack", "offset", "partition", "place", "properties", "queue"),
+        *("reject", "run", "timestamp", "topic", "value"),
     ],
     "OrderlyConsumer": ["close", "join", "process_queues", "start"],
     "OrderlyContext": [
@@ -149,6 +164,11 @@ VALUES = {
         "lag_seconds",
     ),
     "MemberInfo": ("name", "client", "assignment", "joined", "epoch"),
+    "QueueInfo": ("name", "topics", "settings", "stats"),
+    "QueueStats": (
+        *("ready", "locked", "delayed"),
+        *("delivered", "acked", "dead", "expired"),
+    ),
     "Commit": ("lsn", "time", "entries"),
     "Damage": ("file", "topic", "partition", "start", "end", "reason"),
     "Report": ("ok", "damage", "unreferenced", "notes"),
@@ -175,6 +195,7 @@ def test_names_of_kmq_spark():
             *VALUES,
             "KmqDataSource",
             "KmqWarning",
+            "QueueSettings",
             "OrderlyStatus",
             "TopicSettings",
             "clone",
@@ -199,7 +220,8 @@ def test_names_of_the_asyncio_twins():
         if not name.startswith("_")
     }
     assert public == {
-        *("Consumer", "Opening", "OrderlyConsumer", "Producer", "Sent", "Store", "Transaction"),
+        *("Consumer", "Delivery", "Opening", "OrderlyConsumer", "Producer", "Queue"),
+        *("Sent", "Store", "Transaction"),
         "open",
     }
 

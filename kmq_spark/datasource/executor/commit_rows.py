@@ -24,9 +24,36 @@ from kmq_storage.format.entries import (
 )
 from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
 from kmq_storage.format.layout_entries import CondemnEntry, GapEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.queue_entries import (
+    ACK,
+    DEAD,
+    EXHAUSTED,
+    EXTEND,
+    RECALL,
+    RELEASE,
+    RETRY,
+    AcquireEntry,
+    AnswerEntry,
+    BindEntry,
+    LookEntry,
+    QueueChange,
+    QueueEntry,
+    Run,
+    ScheduleEntry,
+)
 from kmq_storage.model import Commit, to_microseconds
 
 _BATCH_COMMITS = 1_000
+
+_ANSWERS = {
+    ACK: "ack",
+    RETRY: "retry",
+    EXTEND: "extend",
+    DEAD: "dead",
+    EXHAUSTED: "dead",
+    RELEASE: "release",
+    RECALL: "recall",
+}
 
 Names = Mapping[bytes, str]
 
@@ -89,6 +116,34 @@ def _entry_rows(entry: Entry, topics: Names) -> list[dict[str, Any]]:
             ]
         case CondemnEntry():
             return [{"kind": "condemn", "number": entry.before}]
+        case _:
+            return _queue_rows(entry, topics)
+
+
+def _queue_rows(entry: QueueChange, topics: Names) -> list[dict[str, Any]]:
+    """What an entry says of a queue, which goes by the name of its own log; a row per run."""
+    where = {"name": topics.get(entry.queue_id)}
+    match entry:
+        case QueueEntry():
+            return [{"kind": "queue", "name": entry.name}]
+        case BindEntry():
+            return [{"kind": "queue_bind", **where, **_topic(entry.topic_id, topics)}]
+        case ScheduleEntry():
+            base, rows = entry.base_offset, len(entry.schedules)
+            return [{"kind": "queue_schedule", **where, "base_offset": base, "rows": rows}]
+        case LookEntry():
+            count = sum(rows for _, rows in entry.entered)
+            place = {"partition": entry.partition, "base_offset": entry.start, "rows": count}
+            return [{"kind": "queue_look", **where, **_topic(entry.topic_id, topics), **place}]
+        case AcquireEntry():
+            return [_run("queue_acquire", where, run, topics) for run in entry.runs]
+        case AnswerEntry():
+            return [_run(f"queue_{_ANSWERS[entry.answer]}", where, r, topics) for r in entry.runs]
+
+
+def _run(kind: str, where: Mapping[str, Any], run: Run, topics: Names) -> dict[str, Any]:
+    place = {"partition": run.partition, "base_offset": run.first, "rows": run.rows}
+    return {"kind": kind, **where, **_topic(run.topic_id, topics), **place, "number": run.delivery}
 
 
 def _placed(

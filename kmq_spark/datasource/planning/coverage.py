@@ -127,7 +127,10 @@ def cover(state: StoreState, options: SourceOptions, history: History | None = N
             if options.fail_on_data_loss:
                 raise NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
             warn_once(f"Topic[{name}] doesn't exist (failOnDataLoss=false: read without it)")
-    topics = {name: state.topic(name) for name in subscription.matches(state.topics)}
+    topics = {
+        name: state.topic(name)
+        for name in subscription.matches(t.name for t in state.user_topics())
+    }
     partitions = {
         name: subscription.partitions_of(name, topic.partitions) for name, topic in topics.items()
     }

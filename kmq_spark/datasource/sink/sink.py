@@ -73,7 +73,8 @@ class Written(WriterCommitMessage):
 def open_sink(options: SinkOptions) -> Sink:
     """The sink for these options; NotFoundError when store or topic is not there."""
     state = open_log(options.url, read_only=False).refresh()
-    names = state.topics if options.topic is None else [options.topic]
+    named = [topic.name for topic in state.user_topics()]
+    names = named if options.topic is None else [options.topic]
     target = None if options.topic is None else state.topic(options.topic)
     found = [state.topic(name) for name in names]
     definitions = {

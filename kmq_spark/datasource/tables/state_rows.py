@@ -50,7 +50,7 @@ def partition_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
 
 
 def _sorted_topics(state: StoreState) -> list[Topic]:
-    return [topic for _, topic in sorted(state.topics.items())]
+    return state.user_topics()
 
 
 def group_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:

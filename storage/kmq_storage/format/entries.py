@@ -21,6 +21,7 @@ from kmq_storage.format.layout_entries import (
     LayoutEntry,
     SegmentEntry,
 )
+from kmq_storage.format.queue_entries import QueueChange
 
 _ENTRY = struct.Struct("<HHI")
 _RECORDS, _STAGED_RECORDS = 1, 10
@@ -300,6 +301,7 @@ Entry = (
     | GroupReleaseEntry
     | LayoutEntry
     | CondemnEntry
+    | QueueChange
 )
 
 INLINE_ENTRY_BYTES = _ENTRY.size + RecordsEntry._layout.size

@@ -302,8 +302,11 @@ _REF_SCHEMA = pa.schema(
 )
 
 
-def encode_refs(refs: Iterable[PageRef], state: bytes) -> pa.Buffer:
-    """A checkpoint's root: the table of pages, with the state of the store as metadata."""
+def encode_refs(refs: Iterable[PageRef], state: bytes, queues: bytes = b"") -> pa.Buffer:
+    """A checkpoint's root: the table of pages, with the state of the store as metadata.
+
+    `queues`: what it has of queues that is too much for JSON.
+    """
     rows = [
         (
             *(*ref.first[0], ref.first[1]),
@@ -316,12 +319,13 @@ def encode_refs(refs: Iterable[PageRef], state: bytes) -> pa.Buffer:
     arrays = [
         pa.array(column, field.type) for column, field in zip(columns, _REF_SCHEMA, strict=True)
     ]
-    schema = _REF_SCHEMA.with_metadata({"kmq.state": state})
+    more = {"kmq.queues": queues} if queues else {}
+    schema = _REF_SCHEMA.with_metadata({"kmq.state": state, **more})
     return arrow_file(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
-def decode_refs(contents: pa.Buffer) -> tuple[list[PageRef], bytes]:
-    """The table of pages and the state of a root."""
+def decode_refs(contents: pa.Buffer) -> tuple[list[PageRef], bytes, bytes]:
+    """The table of pages and the state of a root, and that of queues."""
     reader = pa.ipc.open_file(contents)
     columns = [column.to_pylist() for column in reader.get_batch(0).columns]
     refs = [
@@ -330,7 +334,8 @@ def decode_refs(contents: pa.Buffer) -> tuple[list[PageRef], bytes]:
             *columns, strict=True
         )
     ]
-    return refs, reader.schema.metadata[b"kmq.state"]
+    metadata = reader.schema.metadata
+    return refs, metadata[b"kmq.state"], metadata.get(b"kmq.queues", b"")
 
 
 def arrow_file(batch: pa.RecordBatch) -> pa.Buffer:

@@ -45,12 +45,28 @@ from kmq_storage.format.layout_entries import (
     SegmentEntry,
     TrimEntry,
 )
+from kmq_storage.format.queue_entries import (
+    AcquireEntry,
+    AnswerEntry,
+    BindEntry,
+    LookEntry,
+    QueueEntry,
+    ScheduleEntry,
+)
 from kmq_storage.log.group_state import (
     Group,
     check_member,
     check_ownership,
     check_plan,
     check_release,
+)
+from kmq_storage.log.queues import (
+    bound_acquire,
+    bound_answer,
+    bound_bind,
+    check_look,
+    check_queue,
+    check_queue_capacity,
 )
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
@@ -96,6 +112,7 @@ def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
         try:
             if state.condemned and not unit.known:
                 binding.check_files(unit.entries)
+            binding.begin_unit()
             bound += [binding.entry(entry) for entry in unit.entries]
         except KmqError as error:
             raise RefusedError(number, error) from error
@@ -113,6 +130,12 @@ class _Binding:
         self._ends: dict[tuple[bytes, int], int] = {}
         self._added: dict[bytes, int] = {}
         self._identities: set[tuple[type, str]] = set()
+        #: The first offset that a unit got in each partition.
+        self._bases: dict[tuple[bytes, int], int] = {}
+
+    def begin_unit(self) -> None:
+        """What comes now is accepted or refused together."""
+        self._bases = {}
 
     def check_files(self, entries: Sequence[Entry]) -> None:
         """ConflictError when a file may have been deleted before a commit could name it."""
@@ -151,6 +174,20 @@ class _Binding:
                 check_release(self._group(entry.group), entry)
             case SegmentEntry() | TrimEntry() | GapEntry():
                 self._layout(entry)
+            case QueueEntry():
+                self._note(entry, entry.name)
+                check_queue(self._state, entry)
+            case BindEntry():
+                return bound_bind(self._state, entry)
+            case ScheduleEntry():
+                return entry.bound(self._bases[entry.queue_id, 0])
+            case LookEntry():
+                check_look(self._state, entry)
+            case AcquireEntry():
+                self._note(entry, entry.queue_id.hex())
+                return bound_acquire(self._state, entry)
+            case AnswerEntry():
+                return bound_answer(self._state, entry)
             case CondemnEntry():
                 pass  # a later word of it raises the bound, an earlier one changes nothing
             case _:
@@ -171,6 +208,7 @@ class _Binding:
         self._check_capacity(topic, entry.rows)
         key = (entry.topic_id, entry.partition)
         base = self._ends.get(key, part.end)
+        self._bases.setdefault(key, base)
         self._ends[key] = base + entry.rows
         self._added[entry.topic_id] = self._added.get(entry.topic_id, 0) + entry.rows
         return entry.bound(base)
@@ -178,6 +216,9 @@ class _Binding:
     def _check_capacity(self, topic: Topic, rows: int) -> None:
         capacity = topic.settings.capacity
         if capacity is None:
+            if self._state.queues:
+                added = self._added.get(topic.id, 0)
+                check_queue_capacity(self._state, topic.id, rows, added)
             return
         room = capacity - topic.held - self._added.get(topic.id, 0)
         if rows > room:

@@ -23,6 +23,7 @@ from kmq_storage.format.manifest import PageRef, decode_refs, encode_page, encod
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.paging import repaged
+from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows_snapshot
 from kmq_storage.log.snapshot import restored, snapshot
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.files import Files
@@ -37,10 +38,15 @@ class Checkpoint:
     cursor: Cursor
     refs: tuple[PageRef, ...]
     members: dict[str, Any]
+    #: What queues have not finished, as `queue_snapshot` has it.
+    queues: bytes = b""
 
     def state(self, disk: Files, *, indexed: bool) -> StoreState:
         """The state to go on from; `indexed` knows where records are."""
-        return restored(self.members, Manifest(disk, self.refs) if indexed else None)
+        state = restored(self.members, Manifest(disk, self.refs) if indexed else None)
+        restore_queues(state.queues, self.members.get("queues", []), self.queues)
+        state.time = self.cursor.time
+        return state
 
 
 def checkpoints(disk: Files) -> list[tuple[int, bytes]]:
@@ -117,9 +123,9 @@ def read_checkpoint(disk: Files, lsn: int, digest: bytes) -> Checkpoint:
     contents = disk.map(file)
     if _digest(contents) != digest:
         raise CorruptionError(f"checkpoint {file} is damaged", file=file)
-    refs, raw = decode_refs(contents)
+    refs, raw, queues = decode_refs(contents)
     members = json.loads(raw)
-    return Checkpoint(Cursor(**members.pop("cursor")), tuple(refs), members)
+    return Checkpoint(Cursor(**members.pop("cursor")), tuple(refs), members, queues)
 
 
 def write_pages(
@@ -142,8 +148,12 @@ def write_pages(
         written += 1
     place = {name: getattr(cursor, name) for name in Cursor.__slots__}
     members = snapshot(state) | {"cursor": place}
-    root = encode_refs(refs, json.dumps(members, separators=(",", ":"), sort_keys=True).encode())
-    return root, written
+    queues = b""
+    if state.queues:
+        members["queues"] = queues_snapshot(state.queues)
+        queues = rows_snapshot(state.queues)
+    raw = json.dumps(members, separators=(",", ":"), sort_keys=True).encode()
+    return encode_refs(refs, raw, queues), written
 
 
 def publish_root(disk: Files, lsn: int, root: pa.Buffer, *, began: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kmq_storage.format.entries import GroupOffsetsEntry, ProducerEntry, RecordsEntry
+from kmq_storage.format.queue_entries import ScheduleEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import WrittenCommit
 
@@ -137,7 +138,7 @@ def _parties(units: Sequence[Unit]) -> frozenset[tuple[type, str]]:
     own_records = False
     for entry in (entry for unit in units for entry in unit.entries):
         match entry:
-            case RecordsEntry():
+            case RecordsEntry() | ScheduleEntry():
                 own_records = True
             case ProducerEntry():
                 own_records = False

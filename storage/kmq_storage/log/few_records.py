@@ -25,7 +25,7 @@ _BYTES = 16_384
 class FewRecords:
     """A `Slice` of an untyped topic without gaps, as plain values."""
 
-    topic: str
+    topic: str | None
     partition: int
     offset: int
     plain: PlainRows
@@ -45,7 +45,7 @@ class FewRecords:
     def as_slice(self) -> Slice:
         """The same as Arrow."""
         schema = stored_schema(self.columns)
-        batch = read_batch(pa.py_buffer(self.message), schema, self.topic)
+        batch = read_batch(pa.py_buffer(self.message), schema, self.topic or "a queue")
         return Slice(self.topic, self.partition, self.offset, batch, self.end)
 
     def cut(self, rows: int) -> tuple[Slice, Slice]:

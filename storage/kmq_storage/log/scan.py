@@ -43,7 +43,8 @@ class Slice:
     Where compaction left gaps there is an `offset` column too, and there may be no record.
     """
 
-    topic: str
+    #: None for a queue's own log.
+    topic: str | None
     partition: int
     #: The first offset that is covered, that of the first row where there are no gaps.
     offset: int

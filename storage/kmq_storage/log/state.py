@@ -35,13 +35,23 @@ from kmq_storage.format.layout_entries import (
     TrimEntry,
 )
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
+from kmq_storage.format.queue_entries import (
+    AcquireEntry,
+    AnswerEntry,
+    BindEntry,
+    LookEntry,
+    QueueEntry,
+    ScheduleEntry,
+)
 from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, Hole
+from kmq_storage.log.queues import Queues, no_queue
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.model import LogDamage, TopicSettings
+from kmq_storage.names import queue_of_log
 
 
 def settings_of(topic: str, members: Mapping[str, Any]) -> TopicSettings:
@@ -70,7 +80,11 @@ class StoreState:
 
     def __init__(self, manifest: Manifest | None = None) -> None:
         self.lsn = 0
+        #: When the last commit was made, UTC us.
+        self.time = 0
+        #: The logs of queues among them, by names that no topic of a user's can have.
         self.topics: dict[str, Topic] = {}
+        self.queues = Queues()
         self.groups: dict[str, Group] = {}
         self.producers: dict[str, ProducerState] = {}
         #: The last batch of each application and its LSN; who wrote last comes last.
@@ -109,7 +123,17 @@ class StoreState:
             TrimEntry: self._apply_trim,
             GapEntry: self._apply_gap,
             CondemnEntry: self._apply_condemn,
+            QueueEntry: self.queues.apply_queue,
+            BindEntry: self.queues.apply_bind,
+            ScheduleEntry: self.queues.apply_schedule,
+            LookEntry: self.queues.apply_look,
+            AcquireEntry: self.queues.apply_acquire,
+            AnswerEntry: self.queues.apply_answer,
         }
+
+    def user_topics(self) -> list[Topic]:
+        """The topics that users made, by name: none is a queue's own log."""
+        return [topic for name, topic in sorted(self.topics.items()) if queue_of_log(name) is None]
 
     def find_topic(self, name: str) -> Topic | None:
         """The topic of this name, if there is one."""
@@ -133,7 +157,12 @@ class StoreState:
                 topic=name,
             )
         if found is None:
-            raise NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
+            queue = queue_of_log(str(name))
+            raise (
+                no_queue(queue)
+                if queue
+                else NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
+            )
         return found
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
@@ -186,7 +215,7 @@ class StoreState:
                 self._apply_records(entry, time, file, position)
             else:
                 self._apply_kind[type(entry)](entry, lsn, time)
-        self.lsn = lsn
+        self.lsn, self.time = lsn, time
 
     def _apply_records(self, entry: RecordsEntry, time: int, file: int, position: int) -> None:
         self.appended += entry.length
@@ -239,6 +268,7 @@ class StoreState:
         part.start = max(part.start, entry.start)
         part.rows -= entry.rows
         part.size -= entry.size
+        self.queues.trim(entry.topic_id, entry.partition, part.start)
         if part.index is not None:
             part.index.drop_before(part.start)
             self.cut.add((entry.topic_id, entry.partition))
@@ -296,6 +326,7 @@ class StoreState:
         if topic is not None:  # its making may be damaged
             del self.topics[entry.name]
             self.deleted.add(entry.topic_id)
+            self.queues.forget_topic(entry.topic_id)
             ends = tuple(part.end for part in topic.parts)
             self.gone.add(GoneTopic(topic.id, topic.name, ends, left))
 

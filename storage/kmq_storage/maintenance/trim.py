@@ -65,9 +65,21 @@ def plan_retention(state: StoreState, now: int) -> list[NewStart]:
     for topic in list(state.topics.values()):
         if topic.settings.cleanup != "delete":
             continue
-        starts = {number: _retained_from(topic, number, now) for number in range(topic.partitions)}
+        queue = state.queues.by_id(topic.id)
+        if queue is not None:  # its own log: what is finished goes, all else stays
+            done = queue.done_below(queue.log_key, topic.partition(0).end)
+            starts = {0: max(_whole_rows_below(topic, done), topic.partition(0).start)}
+        else:
+            numbers = range(topic.partitions)
+            starts = {number: _retained_from(topic, number, now) for number in numbers}
         plan += plan_trim(topic, starts)
     return plan
+
+
+def _whole_rows_below(topic: Topic, offset: int) -> int:
+    """The end of the last row of the manifest that ends at or below an offset; 0 for none."""
+    rows = topic.index(0).rows(topic.partition(0).start, offset)
+    return max((row.end_offset for row in rows if row.end_offset <= offset), default=0)
 
 
 def _retained_from(topic: Topic, number: int, now: int) -> int:

@@ -307,3 +307,38 @@ def test_a_task_that_is_cancelled_in_a_transaction_leaves_nothing(store: kmq.Sto
 
     _run(work())
     assert values(store, "a") == [b"kept"]
+
+
+def test_a_queue_is_received_from_and_answered(store_url: str):
+    async def play() -> None:
+        async with aio.open(store_url) as store, store.producer() as producer:
+            await store.create_queue("q")
+            for n in range(3):
+                await producer.send_to_queue("q", b"%d" % n)
+            async with store.queue("q") as queue:
+                one, two = await queue.receive(2)
+                assert (one.value, one.delivery_count) == (b"0", 1)
+                await one.ack()
+                await two.extend(60)
+                await two.nack(0)
+                await queue.ack(await queue.receive_arrow())
+                assert (await queue.stats()).acked == 3
+
+    _run(play())
+
+
+def test_what_a_cancelled_task_received_is_free_again(store_url: str):
+    async def play() -> None:
+        async with aio.open(store_url) as store, store.producer() as producer:
+            await store.create_queue("q")
+            async with store.queue("q") as queue:
+                waiting = asyncio.create_task(queue.receive(timeout=None))
+                while not queue._thread._work_queue.empty() or waiting.done():
+                    await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                waiting.cancel()
+                await producer.send_to_queue("q", b"1")
+                (held,) = await queue.receive(timeout=None)
+                assert held.delivery_count == 1
+
+    _run(play())

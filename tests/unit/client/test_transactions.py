@@ -7,11 +7,8 @@ though nothing was committed.
 
 from __future__ import annotations
 
-import os
-import pickle
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -316,81 +313,3 @@ def test_offsets_may_be_given_with_the_member_that_commits_them(shop: kmq.Store)
         producer.send_offsets_to_transaction({"a": {0: 4}}, consumer)  # the last word counts
         producer.commit_transaction()
         assert consumer.committed() == {"a": {0: 4}}
-
-
-# --- fencing, ends, forks ---------------------------------------------------------------------
-
-
-def test_a_newer_producer_with_the_same_transactional_id_fences_the_older(shop: kmq.Store):
-    old = shop.producer(transactional_id="billing")
-    old.begin_transaction()
-    future = old.send("a", b"old")
-    new = shop.producer(transactional_id="billing")
-    with pytest.raises(kmq.FencedError, match="opened again"):
-        old.commit_transaction()
-    aborted(future, kmq.FencedError)
-    with new.transaction() as tx:
-        tx.send("a", b"new")
-    assert values(shop, "a") == [b"new"]
-
-
-def test_closing_aborts(shop: kmq.Store):
-    producer = shop.producer()
-    producer.send("a", b"before")
-    with pytest.raises(kmq.TransactionAbortedError), producer.transaction() as tx:
-        future = tx.send("a", b"inside")
-        producer.close()
-        with pytest.raises(kmq.IllegalStateError):
-            tx.send("a", b"after")
-    aborted(future, kmq.ClosedError)
-    assert values(shop, "a") == [b"before"]
-
-
-def test_aborting_by_hand_inside_of_the_block_is_no_error(shop: kmq.Store):
-    with shop.producer() as producer:
-        with producer.transaction() as tx:
-            future = tx.send("a", b"v")
-            producer.abort_transaction()
-        aborted(future)
-        with producer.transaction() as tx:
-            tx.send("a", b"w")
-            producer.commit_transaction()
-    assert values(shop, "a") == [b"w"]
-
-
-def test_a_forked_child_takes_no_part_and_can_go_on_without(tmp_path: Path):
-    with kmq.open(tmp_path / "store") as store:
-        store.create_topic("a")
-        with store.producer() as producer:
-            producer.begin_transaction()
-            future = producer.send("a", b"parent")
-            child = os.fork()
-            if child == 0:
-                os._exit(_child(producer))
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-            producer.commit_transaction()
-            assert future.done()
-        assert sorted(value or b"" for value in values(store, "a")) == [b"child", b"parent"]
-
-
-def _child(producer: kmq.Producer) -> int:
-    for call in (lambda: producer.send("a", b"no"), producer.commit_transaction):
-        try:
-            call()
-        except kmq.IllegalStateError as error:
-            if "parent" not in str(error):
-                return 2
-        else:
-            return 3
-    if producer._transaction is not None and producer._transaction.is_open:
-        producer.abort_transaction()
-    producer.send("a", b"child").result(10)
-    return 0
-
-
-def test_its_error_survives_pickling(shop: kmq.Store):
-    producer = shop.producer()
-    with pytest.raises(kmq.TransactionAbortedError) as raised, producer.transaction() as tx:
-        tx.send("nowhere", b"v")
-    again = pickle.loads(pickle.dumps(raised.value))
-    assert (str(again), again.context) == (str(raised.value), raised.value.context)

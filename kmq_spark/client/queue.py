@@ -1,0 +1,391 @@
+"""A queue as receivers use it: receive records, answer for them, and see what is where."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from kmq_spark.client.arguments import checked_count, checked_seconds, checked_timeout
+from kmq_spark.client.dead_letters import TOO_OFTEN, moving, origin
+from kmq_spark.client.metadata import RecordMetadata
+from kmq_spark.client.queue_delivery import Delivery, Hold, runs_of_deliveries
+from kmq_spark.client.queue_reading import (
+    deliveries_of,
+    runs_of_table,
+    slices_of,
+    table_of_slices,
+)
+from kmq_spark.client.queue_table import state_table
+from kmq_spark.errors import (
+    ClosedError,
+    ConflictError,
+    CorruptionError,
+    DataLossError,
+    IllegalStateError,
+    InvalidRequestError,
+    KmqError,
+)
+from kmq_storage import deliveries as handing
+from kmq_storage import queues
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import (
+    ACK,
+    DEAD,
+    EXHAUSTED,
+    EXTEND,
+    RELEASE,
+    RETRY,
+    AcquireEntry,
+    Run,
+)
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.log.queue_state import Queue as QueueState
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.looking import look_ahead
+from kmq_storage.model import QueueStats
+from kmq_storage.names import check_name
+from kmq_storage.objects.fork import reopen_in_child
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Dead letters that are moved in one commit.
+_MOVED = 500
+_FOREVER = 1e9
+
+
+class Queue:
+    """One queue; safe for any number of threads, and for any number of processes at once."""
+
+    def __init__(self, log: CommitLog, name: str) -> None:
+        self._log = log
+        self.name = check_name("queue", name)
+        self._id = log.refresh().queues.named(name).id
+        self._reader = ChunkReader(log.disk)
+        self._reading = threading.Lock()
+        self._closed = False
+        self._generation = 0
+        reopen_in_child(self)
+
+    def after_fork_in_child(self) -> None:
+        """A child reads for itself; what the parent received is the parent's."""
+        self._generation += 1
+        self._reading = threading.Lock()
+        self._reader = ChunkReader(self._log.disk)
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    # --- receiving ----------------------------------------------------------------------
+
+    def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
+        """Records that nobody else gets until they are answered, or their lock ends.
+
+        At most `max_records`, as soon as there are some; none after `timeout` seconds (None
+        waits for ever).
+        """
+        checked_count("max_records", max_records)
+        timeout = checked_timeout(timeout)
+        while (found := self._acquire(max_records, timeout)) is not None:
+            held = self._deliveries(found.runs, found.until)
+            self._forget_missing(found.runs, {each.place for each in held})
+            if held:
+                return held
+        return []
+
+    def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table | None:
+        """The same as a table, with a column `_delivery` for `ack`; None when there is nothing.
+
+        One table has the records of topics with the same columns.
+        """
+        checked_count("max_rows", max_rows)
+        found = self._acquire(max_rows, checked_timeout(timeout))
+        if found is None:
+            return None
+        schemas = {run.topic_id: self._schemas(run.topic_id) for run in found.runs}
+        first = schemas[found.runs[0].topic_id]
+        others = [run for run in found.runs if schemas[run.topic_id] != first]
+        if others:
+            self._answer(RELEASE, others)
+        runs = [run for run in found.runs if schemas[run.topic_id] == first]
+        with self._reading:
+            slices = slices_of(self._log, self._reader, runs)
+        if sum(part.rows for _, part in slices) < sum(run.rows for run in runs):
+            places = (((run[:2], o) for o in part.offsets().tolist()) for run, part in slices)
+            self._forget_missing(runs, {place for some in places for place in some})
+        return table_of_slices(self._id, slices) if slices else self.receive_arrow(max_rows)
+
+    def _forget_missing(self, runs: Sequence[Run], there: set[tuple[Key, int]]) -> None:
+        """Finish records of which compaction left none."""
+        if len(there) == sum(run.rows for run in runs):
+            return
+        gone = [
+            run._replace(first=offset, rows=1)
+            for run in runs
+            for offset in range(run.first, run.first + run.rows)
+            if (run[:2], offset) not in there
+        ]
+        self._answer(ACK, handing.merged(gone))
+
+    def _schemas(self, topic_id: bytes) -> tuple[str, ...]:
+        topic = self._log.state.topic_by_id(topic_id)
+        return topic.settings.schemas if topic else ()
+
+    def _deliveries(self, runs: Sequence[Run], until: int) -> list[Delivery]:
+        hold = Hold(self, until, self._generation)
+        with self._reading:
+            return deliveries_of(self._log, self._reader, runs, self.name, hold)
+
+    def _acquire(self, most: int, timeout: float | None) -> AcquireEntry | None:
+        log, now = self._log, self._log.environment.monotonic
+        check_writable(log.disk)
+        deadline = now() + (_FOREVER if timeout is None else timeout)
+        while True:
+            queue = self._live()
+            self._bury_all(queue)
+            with self._reading:
+                look_ahead(log, self._reader, queue, most)
+            lsn = log.state.lsn
+            found = handing.try_acquire(log, queue, most, _client())
+            if found is not None:
+                log.refresh()
+                return found
+            left = deadline - now()
+            if left <= 0:
+                return None
+            handing.wait_for_more(log, queue, lsn, left, self._is_closed)
+
+    def _live(self) -> QueueState:
+        """The queue as it is now."""
+        self._check_open()
+        return handing.live_queue(self._log.refresh(), self._id, self.name)
+
+    # --- answering ----------------------------------------------------------------------
+
+    def ack(self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch) -> None:
+        """These are done, all in one commit: one delivery, some, or rows of `receive_arrow`.
+
+        LeaseExpiredError when one comes too late; then nothing is changed for any of them.
+        """
+        if isinstance(deliveries, pa.Table | pa.RecordBatch):
+            self._check_open()
+            runs = runs_of_table(self._id, deliveries)
+        else:
+            single = isinstance(deliveries, Delivery)
+            runs = runs_of_deliveries(
+                self._checked([deliveries] if single else deliveries)  # type: ignore[list-item]
+            )
+        self._answer(ACK, runs)
+
+    def nack(self, delivery: Delivery, delay: float | timedelta | None = None) -> None:
+        """It failed: it comes again after `delay` seconds, or as `backoff` says.
+
+        After `max_deliveries` it becomes a dead letter instead.
+        """
+        seconds = None if delay is None else checked_seconds("delay", delay)
+        self._checked([delivery])
+        queue = self._live()
+        if delivery.delivery_count >= queue.deliveries_max:
+            self._bury(queue, [delivery], DEAD, TOO_OFTEN)
+            return
+        if seconds is None:
+            backoff = queue.settings.backoff or (0.0,)
+            seconds = backoff[min(delivery.delivery_count, len(backoff)) - 1]
+        self._answer(RETRY, [delivery.run], self._after(seconds))
+
+    def reject(self, delivery: Delivery, reason: str | None = None) -> None:
+        """It fails for ever: it becomes a dead letter, with the reason."""
+        if reason is not None and not isinstance(reason, str):
+            raise InvalidRequestError(f"reason must be text, not {reason!r}", field="reason")
+        self._checked([delivery])
+        self._bury(self._live(), [delivery], DEAD, reason or "rejected")
+
+    def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
+        """It takes longer: it is held until so many seconds from now."""
+        until = self._after(checked_seconds("seconds", seconds, above=0))
+        self._checked([delivery])
+        self._answer(EXTEND, [delivery.run], until)
+        delivery.hold.extended[delivery.place] = until
+
+    def _after(self, seconds: float) -> int:
+        return self._log.environment.now_us() + round(seconds * 1e6)
+
+    def _checked(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Deliveries that this handle may answer for."""
+        self._check_open()
+        checked = list(deliveries)
+        for each in checked:
+            if not isinstance(each, Delivery):
+                raise InvalidRequestError(
+                    f"ack takes deliveries or a table of them, not {each!r:.80}"
+                )
+            if each.queue != self.name:
+                raise InvalidRequestError(
+                    f"the delivery is one of queue {each.queue}, not of {self.name}",
+                    queue=each.queue,
+                )
+            if each.hold.generation != self._generation:
+                raise IllegalStateError(
+                    "the delivery was received before this process was forked: it is its parent's"
+                )
+        return checked
+
+    def _answer(self, what: int, runs: Sequence[Run], at: int = 0) -> None:
+        if runs:
+            queue = self._live()
+            self._log.commit([Unit((handing.answer(self._log, queue, what, runs, at),))])
+
+    def _give_back(self, received: list[Delivery] | pa.Table | None) -> None:
+        """Nobody got these after all: they are free at once, and count as never handed out."""
+        with suppress(KmqError):  # else they come again when their lock ends
+            if isinstance(received, pa.Table):
+                self._answer(RELEASE, runs_of_table(self._id, received))
+            elif received:
+                self._answer(RELEASE, runs_of_deliveries(received))
+
+    # --- dead letters -------------------------------------------------------------------
+
+    def _bury_all(self, queue: QueueState) -> None:
+        """Move what was handed out too often, here and where dead letters come here."""
+        log = self._log
+        if log.disk.read_only:
+            return
+        for each in list(log.state.queues):
+            if each is queue or each.dead_letter == self.name:
+                now = max(log.environment.now_us(), log.state.time)
+                runs = each.exhausted(now)
+                while runs:
+                    some, runs = _first(runs, _MOVED)
+                    self._bury_runs(each, some)
+
+    def _bury_runs(self, queue: QueueState, runs: Sequence[Run]) -> None:
+        hold = Hold(self, 0, self._generation)
+        try:
+            with self._reading:
+                found = deliveries_of(self._log, self._reader, runs, queue.name, hold)
+            self._bury(queue, found, EXHAUSTED, TOO_OFTEN)
+        except ConflictError:
+            pass  # somebody else did it
+        except (DataLossError, CorruptionError) as error:
+            _LOGGER.warning("queue %s: dead letters stay where they are: %s", queue.name, error)
+
+    def _bury(
+        self, queue: QueueState, deliveries: Sequence[Delivery], answer: int, reason: str
+    ) -> None:
+        """Deliveries become dead letters: they are there, and done here, in one commit."""
+        target = queues.dead_letters_of(self._log, queue)
+        entry = handing.answer(self._log, queue, answer, runs_of_deliveries(deliveries))
+        records = [(each, origin(queue.name, each, reason)) for each in deliveries]
+        self._log.commit([moving(self._log, target, records, entry)])
+        self._log.refresh()
+
+    def redrive(self, max_records: int | None = None) -> int:
+        """Move its dead letters back, in their order, as new records; how many there were."""
+        if max_records is not None:
+            checked_count("max_records", max_records)
+        queue = self._live()
+        check_writable(self._log.disk)
+        if self._log.state.queues.find(queue.dead_letter) is None:
+            return 0
+        with Queue(self._log, queue.dead_letter) as letters:
+            return letters._move_back(queue, max_records)
+
+    def _move_back(self, target: QueueState, most: int | None) -> int:
+        """Move what came from a queue back to it; the rest is given back in the end."""
+        moved = 0
+        others: list[Run] = []
+        while most is None or moved < most:
+            found = self._acquire(_MOVED, 0.0)
+            if found is None:
+                break
+            held = self._deliveries(found.runs, found.until)
+            mine = [d for d in held if d.properties.get("dead_letter_queue") == target.name]
+            mine = mine if most is None else mine[: most - moved]
+            kept = {each.place for each in mine}
+            others += runs_of_deliveries([each for each in held if each.place not in kept])
+            if mine:
+                entry = handing.answer(self._log, self._live(), ACK, runs_of_deliveries(mine))
+                records = [(each, each.properties) for each in mine]
+                self._log.commit([moving(self._log, target, records, entry)])
+                moved += len(mine)
+        self._answer(RELEASE, others)
+        return moved
+
+    # --- what is where ------------------------------------------------------------------
+
+    def stats(self) -> QueueStats:
+        """How many records are ready, locked and delayed now, and what became of the others."""
+        self._bury_all(self._live())
+        return queues.stats_of(self._log, self._live())
+
+    def state(self) -> pa.Table:
+        """A row per record that is not finished.
+
+        Columns: `topic`, `partition`, `offset`, `state` (ready, locked or delayed),
+        `delivery_count`, `available_at` (when the lock ends, or it is due), `expires_at`,
+        `priority`.
+        """
+        return state_table(self._log, self._live())
+
+    def recall(self, metadata: RecordMetadata) -> bool:
+        """Take back a record that was sent to this queue; False when somebody had it."""
+        if not isinstance(metadata, RecordMetadata) or metadata.topic is not None:
+            raise InvalidRequestError(
+                "recall takes the metadata of a record that was sent to this queue, "
+                f"not {metadata!r}"
+            )
+        return handing.recall(self._log, self._live(), metadata.offset)
+
+    # --- lifetime -----------------------------------------------------------------------
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the queue is closed")
+
+    def close(self) -> None:
+        """Receive and answer no more; what is held comes back when its lock ends."""
+        if not self._closed:
+            self._closed = True
+            self._log.wake_waiters()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _client() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _first(runs: list[Run], most: int) -> tuple[list[Run], list[Run]]:
+    """The runs with the first so many records, and the rest."""
+    taken: list[Run] = []
+    left: list[Run] = []
+    for run in runs:
+        count = min(run.rows, most)
+        most -= count
+        if count:
+            taken.append(run._replace(rows=count))
+        if count < run.rows:
+            left.append(run._replace(first=run.first + count, rows=run.rows - count))
+    return taken, left

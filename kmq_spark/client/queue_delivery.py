@@ -1,0 +1,103 @@
+"""A record in the hands of a receiver, until it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import Any, Protocol
+
+from kmq_spark.client.record import Record
+from kmq_storage.deliveries import merged
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import Run
+from kmq_storage.model import to_datetime
+
+
+class Answers(Protocol):
+    """Who takes the answers for deliveries."""
+
+    def ack(self, deliveries: Any) -> None:
+        """They are done."""
+
+    def nack(self, delivery: Delivery, delay: float | timedelta | None) -> None:
+        """It failed, and comes again."""
+
+    def reject(self, delivery: Delivery, reason: str | None) -> None:
+        """It fails for ever."""
+
+    def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
+        """It takes longer."""
+
+
+class Hold:
+    """What deliveries that were received together have in common."""
+
+    __slots__ = ("extended", "generation", "queue", "until")
+
+    def __init__(self, queue: Answers, until: int, generation: int) -> None:
+        self.queue = queue
+        #: UTC microseconds.
+        self.until = until
+        #: Of the process: a forked child doesn't hold what its parent holds.
+        self.generation = generation
+        self.extended: dict[tuple[Key, int], int] = {}
+
+
+class Delivery(Record):
+    """One record of a queue, held until it is answered or `locked_until` has come.
+
+    A late answer raises LeaseExpiredError and changes nothing.
+    """
+
+    __slots__ = ()
+
+    delivery_count: int = property(itemgetter(9))  # type: ignore[assignment]
+    _key: Key = property(itemgetter(10))  # type: ignore[assignment]
+    hold: Hold = property(itemgetter(11))  # type: ignore[assignment]
+
+    @property
+    def place(self) -> tuple[Key, int]:
+        """Its partition and offset, whatever its topic is called."""
+        return self._key, self.offset
+
+    @property
+    def run(self) -> Run:
+        """What an answer names."""
+        return Run(*self._key, self.offset, 1, self.delivery_count)
+
+    @property
+    def locked_until(self) -> datetime:
+        """When it may be handed to somebody else, UTC."""
+        hold = self.hold
+        return to_datetime(hold.extended.get(self.place, hold.until))
+
+    def ack(self) -> None:
+        """It is done; nobody gets it again."""
+        self.hold.queue.ack(self)
+
+    def nack(self, delay: float | timedelta | None = None) -> None:
+        """It failed: it comes again after `delay` seconds, or as the queue's `backoff` says.
+
+        After `max_deliveries` it becomes a dead letter instead.
+        """
+        self.hold.queue.nack(self, delay)
+
+    def reject(self, reason: str | None = None) -> None:
+        """It fails for ever: it becomes a dead letter at once."""
+        self.hold.queue.reject(self, reason)
+
+    def extend(self, seconds: float | timedelta) -> None:
+        """It takes longer: it is held until so many seconds from now."""
+        self.hold.queue.extend(self, seconds)
+
+    def __repr__(self) -> str:
+        return (
+            f"Delivery(queue={self.queue!r}, topic={self.topic!r}, partition={self.partition}, "
+            f"offset={self.offset}, delivery_count={self.delivery_count})"
+        )
+
+
+def runs_of_deliveries(deliveries: Iterable[Delivery]) -> list[Run]:
+    """What an answer for all of them names."""
+    return merged([each.run for each in deliveries])

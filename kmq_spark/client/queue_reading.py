@@ -1,0 +1,149 @@
+"""From runs that a receiver holds to their records: deliveries, or Arrow with a column of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_spark.client.queue_delivery import Delivery, Hold
+from kmq_spark.client.record_values import records_of
+from kmq_spark.client.topic_tables import table_of
+from kmq_spark.errors import InvalidRequestError
+from kmq_storage.deliveries import merged
+from kmq_storage.format.queue_entries import Run
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.few_records import Part, few_records
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import Slice, scan
+from kmq_storage.names import queue_of_log
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_BATCH_ROWS = 65_536
+#: What the column `_delivery` has for each row.
+_TOKEN = np.dtype(
+    [
+        ("queue", "<u8", 2),
+        ("topic", "<u8", 2),
+        ("offset", "<i8"),
+        ("partition", "<u4"),
+        ("delivery", "<u4"),
+    ]
+)
+TOKEN_TYPE = pa.binary(_TOKEN.itemsize)
+
+
+def parts_of(log: CommitLog, reader: ChunkReader, run: Run) -> Iterator[Part]:
+    """The records of a run, slice by slice; those of a queue's own log have no topic."""
+    topic = log.state.topic_by_id(run.topic_id)
+    if topic is None:
+        return  # deleted meanwhile
+    span = (run.first, run.first + run.rows)
+    few = few_records(reader, topic, run.partition, *span)
+    parts: Iterable[Part] = (
+        [few]
+        if few is not None
+        else scan(log, reader, topic, run.partition, span, batch_rows=_BATCH_ROWS)
+    )
+    own = queue_of_log(topic.name) is not None
+    for part in parts:
+        yield replace(part, topic=None) if own else part
+
+
+def deliveries_of(
+    log: CommitLog, reader: ChunkReader, runs: Sequence[Run], queue: str, hold: Hold
+) -> list[Delivery]:
+    """The records of runs, in that order."""
+    found: list[Delivery] = []
+    for run in runs:
+        key = (run.topic_id, run.partition)
+        facts = (queue, run.delivery, key, hold)
+        for part in parts_of(log, reader, run):
+            found += [Delivery((*record[:8], *facts)) for record in records_of(part)]
+    return found
+
+
+def slices_of(log: CommitLog, reader: ChunkReader, runs: Iterable[Run]) -> list[tuple[Run, Slice]]:
+    """The records of runs as Arrow, each slice with what is held of it."""
+    return [(run, part.as_slice()) for run in runs for part in parts_of(log, reader, run)]
+
+
+def table_of_slices(queue_id: bytes, slices: Sequence[tuple[Run, Slice]]) -> pa.Table:
+    """One table with the column `_delivery`, which `ack` takes."""
+    table = table_of([part for _, part in slices])
+    tokens = np.concatenate([_tokens(queue_id, run, part) for run, part in slices])
+    column = pa.FixedSizeBinaryArray.from_buffers(
+        TOKEN_TYPE, len(tokens), [None, pa.py_buffer(tokens)]
+    )
+    return table.append_column(pa.field("_delivery", TOKEN_TYPE), column)
+
+
+def _tokens(queue_id: bytes, run: Run, part: Slice) -> npt.NDArray[Any]:
+    tokens: npt.NDArray[Any] = np.zeros(part.rows, _TOKEN)
+    tokens["queue"] = np.frombuffer(queue_id, "<u8")
+    tokens["topic"] = np.frombuffer(run.topic_id, "<u8")
+    tokens["offset"] = part.offsets()
+    tokens["partition"], tokens["delivery"] = run.partition, run.delivery
+    return tokens
+
+
+def runs_of_table(queue_id: bytes, data: pa.Table | pa.RecordBatch) -> list[Run]:
+    """What an answer for the rows of a table names; InvalidRequestError for another queue's."""
+    tokens = _tokens_of(data)
+    if not len(tokens):
+        return []
+    if (tokens["queue"] != np.frombuffer(queue_id, "<u8")).any():
+        raise InvalidRequestError("the table has deliveries of another queue", field="_delivery")
+    breaks = _breaks(tokens)
+    if len(breaks) > len(tokens) // 8:
+        fields = [tokens["offset"], tokens["delivery"], tokens["partition"]]
+        order = np.lexsort([*fields, tokens["topic"][:, 1], tokens["topic"][:, 0]])
+        tokens = tokens[order]
+        breaks = _breaks(tokens)
+    firsts = [0, *breaks.tolist(), len(tokens)]
+    return merged([_run(tokens[low], high - low) for low, high in pairwise(firsts)])
+
+
+def _tokens_of(data: pa.Table | pa.RecordBatch) -> npt.NDArray[Any]:
+    position = data.schema.get_field_index("_delivery")
+    if position < 0:
+        raise InvalidRequestError(
+            "the table has no column '_delivery': hand in rows that receive_arrow gave",
+            field="_delivery",
+        )
+    column = data.column(position)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    try:
+        chunks = [chunk.cast(TOKEN_TYPE) for chunk in chunks]
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(
+            f"column '_delivery' is not what receive_arrow gave: {error}", field="_delivery"
+        ) from error
+    if column.null_count:
+        raise InvalidRequestError("column '_delivery' has nulls", field="_delivery")
+    arrays = [
+        np.frombuffer(chunk.buffers()[1], _TOKEN)[chunk.offset : chunk.offset + len(chunk)]
+        for chunk in chunks
+        if len(chunk)
+    ]
+    return np.concatenate([np.zeros(0, _TOKEN), *arrays])
+
+
+def _breaks(tokens: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """Where a row doesn't follow the one before it."""
+    follows = np.diff(tokens["offset"]) == 1
+    for name in ("partition", "delivery"):
+        follows &= tokens[name][1:] == tokens[name][:-1]
+    follows &= (tokens["topic"][1:] == tokens["topic"][:-1]).all(axis=1)
+    return np.flatnonzero(~follows) + 1
+
+
+def _run(token: Any, rows: int) -> Run:
+    place = (int(token["partition"]), int(token["offset"]))
+    return Run(token["topic"].tobytes(), *place, rows, int(token["delivery"]))

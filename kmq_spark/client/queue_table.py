@@ -1,0 +1,66 @@
+"""What a queue has not finished, as Arrow: a row per record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.format.records import TIMESTAMP_TYPE
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.queue_rows import LOCKED, NEVER, Array
+from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import spans_of
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.looking import entering_later
+from kmq_storage.names import queue_of_log
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("state", pa.string()),
+        ("delivery_count", pa.int32()),
+        ("available_at", TIMESTAMP_TYPE),
+        ("expires_at", TIMESTAMP_TYPE),
+        ("priority", pa.int32()),
+    ]
+)
+_STATES = pa.array(["ready", "locked", "delayed"])
+
+
+def state_table(log: CommitLog, queue: Queue) -> pa.Table:
+    """The unfinished records of a queue, by partition and offset."""
+    state = log.state
+    now = max(log.environment.now_us(), state.time)
+    entering = entering_later(log, ChunkReader(log.disk), queue)
+    batches = []
+    for key, (_, end) in spans_of(state, queue).items():
+        topic = state.topic_by_id(key[0])
+        rows = queue.unfinished(key, end, now, entering.get(key))
+        name = None if topic is None or queue_of_log(topic.name) is not None else topic.name
+        batches.append(_batch(name, key[1], rows, now))
+    return pa.Table.from_batches(batches, SCHEMA)
+
+
+def _batch(topic: str | None, partition: int, rows: Array, now: int) -> pa.RecordBatch:
+    count = len(rows)
+    ahead = rows["at"] > now
+    states = np.where(ahead, np.where(rows["state"] == LOCKED, 1, 2), 0)
+    columns: list[Any] = [
+        pa.repeat(pa.scalar(topic, pa.string()), count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array(np.ascontiguousarray(rows["offset"])),
+        _STATES.take(pa.array(states)),
+        pa.array(np.ascontiguousarray(rows["count"])),
+        _instants(rows["at"], ~ahead),
+        _instants(rows["expires"], rows["expires"] == NEVER),
+        pa.array(rows["priority"].astype(np.int32)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _instants(column: Array, missing: Array) -> pa.Array:
+    return pa.array(np.ascontiguousarray(column), mask=missing).view(TIMESTAMP_TYPE)

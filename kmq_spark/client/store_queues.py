@@ -1,0 +1,100 @@
+"""What a store can do with queues: make, bind and delete them, and open one to receive."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Any
+
+from kmq_spark.client.queue import Queue
+from kmq_spark.client.values import to_timestamp
+from kmq_spark.errors import InvalidRequestError
+from kmq_storage import queues
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.model import QueueInfo
+
+
+class StoreQueues:
+    """The part of a store that is about queues."""
+
+    log: CommitLog
+    _handles: weakref.WeakSet[AbstractContextManager[Any]]
+
+    def create_queue(
+        self,
+        name: str,
+        *,
+        topics: Iterable[str] = (),
+        lock_timeout: float | timedelta = 30.0,
+        max_deliveries: int | None = 16,
+        backoff: Iterable[float | timedelta] = (1, 5, 30, 120),
+        order: str = "none",
+        dead_letter: str | None = None,
+        capacity: int | None = None,
+        uniq_window: float | timedelta = 120.0,
+        exist_ok: bool = True,
+    ) -> QueueInfo:
+        """Make a queue that reads these topics in full; one that exists is kept with its data.
+
+        Times in seconds: `lock_timeout` is how long a receiver holds a record, `backoff` what
+        `nack` waits, by the number of deliveries. After `max_deliveries` (None: never) a record
+        goes to the queue `dead_letter`, or `<name>.dlq`. `order`: `none`, `key` (nobody else gets
+        records of a key while somebody holds one) or `strict` (nor any other). `capacity`:
+        unfinished records when no more may be sent to it. AlreadyExistsError with
+        `exist_ok=False`, KmqWarning for other settings.
+        """
+        settings = {
+            "lock_timeout": lock_timeout,
+            "max_deliveries": max_deliveries,
+            "backoff": backoff,
+            "order": order,
+            "dead_letter": dead_letter,
+            "capacity": capacity,
+            "uniq_window": uniq_window,
+        }
+        return queues.create_queue(self.log, name, _names(topics), settings, exist_ok=exist_ok)
+
+    def bind_queue(
+        self,
+        name: str,
+        topics: Iterable[str] | str,
+        *,
+        start: str | datetime = "earliest",
+        filter: str | None = None,  # noqa: A002 - the name users type
+    ) -> None:
+        """Have a queue read topics too: from `earliest`, `latest` or an instant on.
+
+        `filter`: an expression on properties (`=, <>, <, <=, >, >=, in (...), is null, and, or,
+        not`, text in single quotes); what it refuses never enters the queue. Binding a topic again
+        changes the filter from then on.
+        """
+        if isinstance(start, str) and start not in ("earliest", "latest"):
+            raise InvalidRequestError(
+                f"start must be 'earliest', 'latest' or an instant, not {start!r}", option="start"
+            )
+        since = start if isinstance(start, str) else to_timestamp(start, "start")
+        queues.bind_queue(self.log, name, _names(topics), since, filter=filter)
+
+    def unbind_queue(self, name: str, topics: Iterable[str] | str) -> None:
+        """Have a queue read topics no more; what it had not finished of them it gives up."""
+        queues.unbind_queue(self.log, name, _names(topics))
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with what was sent to it; the topics that it read stay."""
+        queues.delete_queue(self.log, name)
+
+    def queues(self) -> list[QueueInfo]:
+        """Every queue, by name."""
+        return queues.list_queues(self.log)
+
+    def queue(self, name: str) -> Queue:
+        """A queue to receive from; NotFoundError when there is none of this name."""
+        queue = Queue(self.log, name)
+        self._handles.add(queue)
+        return queue
+
+
+def _names(topics: Iterable[str] | str) -> Sequence[str]:
+    return [topics] if isinstance(topics, str) else list(topics)

@@ -1,0 +1,84 @@
+"""Hand-outs of a queue: acquire records, answer for them, and wait for some.
+
+The edges of `log.queue_state`, which decides when a commit is bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from kmq_storage.errors import ConflictError, NotFoundError
+from kmq_storage.format.queue_entries import RECALL, AcquireEntry, AnswerEntry, Run
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import spans_of
+from kmq_storage.log.state import StoreState
+
+#: One hour is as good as for ever: a waiting receiver then looks again.
+_LONG = 3600.0
+
+
+def live_queue(state: StoreState, queue_id: bytes, name: str) -> Queue:
+    """The queue with this id; NotFoundError when it was deleted."""
+    queue = state.queues.by_id(queue_id)
+    if queue is None:
+        raise NotFoundError(f"Queue[{name}] doesn't exist any more.", queue=name)
+    return queue
+
+
+def try_acquire(log: CommitLog, queue: Queue, most: int, client: str) -> AcquireEntry | None:
+    """Hold the first records that can be had, at most so many; None when there are none."""
+    state, now = log.state, log.environment.now_us()
+    if not queue.take(spans_of(state, queue), 1, max(now, state.time)):
+        return None
+    until = now + round(queue.settings.lock_timeout * 1e6)
+    try:
+        commit = log.commit([Unit((AcquireEntry(queue.id, now, until, most, client),))])
+    except ConflictError:
+        return None  # others were faster
+    acquired = commit.entries[0]
+    assert isinstance(acquired, AcquireEntry), "as it was handed in"
+    return acquired
+
+
+def wait_for_more(
+    log: CommitLog, queue: Queue, lsn: int, seconds: float, stopped: Callable[[], bool]
+) -> None:
+    """Sleep until a commit after an LSN, or until a record comes back by itself."""
+    now = max(log.environment.now_us(), log.state.time)
+    due = (queue.next_after(now) - now) / 1e6
+    log.wait(lsn, min(seconds, max(due, 0.0) + 1e-4, _LONG), stopped)
+
+
+def answer(
+    log: CommitLog, queue: Queue, what: int, runs: Iterable[Run], at: int = 0
+) -> AnswerEntry:
+    """What is to be committed for an answer: alone, or beside what follows from it."""
+    return AnswerEntry(queue.id, what, log.environment.now_us(), at, tuple(runs))
+
+
+def recall(log: CommitLog, queue: Queue, offset: int) -> bool:
+    """Take back a record that was sent to a queue; False when somebody had it."""
+    run = Run(*queue.log_key, offset, 1, 0)
+    try:
+        log.commit([Unit((answer(log, queue, RECALL, [run]),))])
+    except ConflictError:
+        return False
+    return True
+
+
+def merged(runs: Sequence[Run]) -> list[Run]:
+    """Runs in order, neighbours as one."""
+    found: list[Run] = []
+    for run in sorted(runs):
+        last = found[-1] if found else None
+        follows = last and (*last[:2], last.first + last.rows, last.delivery) == (
+            *run[:3],
+            run.delivery,
+        )
+        if last is not None and follows:
+            found[-1] = last._replace(rows=last.rows + run.rows)
+        else:
+            found.append(run)
+    return found

@@ -1,0 +1,227 @@
+"""Filters: expressions on the properties of records, parsed once and evaluated on Arrow columns.
+
+    amount >= 100 and (kind in ('order', 'refund') or not region = 'EU') and note is null
+
+A comparison with a property that a record doesn't have, or has with another kind of value, is
+unknown, as in SQL: so is `not` of it, and only what is true is let in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.records import PROPERTIES_TYPE
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![A-Za-z_0-9])"
+    r"|'(?P<text>(?:[^']|'')*)'"
+    r"|\"(?P<quoted>(?:[^\"]|\"\")+)\""
+    r"|(?P<name>[A-Za-z_][A-Za-z_0-9.\-]*)"
+    r"|(?P<sign><>|<=|>=|!=|=|<|>|\(|\)|,))"
+)
+_WORDS = frozenset({"and", "or", "not", "in", "is", "null", "true", "false"})
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+Value: TypeAlias = int | float | str | bool
+#: Columns of properties in, a column of true, false and null (unknown) out.
+Filter: TypeAlias = "Callable[[_Columns], pa.Array]"
+
+
+class _Columns:
+    """The properties of some records, as one column per name and kind of value."""
+
+    def __init__(self, properties: pa.Array) -> None:
+        self.rows = len(properties)
+        self._properties = properties
+
+    def values(self, name: str) -> pa.Array:
+        """The property of this name in each record, as a struct; null where there is none."""
+        found = pc.map_lookup(self._properties, pa.scalar(name), "last")
+        return found if isinstance(found, pa.Array) else found.combine_chunks()
+
+
+@lru_cache(maxsize=256)
+def parsed_filter(expression: str) -> Filter:
+    """The filter of an expression; InvalidRequestError says where it can't be understood."""
+    if not isinstance(expression, str):
+        raise InvalidRequestError(f"filter must be text, not {expression!r}", option="filter")
+    return _Parser(expression).whole()
+
+
+def accepted(expression: str | None, properties: pa.Array | None, rows: int) -> pa.Array:
+    """Which of some records a filter lets in; `properties`: their column, None without any."""
+    if expression is None:
+        return pa.repeat(True, rows)
+    column = pa.nulls(rows, PROPERTIES_TYPE) if properties is None else properties
+    return parsed_filter(expression)(_Columns(column)).fill_null(False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    position: int
+
+
+class _Parser:
+    """Recursive descent: or, and, not, a comparison."""
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+        self._tokens = list(self._scanned())
+        self._at = 0
+
+    def _scanned(self) -> Iterator[_Token]:
+        position, text = 0, self._expression.rstrip()
+        while position < len(text):
+            found = _TOKEN.match(text, position)
+            if found is None:
+                raise self._wrong("an unknown sign", position)
+            kind = found.lastgroup or ""
+            word, begin = found[kind], found.start(kind)
+            if kind == "name" and word.lower() in _WORDS:
+                kind, word = "word", word.lower()
+            yield _Token(kind, word, begin)
+            position = found.end()
+
+    def _wrong(self, what: str, position: int) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"filter {self._expression!r}: {what} at character {position + 1}",
+            option="filter",
+            position=position + 1,
+        )
+
+    def whole(self) -> Filter:
+        found = self._either()
+        if self._at < len(self._tokens):
+            raise self._wrong(f"{self._tokens[self._at].text!r} is one too many", self._here())
+        return found
+
+    def _here(self) -> int:
+        inside = self._at < len(self._tokens)
+        return self._tokens[self._at].position if inside else len(self._expression)
+
+    def _takes(self, *texts: str, kind: str | None = None) -> str | None:
+        """The next token if it is one of these."""
+        if self._at < len(self._tokens):
+            token = self._tokens[self._at]
+            good = token.kind == kind if kind else token.kind in ("word", "sign")
+            if good and (kind or token.text in texts):
+                self._at += 1
+                return token.text
+        return None
+
+    def _expect(self, text: str) -> None:
+        if self._takes(text) is None:
+            raise self._wrong(f"{text!r} is missing", self._here())
+
+    def _either(self) -> Filter:
+        left = self._both()
+        while self._takes("or"):
+            left = _joined(pc.or_kleene, left, self._both())
+        return left
+
+    def _both(self) -> Filter:
+        left = self._negated()
+        while self._takes("and"):
+            left = _joined(pc.and_kleene, left, self._negated())
+        return left
+
+    def _negated(self) -> Filter:
+        if self._takes("not"):
+            inner = self._negated()
+            return lambda columns: pc.invert(inner(columns))
+        if self._takes("("):
+            inner = self._either()
+            self._expect(")")
+            return inner
+        return self._condition()
+
+    def _condition(self) -> Filter:
+        quoted = self._takes(kind="quoted")
+        name = quoted.replace('""', '"') if quoted else self._takes(kind="name")
+        if name is None:
+            raise self._wrong("the name of a property is missing", self._here())
+        if self._takes("is"):
+            wanted = self._takes("not") is None
+            self._expect("null")
+            return lambda columns: _is_null(columns, name, wanted)
+        negated = self._takes("not") is not None
+        if self._takes("in"):
+            return self._in(name, negated=negated)
+        sign = None if negated else self._takes(*_COMPARISONS)
+        if sign is None:
+            raise self._wrong("a comparison is missing", self._here())
+        return _compared(name, sign, self._value())
+
+    def _in(self, name: str, *, negated: bool) -> Filter:
+        self._expect("(")
+        found = _compared(name, "=", self._value())
+        while self._takes(","):
+            found = _joined(pc.or_kleene, found, _compared(name, "=", self._value()))
+        self._expect(")")
+        return (lambda columns: pc.invert(found(columns))) if negated else found
+
+    def _value(self) -> Value:
+        position = self._here()
+        if (text := self._takes(kind="text")) is not None:
+            return text.replace("''", "'")
+        if (number := self._takes(kind="number")) is not None:
+            return _number(number)
+        if (word := self._takes("true", "false")) is not None:
+            return word == "true"
+        raise self._wrong("a value is missing (text stands in single quotes)", position)
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _joined(how: Callable[[Any, Any], Any], left: Filter, right: Filter) -> Filter:
+    return lambda columns: how(left(columns), right(columns))
+
+
+def _is_null(columns: _Columns, name: str, wanted: bool) -> pa.Array:
+    found = columns.values(name).is_null()
+    return found if wanted else pc.invert(found)
+
+
+def _compared(name: str, sign: str, value: Value) -> Filter:
+    compare = _COMPARISONS[sign]
+
+    def found(columns: _Columns) -> pa.Array:
+        values = columns.values(name)
+        if isinstance(value, bool):
+            return compare(pc.struct_field(values, "bool"), value)
+        if isinstance(value, str):
+            return compare(pc.struct_field(values, "text"), value)
+        return _compared_numbers(compare, values, value)
+
+    return found
+
+
+def _compared_numbers(compare: Callable[[Any, Any], Any], values: pa.Array, value: Any) -> pa.Array:
+    """Whole numbers among each other exactly, whatever their size; all others as floats."""
+    whole, broken = pc.struct_field(values, "int"), pc.struct_field(values, "float")
+    inside = isinstance(value, int) and -(2**63) <= value < 2**63
+    of_whole = compare(whole if inside else whole.cast(pa.float64(), safe=False), value)
+    return pc.coalesce(of_whole, compare(broken, float(value)))

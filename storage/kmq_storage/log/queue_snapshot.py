@@ -1,0 +1,89 @@
+"""The queues of a state for the root of a checkpoint, and back: JSON, and Arrow for the rows."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.log.queue_rows import ROW
+from kmq_storage.log.queue_source import Source
+from kmq_storage.log.queue_state import Binding, Queue, queue_settings_of
+from kmq_storage.log.queues import Queues
+
+_COLUMNS = ROW.names or ()
+_SCHEMA = pa.schema(
+    [("source", pa.int32()), *((name, pa.from_numpy_dtype(ROW[name])) for name in _COLUMNS)]
+)
+
+
+def queues_snapshot(queues: Queues) -> list[Any]:
+    """Each queue as JSON, with its partitions but not their rows."""
+    return [
+        {
+            "id": queue.id.hex(),
+            "name": queue.name,
+            "settings": queue.settings.to_json(),
+            "bindings": [[key.hex(), each.periods] for key, each in queue.bindings.items()],
+            "sources": [[key[0].hex(), key[1], s.next] for key, s in queue.sources.items()],
+            "totals": [queue.delivered, queue.acked, queue.dead, queue.expired, queue.turns],
+        }
+        for queue in queues
+    ]
+
+
+def rows_snapshot(queues: Queues) -> bytes:
+    """The rows of all partitions of all queues, in that order, as an Arrow stream in base64."""
+    sources = [source for queue in queues for source in queue.sources.values()]
+    tables = [source.rows.all() for source in sources]
+    numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [len(each) for each in tables])
+    rows = np.concatenate([np.zeros(0, ROW), *tables])
+    arrays = [pa.array(numbers)] + [pa.array(np.ascontiguousarray(rows[n])) for n in _COLUMNS]
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+    return b64encode(sink.getvalue())
+
+
+def restore_queues(queues: Queues, members: list[Any], rows: bytes) -> None:
+    """Add the queues of a checkpoint."""
+    sources: list[Source] = []
+    for facts in members:
+        queue = _restored_queue(facts)
+        queues.add(queue)
+        sources += queue.sources.values()
+    for source, table in zip(sources, _tables(rows, len(sources)), strict=True):
+        source.rows.put(table)
+
+
+def _restored_queue(facts: dict[str, Any]) -> Queue:
+    queue = Queue(
+        bytes.fromhex(facts["id"]),
+        facts["name"],
+        queue_settings_of(facts["name"], facts["settings"]),
+        {bytes.fromhex(key): _restored_binding(each) for key, each in facts["bindings"]},
+    )
+    for topic_id, partition, following in facts["sources"]:
+        source = queue.source((bytes.fromhex(topic_id), partition))
+        source.next = following
+    queue.delivered, queue.acked, queue.dead, queue.expired, queue.turns = facts["totals"]
+    return queue
+
+
+def _restored_binding(periods: list[Any]) -> Binding:
+    return Binding(tuple((tuple(starts), expression) for starts, expression in periods))
+
+
+def _tables(rows: bytes, count: int) -> list[Any]:
+    """The rows of each partition."""
+    if not (rows and count):
+        return [np.zeros(0, ROW)] * count
+    batch = pa.ipc.open_stream(b64decode(rows)).read_next_batch()
+    table = np.zeros(batch.num_rows, ROW)
+    for name in _COLUMNS:
+        table[name] = batch.column(name).to_numpy()
+    bounds = batch.column("source").to_numpy().searchsorted(np.arange(1, count))
+    return np.split(table, bounds)

@@ -1,0 +1,338 @@
+"""A queue as the commits so far made it: what it reads, who holds what, and what was answered.
+
+Pure. What is decided (which records somebody gets, whether an answer comes too late) is decided
+when the commit is bound, on the state that it follows and by the time that its entry names. So
+it is the same for everybody, and nobody's clock is asked afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kmq_storage.errors import ConflictError, FormatVersionError, KmqError, LeaseExpiredError
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import (
+    ACK,
+    DEAD,
+    EXHAUSTED,
+    EXTEND,
+    RECALL,
+    RELEASE,
+    RETRY,
+    AcquireEntry,
+    AnswerEntry,
+    LookEntry,
+    Run,
+    Schedule,
+)
+from kmq_storage.log.queue_rows import FREE, NEVER, PRIORITY, Array, Offsets, new_rows
+from kmq_storage.log.queue_source import Source, Wish, tallied
+from kmq_storage.model import QueueSettings, QueueStats
+
+#: Start and end of the partitions that a queue reads.
+Spans: TypeAlias = Mapping[Key, tuple[int, int]]
+
+#: More deliveries than any record has, where there is no limit.
+_UNLIMITED = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a queue reads of a topic: from where on, and from where on with which filter."""
+
+    #: By partition; those that came later are read from their beginning.
+    periods: tuple[tuple[tuple[int, ...], str | None], ...]
+
+    def start(self, partition: int) -> int:
+        """The first offset that it reads of a partition."""
+        return _at(self.periods[0][0], partition)
+
+    def filter_at(self, partition: int, offset: int) -> tuple[str | None, int | None]:
+        """The filter that holds at an offset, and where the next one begins."""
+        current, following = None, None
+        for starts, expression in self.periods:
+            if _at(starts, partition) <= offset:
+                current = expression
+            elif following is None:
+                following = _at(starts, partition)
+        return current, following
+
+    def filters_from(self, partition: int, offset: int) -> bool:
+        """Whether there is a filter at an offset, or behind it."""
+        ends = [_at(starts, partition) for starts, _ in self.periods[1:]]
+        return any(
+            expression is not None and (end is None or end > offset)
+            for (_, expression), end in zip(self.periods, [*ends, None], strict=True)
+        )
+
+
+def _at(starts: tuple[int, ...], partition: int) -> int:
+    return starts[partition] if partition < len(starts) else 0
+
+
+@dataclass(slots=True)
+class Queue:
+    """One queue; its own log is the topic of the same id."""
+
+    id: bytes
+    name: str
+    settings: QueueSettings
+    #: The topics that it is bound to.
+    bindings: dict[bytes, Binding] = field(default_factory=dict)
+    sources: dict[Key, Source] = field(default_factory=dict)
+    delivered: int = 0
+    acked: int = 0
+    dead: int = 0
+    expired: int = 0
+    #: How often somebody got something: each time another source has its turn first.
+    turns: int = 0
+
+    @property
+    def log_key(self) -> Key:
+        """The partition of its own log."""
+        return self.id, 0
+
+    @property
+    def deliveries_max(self) -> int:
+        """How often a record is handed out at most."""
+        limit = self.settings.max_deliveries
+        return _UNLIMITED if limit is None else limit
+
+    @property
+    def dead_letter(self) -> str:
+        """The name of the queue that its dead letters go to."""
+        return self.settings.dead_letter or f"{self.name}.dlq"
+
+    def topic_ids(self) -> list[bytes]:
+        """The topics that it reads, its own log first."""
+        return [self.id, *self.bindings]
+
+    def source(self, key: Key) -> Source:
+        """What it did with a partition; a new one begins where its binding says."""
+        found = self.sources.get(key)
+        if found is None:
+            found = self.sources[key] = self._peek(key)
+        return found
+
+    # --- looking ------------------------------------------------------------------------
+
+    def _peek(self, key: Key) -> Source:
+        """The same to look at: looking changes nothing."""
+        found = self.sources.get(key)
+        if found is None:
+            binding = self.bindings.get(key[0])
+            start = 0 if binding is None else binding.start(key[1])
+            found = Source(start, looked=self.settings.order == "key")
+        return found
+
+    def looks(self, key: Key) -> bool:
+        """Whether records of a partition have to be looked at before anybody gets them."""
+        if self.settings.order == "key":
+            return True
+        return self.has_filter(key)
+
+    def has_filter(self, key: Key) -> bool:
+        """Whether a filter refuses records of a partition that nobody looked at yet."""
+        binding = self.bindings.get(key[0])
+        return binding is not None and binding.filters_from(key[1], self._peek(key).next)
+
+    def filter_at(self, key: Key, offset: int) -> tuple[str | None, int | None]:
+        """The filter that holds at an offset, and where another one begins."""
+        binding = self.bindings.get(key[0])
+        return (None, None) if binding is None else binding.filter_at(key[1], offset)
+
+    def looked_up_to(self, key: Key) -> int:
+        """The first offset that nobody looked at."""
+        return self._peek(key).next
+
+    def next_after(self, now: int) -> int:
+        """When the next record comes by itself that can't be had now, UTC us."""
+        sources = list(self.sources.values())
+        return min((source.rows.next_after(now) for source in sources), default=NEVER)
+
+    def take(self, spans: Spans, most: int, now: int) -> list[Run]:
+        """The first records that can be had now: by priority, then in their order."""
+        runs: list[Run] = []
+        keys = _rotated(list(spans), self.turns)
+        busy = None if self.settings.order == "none" else self._busy(now)
+        if self.settings.order == "strict" and busy is not None and len(busy):
+            return []
+        keyed = None if self.settings.order != "key" else busy
+        for priority in self._priorities():
+            for key in keys:
+                if most <= 0:
+                    return runs
+                wish = Wish(most, now, self.deliveries_max, priority, self.looks(key), keyed)
+                found = self._peek(key).take(key, spans[key], wish)
+                runs += found
+                most -= sum(run.rows for run in found)
+        return runs
+
+    def _busy(self, now: int) -> Array:
+        """The keys of records that others must wait for; 0 stands for no key where keys count."""
+        sources = list(self.sources.values())
+        rows = [source.busy(now, self.deliveries_max)["key"] for source in sources]
+        keys = np.concatenate([np.zeros(0, np.uint64), *rows])
+        return keys if self.settings.order == "strict" else keys[keys != 0]
+
+    def _priorities(self) -> list[int]:
+        own = self.sources.get(self.log_key)
+        more = own.rows.priorities if own else ()
+        return sorted({PRIORITY, *more}, reverse=True) if more else [PRIORITY]
+
+    def unfinished(self, key: Key, end: int, now: int, entering: Offsets | None) -> Array:
+        """A row for each record of a partition that is not finished, in order."""
+        source = self._peek(key)
+        return source.unfinished(source.unseen_offsets(end) if entering is None else entering, now)
+
+    def done_below(self, key: Key, end: int) -> int:
+        """All records of a partition below this offset are finished."""
+        return self._peek(key).done_below(end)
+
+    def exhausted(self, now: int) -> list[Run]:
+        """Records whose last lock ended, and that are not to be handed out again."""
+        return [
+            run
+            for key, source in list(self.sources.items())
+            for run in source.exhausted(key, now, self.deliveries_max)
+        ]
+
+    def held(self, spans: Spans) -> int:
+        """How many records it has not finished."""
+        return sum(
+            source.rows.live + source.unseen(end)
+            for source, end in ((self._peek(key), end) for key, (_, end) in spans.items())
+        )
+
+    def stats(self, spans: Spans, now: int, entering: Mapping[Key, Offsets]) -> QueueStats:
+        """How many records are where at a time (UTC us).
+
+        `entering`: where there are filters, what they let in of those that nobody looked at.
+        """
+        tally = {"ready": 0, "locked": 0, "delayed": 0, "expired": self.expired}
+        for key, (_, end) in spans.items():
+            source = self._peek(key)
+            counts = tallied(source.rows.all(), now)
+            counts["ready"] += len(entering[key]) if key in entering else source.unseen(end)
+            tally = {name: tally[name] + counts[name] for name in tally}
+        return QueueStats(**tally, delivered=self.delivered, acked=self.acked, dead=self.dead)
+
+    # --- checking -----------------------------------------------------------------------
+
+    def check_answer(self, entry: AnswerEntry) -> None:
+        """LeaseExpiredError unless all records are still held by the deliveries it names.
+
+        ConflictError when nobody is to hold them, and somebody does.
+        """
+        if entry.answer in (EXHAUSTED, RECALL):
+            for run in entry.runs:
+                if not self._peek((run.topic_id, run.partition)).are_free(run, entry.time):
+                    raise ConflictError(
+                        f"queue {self.name}: somebody has these records by now", queue=self.name
+                    )
+            return
+        late = [run for run in entry.runs if not self._is_held(run, entry.time)]
+        if late:
+            raise self._too_late(late)
+
+    def _is_held(self, run: Run, now: int) -> bool:
+        source = self.sources.get((run.topic_id, run.partition))
+        return source is not None and source.are_held(run, now)
+
+    def _too_late(self, late: Sequence[Run]) -> KmqError:
+        first = late[0]
+        return LeaseExpiredError(
+            f"queue {self.name}: the answer for {sum(run.rows for run in late)} records (the "
+            f"first is offset {first.first} of partition {first.partition}) comes too late: their "
+            "lock ended, or they were answered already; nothing is changed",
+            queue=self.name,
+            late=[(run.partition, run.first, run.rows) for run in late],
+        )
+
+    # --- applying -----------------------------------------------------------------------
+
+    def apply_schedule(self, base: int, schedules: Sequence[Schedule]) -> None:
+        """Something is to be said of records of its own log."""
+        rows = new_rows(np.array([base + each.row for each in schedules], np.int64))
+        rows["at"] = [each.at for each in schedules]
+        rows["expires"] = [each.expires for each in schedules]
+        rows["priority"] = [each.priority for each in schedules]
+        rows["state"] = FREE
+        self.source(self.log_key).put(rows)
+
+    def apply_look(self, entry: LookEntry) -> None:
+        """Somebody looked at records of a partition."""
+        self.source((entry.topic_id, entry.partition)).look(entry)
+
+    def apply_acquire(self, entry: AcquireEntry) -> None:
+        """Somebody holds records; what is too old by then is forgotten."""
+        for source in self.sources.values():
+            self.expired += source.drop_expired(entry.time)
+        for run in entry.runs:
+            self.source((run.topic_id, run.partition)).lock(run, entry.until)
+            self.delivered += run.rows
+        self.turns += 1
+
+    def apply_answer(self, entry: AnswerEntry) -> None:
+        """Records were answered."""
+        for run in entry.runs:
+            source = self.source((run.topic_id, run.partition))
+            match entry.answer:
+                case _ if entry.answer == ACK:
+                    self.acked += source.finish(run)
+                case _ if entry.answer in (DEAD, EXHAUSTED):
+                    self.dead += source.finish(run)
+                case _ if entry.answer == RETRY:
+                    source.wait(run, entry.at)
+                case _ if entry.answer == EXTEND:
+                    source.extend(run, entry.at)
+                case _ if entry.answer == RELEASE:
+                    source.release(run)
+                    self.delivered -= run.rows
+                case _ if entry.answer == RECALL:
+                    source.recall(run)
+                case _:
+                    raise FormatVersionError(
+                        f"queue {self.name} has an answer {entry.answer}, which this version of "
+                        "kmq does not know; read the store with a newer kmq",
+                        queue=self.name,
+                    )
+
+    def bind(self, topic_id: bytes, starts: tuple[int, ...], expression: str | None) -> None:
+        """Read a topic from these offsets on; one that is read, with another filter from there."""
+        before = self.bindings.get(topic_id)
+        periods = () if before is None else before.periods
+        if not periods or periods[-1][1] != expression:
+            self.bindings[topic_id] = Binding((*periods, (starts, expression)))
+
+    def unbind(self, topic_id: bytes) -> None:
+        """Read a topic no more, and forget what is not finished of it."""
+        self.bindings.pop(topic_id, None)
+        for key in [key for key in self.sources if key[0] == topic_id]:
+            del self.sources[key]
+
+    def trim(self, key: Key, start: int) -> None:
+        """The records of a partition before an offset are not there any more."""
+        if key[0] in self.topic_ids():
+            self.source(key).trim(start)
+
+
+def _rotated(keys: list[Key], turns: int) -> Iterator[Key] | list[Key]:
+    first = turns % len(keys) if keys else 0
+    return keys[first:] + keys[:first]
+
+
+def queue_settings_of(queue: str, members: Mapping[str, Any]) -> QueueSettings:
+    """The settings of a queue from their JSON object; FormatVersionError for unknown ones."""
+    try:
+        return QueueSettings(**{**members, "backoff": tuple(members["backoff"])})
+    except TypeError as error:
+        raise FormatVersionError(
+            f"queue {queue} has settings that this version of kmq does not know ({error}); "
+            "read the store with a newer kmq",
+            queue=queue,
+        ) from error

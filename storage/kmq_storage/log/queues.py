@@ -1,0 +1,205 @@
+"""The queues of a store: which there are, and what the entries of a commit do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kmq_storage.errors import AlreadyExistsError, ConflictError, NotFoundError, QueueFullError
+from kmq_storage.format.queue_entries import (
+    AcquireEntry,
+    AnswerEntry,
+    BindEntry,
+    LookEntry,
+    QueueEntry,
+    ScheduleEntry,
+)
+from kmq_storage.log.queue_state import Queue, Spans, queue_settings_of
+
+if TYPE_CHECKING:
+    from kmq_storage.log.state import StoreState
+
+
+class Queues:
+    """Every queue, by name and by id."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Queue] = {}
+        self._by_id: dict[bytes, Queue] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id)
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(list(self._by_id.values()))
+
+    def find(self, name: str) -> Queue | None:
+        """The queue of this name, if there is one."""
+        return self._by_name.get(name)
+
+    def named(self, name: str) -> Queue:
+        """The queue of this name; NotFoundError when there is none."""
+        found = self._by_name.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise no_queue(name)
+        return found
+
+    def by_id(self, queue_id: bytes) -> Queue | None:
+        """The queue with this id, unless it was deleted."""
+        return self._by_id.get(queue_id)
+
+    def add(self, queue: Queue) -> None:
+        """Have this queue."""
+        self._by_id[queue.id] = self._by_name[queue.name] = queue
+
+    # --- applying -----------------------------------------------------------------------
+
+    def apply_queue(self, entry: QueueEntry, lsn: int, time: int) -> None:
+        """A queue was made or deleted."""
+        if entry.settings is not None:
+            settings = queue_settings_of(entry.name, entry.settings)
+            self.add(Queue(entry.queue_id, entry.name, settings))
+        elif self._by_id.pop(entry.queue_id, None) is not None:  # its making may be damaged
+            del self._by_name[entry.name]
+
+    def apply_bind(self, entry: BindEntry, lsn: int, time: int) -> None:
+        """A queue reads a topic, or no more."""
+        queue = self._by_id.get(entry.queue_id)
+        if queue is None:
+            return
+        if entry.starts is None:
+            queue.unbind(entry.topic_id)
+        else:
+            assert not isinstance(entry.starts, str), "bound"
+            queue.bind(entry.topic_id, entry.starts, entry.filter)
+
+    def apply_look(self, entry: LookEntry, lsn: int, time: int) -> None:
+        """Records were looked at."""
+        queue = self._by_id.get(entry.queue_id)
+        if queue is not None:
+            queue.apply_look(entry)
+
+    def apply_schedule(self, entry: ScheduleEntry, lsn: int, time: int) -> None:
+        """Records that were sent to a queue are special."""
+        queue = self._by_id.get(entry.queue_id)
+        if queue is not None:
+            queue.apply_schedule(entry.base_offset, entry.schedules)
+
+    def apply_acquire(self, entry: AcquireEntry, lsn: int, time: int) -> None:
+        """A receiver holds records."""
+        queue = self._by_id.get(entry.queue_id)
+        if queue is not None:
+            queue.apply_acquire(entry)
+
+    def apply_answer(self, entry: AnswerEntry, lsn: int, time: int) -> None:
+        """Records were answered."""
+        queue = self._by_id.get(entry.queue_id)
+        if queue is not None:
+            queue.apply_answer(entry)
+
+    def forget_topic(self, topic_id: bytes) -> None:
+        """A topic was deleted."""
+        for queue in self:
+            queue.unbind(topic_id)
+
+    def trim(self, topic_id: bytes, partition: int, start: int) -> None:
+        """The records of a partition before an offset are not there any more."""
+        for queue in self:
+            queue.trim((topic_id, partition), start)
+
+
+def no_queue(name: object) -> NotFoundError:
+    """The error for a queue that is not there."""
+    return NotFoundError(f"Queue[{name}] doesn't exist.", queue=name)
+
+
+def spans_of(state: StoreState, queue: Queue) -> Spans:
+    """Start and end of each partition that a queue reads."""
+    topics = [state.topic_by_id(topic_id) for topic_id in queue.topic_ids()]
+    return {
+        (topic.id, number): (part.start, part.end)
+        for topic in topics
+        if topic is not None
+        for number, part in enumerate(topic.parts)
+    }
+
+
+# --- binding ------------------------------------------------------------------------------
+
+
+def check_queue(state: StoreState, entry: QueueEntry) -> None:
+    """AlreadyExistsError for a name that is taken, NotFoundError for a queue that is gone."""
+    existing = state.queues.find(entry.name)
+    if entry.settings is None and (existing is None or existing.id != entry.queue_id):
+        raise no_queue(entry.name)
+    if entry.settings is not None and existing is not None:
+        raise AlreadyExistsError(f"Queue[{entry.name}] exists already.", queue=entry.name)
+
+
+def bound_bind(state: StoreState, entry: BindEntry) -> BindEntry:
+    """A binding with the offsets that a word means; NotFoundError for a topic that is gone.
+
+    A topic that is read already goes on where it is: only the filter is another one from now on.
+    """
+    topic = state.topic_by_id(entry.topic_id)
+    queue = state.queues.by_id(entry.queue_id)
+    if entry.starts is None:
+        return entry
+    if topic is None:
+        raise NotFoundError(
+            f"Topic[{entry.topic_id.hex()}] doesn't exist.", topic_id=entry.topic_id.hex()
+        )
+    latest = entry.starts == "latest" or (queue is not None and topic.id in queue.bindings)
+    if not (latest or isinstance(entry.starts, str)):
+        return entry
+    return entry.bound(tuple(part.end if latest else part.start for part in topic.parts))
+
+
+def check_look(state: StoreState, entry: LookEntry) -> None:
+    """ConflictError unless nobody looked there before."""
+    queue = _live(state, entry.queue_id)
+    if queue.looked_up_to((entry.topic_id, entry.partition)) != entry.start:
+        raise ConflictError(f"queue {queue.name}: somebody looked there", queue=queue.name)
+
+
+def bound_acquire(state: StoreState, entry: AcquireEntry) -> AcquireEntry:
+    """What a receiver gets; ConflictError when there is nothing."""
+    queue = _live(state, entry.queue_id)
+    now = max(entry.time, state.time)
+    runs = queue.take(spans_of(state, queue), entry.most, now)
+    if not runs:
+        raise ConflictError(f"queue {queue.name} has nothing to hand out now", queue=queue.name)
+    return entry.bound(now, tuple(runs))
+
+
+def bound_answer(state: StoreState, entry: AnswerEntry) -> AnswerEntry:
+    """An answer that comes in time; LeaseExpiredError for one that doesn't."""
+    queue = _live(state, entry.queue_id)
+    entry = entry.bound(max(entry.time, state.time))
+    queue.check_answer(entry)
+    return entry
+
+
+def check_queue_capacity(state: StoreState, queue_id: bytes, rows: int, added: int) -> None:
+    """QueueFullError when a queue's own log may not take rows besides those added already."""
+    queue = state.queues.by_id(queue_id)
+    if queue is None or queue.settings.capacity is None:
+        return
+    held = queue.held(spans_of(state, queue)) + added
+    room = queue.settings.capacity - held
+    if rows > room:
+        raise QueueFullError(
+            f"queue {queue.name} is full: {held} of {queue.settings.capacity} records are not "
+            f"finished and {rows} more don't fit",
+            queue=queue.name,
+            capacity=queue.settings.capacity,
+            room=max(room, 0),
+            rows=rows,
+        )
+
+
+def _live(state: StoreState, queue_id: bytes) -> Queue:
+    queue = state.queues.by_id(queue_id)
+    if queue is None:
+        raise NotFoundError(f"Queue[{queue_id.hex()}] doesn't exist.", queue_id=queue_id.hex())
+    return queue

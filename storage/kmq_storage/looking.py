@@ -1,0 +1,128 @@
+"""Looking at records before a queue hands them out: what a filter lets in, and what order goes by.
+
+Whoever wants records looks at as many as it takes, and a commit says what it saw. Looking is a
+function of the records, so it does not matter who does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.errors import ConflictError
+from kmq_storage.filters import accepted
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.murmur2 import murmur2
+from kmq_storage.format.queue_entries import LookEntry
+from kmq_storage.format.records import column_of, keys_of
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.queue_source import runs_of
+from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import spans_of
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import Slice, scan
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: Records of one commit.
+_ROWS = 32_768
+#: Nobody looks further while a queue has so many records that were looked at.
+_AHEAD = 100_000
+_COLUMNS = frozenset({"key", "_key", "properties", "_properties"})
+
+
+def look_ahead(log: CommitLog, reader: ChunkReader, queue: Queue, most: int) -> None:
+    """Look at records until so many can be had, or enough are known, or there are no more."""
+    for key in _looked_at(log, queue):
+        while _wants_more(log, queue, most) and _look(log, reader, queue, key):
+            pass
+
+
+def _looked_at(log: CommitLog, queue: Queue) -> list[Key]:
+    return [key for key in spans_of(log.state, queue) if queue.looks(key)]
+
+
+def _wants_more(log: CommitLog, queue: Queue, most: int) -> bool:
+    spans = spans_of(log.state, queue)
+    if sum(source.rows.live for source in list(queue.sources.values())) >= _AHEAD:
+        return False
+    now = max(log.environment.now_us(), log.state.time)
+    return sum(run.rows for run in queue.take(spans, most, now)) < most
+
+
+def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> bool:
+    """Look at the next records of a partition; False when there are none."""
+    start, end = spans_of(log.state, queue).get(key, (0, 0))
+    begin = max(queue.looked_up_to(key), start)
+    _, following = queue.filter_at(key, begin)
+    until = min(end, begin + _ROWS, end if following is None else following)
+    if begin >= until:
+        return False
+    offsets, keys = _entering(log, reader, queue, key, (begin, until))
+    runs = runs_of(key, offsets, np.zeros(len(offsets), np.int64))
+    entered = tuple((run.first, run.rows) for run in runs)
+    order = tuple(keys.tolist()) if queue.settings.order == "key" else ()
+    entry = LookEntry(queue.id, *key, begin, until, entered, order)
+    with suppress(ConflictError):  # somebody else looked
+        log.commit([Unit((entry,))], durable=False)
+    log.refresh()
+    return True
+
+
+def entering_later(
+    log: CommitLog, reader: ChunkReader, queue: Queue
+) -> Mapping[Key, npt.NDArray[np.int64]]:
+    """Of partitions with a filter, the records that enter though nobody looked at them yet."""
+    found = {}
+    for key, (start, end) in spans_of(log.state, queue).items():
+        begin = max(queue.looked_up_to(key), start)
+        pieces = [np.zeros(0, np.int64)]
+        while queue.has_filter(key) and begin < end:
+            _, following = queue.filter_at(key, begin)
+            until = end if following is None else min(end, following)
+            pieces.append(_entering(log, reader, queue, key, (begin, until))[0])
+            begin = until
+        if queue.has_filter(key):
+            found[key] = np.concatenate(pieces)
+    return found
+
+
+def _entering(
+    log: CommitLog, reader: ChunkReader, queue: Queue, key: Key, span: tuple[int, int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """The records of a span, in which one filter holds, that enter; and what they go by."""
+    topic = log.state.topic_by_id(key[0])
+    offsets, order = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+    if topic is None:
+        return offsets[0], order[0]
+    expression, _ = queue.filter_at(key, span[0])
+    layout = topic.layout(_COLUMNS)
+    for part in scan(log, reader, topic, key[1], span, batch_rows=_ROWS, layout=layout):
+        let_in = _let_in(expression, part)
+        offsets.append(part.offsets()[let_in])
+        if queue.settings.order == "key":
+            order.append(order_of(keys_of(part.batch), part.rows)[let_in])
+    return np.concatenate(offsets), np.concatenate(order)
+
+
+def _let_in(expression: str | None, part: Slice) -> Any:
+    properties = column_of(part.batch, "properties")
+    return accepted(expression, properties, part.rows).to_numpy(zero_copy_only=False)
+
+
+def order_of(keys: pa.Array | None, rows: int) -> npt.NDArray[np.uint64]:
+    """What each record goes by: the hash of its key, 0 without one.
+
+    Two keys of one hash wait for each other, which costs time but breaks no order.
+    """
+    if keys is None or keys.null_count == rows:
+        return np.zeros(rows, np.uint64)
+    hashes = murmur2(keys.fill_null(b"")).astype(np.uint64) + np.uint64(1)
+    hashes[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+    return hashes

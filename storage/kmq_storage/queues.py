@@ -1,0 +1,250 @@
+"""Queues: make, bind, unbind and delete them, and say what there is."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import timedelta
+from typing import Any
+
+from kmq_storage.errors import AlreadyExistsError, InvalidRequestError, KmqWarning
+from kmq_storage.filters import parsed_filter
+from kmq_storage.format.entries import Entry, TopicEntry
+from kmq_storage.format.queue_entries import BindEntry, QueueEntry
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import spans_of
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.state import StoreState
+from kmq_storage.looking import entering_later
+from kmq_storage.model import QueueInfo, QueueSettings, QueueStats, TopicSettings
+from kmq_storage.names import check_name, nearest, queue_log
+from kmq_storage.topics import offsets_for_time
+
+_SETTINGS = tuple(field.name for field in fields(QueueSettings))
+_ORDERS = ("none", "key", "strict")
+#: What a queue of dead letters is like that nobody made.
+_DEAD_LETTERS = QueueSettings(max_deliveries=None)
+
+
+def create_queue(
+    log: CommitLog, name: str, topics: Sequence[str], changes: Mapping[str, Any], *, exist_ok: bool
+) -> QueueInfo:
+    """Make a queue, or keep the one there is (a warning names settings that differ)."""
+    check_name("queue", name)
+    settings = checked_queue_settings(QueueSettings(), changes)
+    _expect("dead_letter", name, settings.dead_letter != name, "another queue")
+    state = log.refresh()
+    found = state.queues.find(name)
+    if found is None:
+        found = _make(log, name, topics, settings)
+        if found is not None:
+            return info_of(log, found)
+        found = log.state.queues.named(name)
+    if not exist_ok:
+        raise AlreadyExistsError(f"Queue[{name}] exists already.", queue=name)
+    _warn_of_differences(log.state, found, topics, settings)
+    return info_of(log, found)
+
+
+def _make(
+    log: CommitLog, name: str, topics: Sequence[str], settings: QueueSettings
+) -> Queue | None:
+    """The queue that was made; None when somebody else was faster."""
+    state = log.refresh()
+    queue_id = log.environment.new_uuid().bytes
+    entries: list[Entry] = [
+        QueueEntry(queue_id, name, settings.to_json()),
+        TopicEntry(queue_id, queue_log(name), 1, TopicSettings().to_json()),
+    ]
+    entries += [BindEntry(queue_id, state.topic(topic).id, "earliest") for topic in topics]
+    try:
+        log.commit([Unit(tuple(entries))])
+    except AlreadyExistsError:
+        log.refresh()
+        return None
+    return log.refresh().queues.by_id(queue_id)
+
+
+def _warn_of_differences(
+    state: StoreState, queue: Queue, topics: Sequence[str], wanted: QueueSettings
+) -> None:
+    kept, asked = queue.settings.to_json(), wanted.to_json()
+    different = [name for name in kept if kept[name] != asked[name]]
+    listed = [f"{name}={kept[name]} (asked: {asked[name]})" for name in different]
+    missing = sorted(set(topics) - set(topics_of(state, queue)))
+    if missing:
+        listed.append(f"it is not bound to {', '.join(missing)} (use bind_queue)")
+    if listed:
+        warnings.warn(
+            f"queue {queue.name} exists and keeps its settings: {', '.join(listed)}",
+            KmqWarning,
+            stacklevel=4,
+        )
+
+
+def dead_letters_of(log: CommitLog, queue: Queue) -> Queue:
+    """The queue that a queue's dead letters go to; made when it is not there."""
+    found = log.refresh().queues.find(queue.dead_letter)
+    while found is None:
+        found = _make(log, queue.dead_letter, (), _DEAD_LETTERS)
+        found = found or log.state.queues.find(queue.dead_letter)
+    return found
+
+
+def bind_queue(
+    log: CommitLog,
+    name: str,
+    topics: Sequence[str],
+    start: str | int,
+    *,
+    filter: str | None = None,  # noqa: A002 - the name users type
+) -> None:
+    """Have a queue read topics: all there is, what comes, or what has a timestamp since then.
+
+    `start`: `earliest`, `latest` or UTC microseconds. A topic that it reads already goes on where
+    it is; with another filter from now on.
+    """
+    if filter is not None:
+        parsed_filter(filter)
+    state = log.refresh()
+    queue = state.queues.named(check_name("queue", name))
+    entries = [
+        replace(_binding(log, state, queue, topic, start), filter=filter) for topic in topics
+    ]
+    if entries:
+        log.commit([Unit(tuple(entries))])
+        log.refresh()
+
+
+def _binding(
+    log: CommitLog, state: StoreState, queue: Queue, topic: str, start: str | int
+) -> BindEntry:
+    found = state.topic(check_name("topic", topic))
+    if isinstance(start, str):
+        return BindEntry(queue.id, found.id, start)
+    firsts = offsets_for_time(log, topic, start)
+    starts = [
+        part.end if firsts[number] is None else firsts[number]
+        for number, part in enumerate(found.parts)
+    ]
+    return BindEntry(queue.id, found.id, tuple(first or 0 for first in starts))
+
+
+def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
+    """Have a queue read topics no more; what it had not finished of them is not its any more."""
+    state = log.refresh()
+    queue = state.queues.named(check_name("queue", name))
+    ids = [state.topic(topic).id for topic in topics]
+    entries = [BindEntry(queue.id, each, None) for each in ids if each in queue.bindings]
+    if entries:
+        log.commit([Unit(tuple(entries))])
+        log.refresh()
+
+
+def delete_queue(log: CommitLog, name: str) -> None:
+    """Delete a queue with what was sent to it; the topics it read stay."""
+    queue = log.refresh().queues.named(check_name("queue", name))
+    log.commit(
+        [
+            Unit(
+                (
+                    QueueEntry(queue.id, name, None),
+                    TopicEntry(queue.id, queue_log(name), 0, {}),
+                )
+            )
+        ]
+    )
+    log.refresh()
+
+
+def list_queues(log: CommitLog) -> list[QueueInfo]:
+    """Every queue, by name."""
+    found = sorted(log.refresh().queues, key=lambda queue: queue.name)
+    return [info_of(log, queue) for queue in found]
+
+
+def stats_of(log: CommitLog, queue: Queue) -> QueueStats:
+    """How many records of a queue are where."""
+    spans = spans_of(log.state, queue)
+    entering = entering_later(log, ChunkReader(log.disk), queue)
+    return queue.stats(spans, max(log.environment.now_us(), log.state.time), entering)
+
+
+def info_of(log: CommitLog, queue: Queue) -> QueueInfo:
+    """A queue as a value."""
+    topics = topics_of(log.state, queue)
+    return QueueInfo(queue.name, topics, queue.settings, stats_of(log, queue))
+
+
+def topics_of(state: StoreState, queue: Queue) -> list[str]:
+    """The topics that a queue is bound to, by name."""
+    found = (state.topic_by_id(topic_id) for topic_id in list(queue.bindings))
+    return sorted(topic.name for topic in found if topic is not None)
+
+
+# --- settings -------------------------------------------------------------------------------
+
+
+def checked_queue_settings(current: QueueSettings, changes: Mapping[str, Any]) -> QueueSettings:
+    """The settings with these changes; InvalidRequestError names the setting that is wrong."""
+    for name in changes:
+        if name not in _SETTINGS:
+            raise InvalidRequestError(
+                f"queue setting {name!r} is unknown{nearest(name, _SETTINGS)}", setting=name
+            )
+    return replace(current, **{name: _CHECKS[name](name, v) for name, v in changes.items()})
+
+
+def _seconds(name: str, value: Any, *, above: float = 0.0, included: bool = False) -> float:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    good = number and value < math.inf and (value > above or (included and value == above))
+    return float(_expect(name, value, good, "seconds above 0" if not included else "seconds"))
+
+
+def _lock_timeout(name: str, value: Any) -> float:
+    return _seconds(name, value)
+
+
+def _backoff(name: str, value: Any) -> tuple[float, ...]:
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        _expect(name, value, False, "a sequence of seconds")
+    return tuple(_seconds(name, each, included=True) for each in value)
+
+
+def _count(name: str, value: Any) -> int | None:
+    good = value is None or (type(value) is int and 1 <= value < 2**31)
+    checked: int | None = _expect(name, value, good, "a whole number from 1, or None for no limit")
+    return checked
+
+
+def _order(name: str, value: Any) -> str:
+    return str(_expect(name, value, value in _ORDERS, "'none', 'key' or 'strict'"))
+
+
+def _dead_letter(name: str, value: Any) -> str | None:
+    return None if value is None else check_name("queue", value)
+
+
+def _expect(name: str, value: Any, holds: bool, expectation: str) -> Any:
+    if not holds:
+        raise InvalidRequestError(
+            f"queue setting {name} must be {expectation}, not {value!r}", setting=name, value=value
+        )
+    return value
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "lock_timeout": _lock_timeout,
+    "max_deliveries": _count,
+    "backoff": _backoff,
+    "order": _order,
+    "dead_letter": _dead_letter,
+    "capacity": _count,
+    "uniq_window": _lock_timeout,
+}

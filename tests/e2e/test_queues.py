@@ -1,0 +1,70 @@
+"""One queue and many processes that receive from it: killed, stopped and continued.
+
+Finds: a record that two hold at a time, one that comes again after its answer was accepted, one
+that is lost with the process that held it, and an answer that is accepted too late.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from tests.e2e.queue_workers import QUEUE, Receivers
+
+pytestmark = pytest.mark.e2e
+
+LOCK, RECORDS = 1.0, 1_500
+
+
+def _is_done(store: kmq.Store) -> bool:
+    (info,) = store.queues()
+    return info.stats.acked == RECORDS
+
+
+def _check_history(receivers: Receivers) -> None:
+    for (topic, offset), times in receivers.had.items():
+        times.sort()
+        assert [had.delivery for had in times] == sorted({had.delivery for had in times})
+        for had, following in pairwise(times):
+            answer = receivers.answered.get((topic, offset, had.delivery))
+            assert answer != "done", f"{topic}-{offset} was finished and came again"
+            assert answer == "failed" or following.begin >= had.end
+
+
+def test_each_record_is_held_by_one_until_it_is_answered_or_its_lock_ends(tmp_path: Path):
+    url = str(tmp_path / "store")
+    with ExitStack() as stack:
+        store = stack.enter_context(kmq.open(url, durability="os"))
+        store.create_topic("t")
+        store.create_queue(QUEUE, topics=["t"], lock_timeout=LOCK, max_deliveries=None)
+        producer = stack.enter_context(store.producer(linger=0.001))
+        receivers = Receivers(stack, url)
+        for seed in range(6):
+            receivers.start(seed)
+        for n in range(RECORDS // 2):
+            producer.send("t", b"%d" % n)
+        producer.flush()
+        receivers.hear(lambda: len(receivers.answered) > 100)
+        for process in receivers.processes[:2]:
+            process.kill()
+        receivers.pipes[3].send("stopped")
+        receivers.hear(lambda: receivers.stopped == 1)
+        for n in range(RECORDS // 2):
+            producer.send("t", b"%d" % n)
+        producer.flush()
+        receivers.start(7)
+        receivers.hear(lambda: _is_done(store))
+        os.kill(receivers.processes[3].pid, signal.SIGCONT)
+        receivers.hear(lambda: receivers.late > 0)
+        assert store.queues()[0].stats.acked == RECORDS
+        for process in receivers.processes:
+            process.kill()
+        receivers.hear(lambda: not receivers.pipes)
+    assert len(receivers.had) == RECORDS
+    _check_history(receivers)

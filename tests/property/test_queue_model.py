@@ -1,0 +1,347 @@
+"""A queue under random calls, against a model with one small object per record.
+
+Finds: a record that two receivers hold, one that nobody gets any more, a late answer that changes
+something, an order that is broken, counts that don't add up, and a checkpoint that forgets.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from kmq_storage.errors import ConflictError, KmqError, LeaseExpiredError
+from kmq_storage.format.entries import (
+    Entry,
+    RecordsEntry,
+    TopicEntry,
+    decode_entries,
+    encode_entry,
+)
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import (
+    ACK,
+    DEAD,
+    EXHAUSTED,
+    EXTEND,
+    RECALL,
+    RELEASE,
+    RETRY,
+    AcquireEntry,
+    AnswerEntry,
+    BindEntry,
+    LookEntry,
+    QueueEntry,
+    Run,
+    Schedule,
+    ScheduleEntry,
+)
+from kmq_storage.log.binding import RefusedError, Unit, bind
+from kmq_storage.log.queue_rows import NEVER
+from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows_snapshot
+from kmq_storage.log.queues import Queues, spans_of
+from kmq_storage.log.state import StoreState
+from kmq_storage.model import QueueSettings, QueueStats
+
+QUEUE, TOPIC = b"q" * 16, b"t" * 16
+KEYS: list[Key] = [(QUEUE, 0), (TOPIC, 0), (TOPIC, 1)]
+TRIES = 3
+
+
+@dataclass
+class Model:
+    """One record."""
+
+    key: Key
+    offset: int
+    at: int = 0
+    expires: int = NEVER
+    priority: int = 4
+    #: What its order goes by; 0 for nothing.
+    order: int = 0
+    looked: bool = True
+    #: free, held, waiting, done.
+    state: str = "free"
+    count: int = 0
+
+
+@dataclass
+class Totals:
+    delivered: int = 0
+    acked: int = 0
+    dead: int = 0
+    expired: int = 0
+    turns: int = 0
+    answered: list[Run] = field(default_factory=list)
+
+
+class QueueModel(RuleBasedStateMachine):
+    """One queue with a log of its own and a topic of two partitions."""
+
+    order = "none"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = StoreState()
+        self.now = 1_000
+        self.records: dict[tuple[Key, int], Model] = {}
+        self.totals = Totals()
+        #: What somebody got, one by one; also what is answered already.
+        self.handed: list[Run] = []
+        definition = QueueSettings(max_deliveries=TRIES, order=self.order).to_json()
+        self._commit(QueueEntry(QUEUE, "q", definition), TopicEntry(QUEUE, "queue:q", 1, {}))
+        self._commit(TopicEntry(TOPIC, "t", 2, {}))
+        self._commit(BindEntry(QUEUE, TOPIC, "earliest"))
+
+    def _commit(self, *entries: Entry) -> list[Entry] | KmqError:
+        """What the commit says when it is read back, or why it was refused."""
+        try:
+            bound = bind(self.state, [Unit(entries)])
+        except RefusedError as refused:
+            return refused.cause
+        bound = list(decode_entries(b"".join(map(encode_entry, bound))))
+        self.state.apply(self.state.lsn + 1, self.now, bound)
+        return bound
+
+    # --- what happens -------------------------------------------------------------------
+
+    @rule(key=st.sampled_from(KEYS), rows=st.integers(1, 12))
+    def send(self, key: Key, rows: int) -> None:
+        self._send(key, rows, [])
+
+    @rule(
+        facts=st.lists(
+            st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 90), st.integers(0, 9)),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    def send_special(self, facts: list[tuple[int, int, int, int]]) -> None:
+        schedules, row = [], 0
+        for gap, delay, expiry, priority in facts:
+            row += gap
+            expires = self.now + expiry if expiry < 60 else NEVER
+            level = 4 if self.order != "none" else priority
+            schedules.append(Schedule(row, self.now + delay if delay else 0, expires, level))
+            row += 1
+        self._send((QUEUE, 0), row + 1, schedules)
+
+    def _send(self, key: Key, rows: int, schedules: list[Schedule]) -> None:
+        entries: list[Entry] = [RecordsEntry(*key, rows, -1, 0, 1, 0, 0, 0, 0, 1)]
+        if schedules:
+            entries.append(ScheduleEntry(QUEUE, 0, tuple(schedules)))
+        base = self.state.topic_by_id(key[0]).parts[key[1]].end  # type: ignore[union-attr]
+        assert isinstance(self._commit(*entries), list)
+        for offset in range(base, base + rows):
+            order = offset % 3 if self.order == "key" else 0
+            looked = self.order != "key"
+            self.records[key, offset] = Model(key, offset, order=order, looked=looked)
+        for each in schedules:
+            record = self.records[key, base + each.row]
+            record.at, record.expires, record.priority = each.at, each.expires, each.priority
+
+    @rule(key=st.sampled_from(KEYS), rows=st.integers(1, 9))
+    def look(self, key: Key, rows: int) -> None:
+        """As `looking` does for queues that go by keys."""
+        queue = self.state.queues.named("q")
+        begin = queue.looked_up_to(key)
+        end = min(begin + rows, spans_of(self.state, queue)[key][1])
+        if self.order != "key" or begin >= end:
+            return
+        orders = tuple(self.records[key, offset].order for offset in range(begin, end))
+        entry = LookEntry(QUEUE, *key, begin, end, ((begin, end - begin),), orders)
+        assert isinstance(self._commit(entry), list)
+        for offset in range(begin, end):
+            self.records[key, offset].looked = True
+        assert isinstance(self._commit(entry), ConflictError)
+
+    @rule(most=st.integers(1, 20), lock=st.integers(1, 50))
+    def acquire(self, most: int, lock: int) -> None:
+        expected = [(r.key, r.offset, r.count + 1) for r in self._expected(most)]
+        result = self._commit(AcquireEntry(QUEUE, self.now, self.now + lock, most, "me"))
+        if not expected:
+            assert isinstance(result, ConflictError)
+            return
+        assert isinstance(result, list)
+        (entry,) = result
+        assert isinstance(entry, AcquireEntry)
+        got = [
+            ((run.topic_id, run.partition), run.first + n, run.delivery)
+            for run in entry.runs
+            for n in range(run.rows)
+        ]
+        assert got == expected
+        self._expire()
+        self.totals.turns += 1
+        self.totals.delivered += len(got)
+        for key, offset, count in got:
+            record = self.records[key, offset]
+            record.state, record.at, record.count = "held", entry.until, count
+            self.handed.append(Run(*key, offset, 1, count))
+
+    def _expected(self, most: int) -> list[Model]:
+        """The records that can be had now, in their order."""
+        live = [r for r in self.records.values() if r.state != "done"]
+        in_the_way = [
+            r
+            for r in live
+            if (r.at > self.now and r.state in ("held", "waiting")) or r.count >= TRIES
+        ]
+        if self.order == "strict" and in_the_way:
+            return []
+        busy = {r.order for r in in_the_way if r.order} if self.order == "key" else set()
+        turn = self.totals.turns % len(KEYS)
+        turns = {key: n for n, key in enumerate(KEYS[turn:] + KEYS[:turn])}
+        good = [
+            r
+            for r in live
+            if r.at <= self.now < r.expires and r.count < TRIES and r.looked and r.order not in busy
+        ]
+        return sorted(good, key=lambda r: (-r.priority, turns[r.key], r.offset))[:most]
+
+    def _expire(self) -> None:
+        for record in self.records.values():
+            held = record.state == "held" and record.at > self.now
+            if record.state != "done" and record.expires <= self.now and not held:
+                record.state = "done"
+                self.totals.expired += 1
+
+    @rule(
+        data=st.data(),
+        what=st.sampled_from([ACK, RETRY, EXTEND, DEAD, RELEASE]),
+        delay=st.integers(0, 40),
+    )
+    def answer(self, data: st.DataObject, what: int, delay: int) -> None:
+        if not self.handed:
+            return
+        newest = self.handed[-20:]
+        runs = data.draw(st.lists(st.sampled_from(newest), min_size=1, max_size=4, unique=True))
+        at = self.now + delay
+        result = self._commit(AnswerEntry(QUEUE, what, self.now, at, tuple(runs)))
+        records = [self.records[(run.topic_id, run.partition), run.first] for run in runs]
+        in_time = all(
+            record.state == "held" and record.at > self.now and record.count == run.delivery
+            for record, run in zip(records, runs, strict=True)
+        )
+        assert isinstance(result, list if in_time else LeaseExpiredError)
+        if in_time:
+            for record in records:
+                self._answered(record, what, at)
+
+    def _answered(self, record: Model, what: int, at: int) -> None:
+        if what in (ACK, DEAD):
+            record.state = "done"
+            self.totals.acked += what == ACK
+            self.totals.dead += what == DEAD
+        elif what == RETRY:
+            record.state, record.at = "waiting", at
+        elif what == EXTEND:
+            record.at = at
+        else:
+            record.state, record.at = "free", 0
+            record.count -= 1
+            self.totals.delivered -= 1
+
+    @rule()
+    def bury(self) -> None:
+        """Records that were handed out too often become dead letters."""
+        queue = self.state.queues.named("q")
+        runs = queue.exhausted(self.now)
+        found = {
+            ((run.topic_id, run.partition), run.first + n) for run in runs for n in range(run.rows)
+        }
+        assert found == {
+            place
+            for place, record in self.records.items()
+            if record.state != "done" and record.at <= self.now and record.count >= TRIES
+        }
+        if runs:
+            entry = AnswerEntry(QUEUE, EXHAUSTED, self.now, 0, tuple(runs))
+            assert isinstance(self._commit(entry), list)
+            for place in found:
+                self.records[place].state = "done"
+            self.totals.dead += len(found)
+
+    @rule(data=st.data())
+    def recall(self, data: st.DataObject) -> None:
+        own = [record for record in self.records.values() if record.key == (QUEUE, 0)]
+        if not own:
+            return
+        record = data.draw(st.sampled_from(own))
+        run = Run(*record.key, record.offset, 1, 0)
+        result = self._commit(AnswerEntry(QUEUE, RECALL, self.now, 0, (run,)))
+        nobody_had_it = record.state == "free" and record.count == 0
+        assert isinstance(result, list if nobody_had_it else ConflictError)
+        if nobody_had_it:
+            record.state = "done"
+
+    @rule(seconds=st.integers(1, 70))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds
+
+    @rule()
+    def checkpoint(self) -> None:
+        """Go on with what comes back from a checkpoint."""
+        members, rows = queues_snapshot(self.state.queues), rows_snapshot(self.state.queues)
+        restored = Queues()
+        restore_queues(restored, json.loads(json.dumps(members)), rows)
+        self.state.queues.add(restored.named("q"))
+
+    # --- what is always so --------------------------------------------------------------
+
+    @invariant()
+    def the_counts_add_up(self) -> None:
+        queue = self.state.queues.named("q")
+        stats = queue.stats(spans_of(self.state, queue), self.now, {})
+        live = [r for r in self.records.values() if r.state != "done"]
+        held = [r for r in live if r.state == "held" and r.at > self.now]
+        over = [r for r in live if r.expires <= self.now and r not in held]
+        later = [r for r in live if r.state != "held" and r.at > self.now and r not in over]
+        ready = len(live) - len(held) - len(over) - len(later)
+        t = self.totals
+        assert stats == QueueStats(
+            ready, len(held), len(later), t.delivered, t.acked, t.dead, t.expired + len(over)
+        )
+
+    @invariant()
+    def what_is_not_finished_is_known(self) -> None:
+        queue = self.state.queues.named("q")
+        for key, (_, end) in spans_of(self.state, queue).items():
+            rows = queue.unfinished(key, end, self.now, None)
+            expected = [
+                r.offset
+                for r in sorted(self.records.values(), key=lambda r: r.offset)
+                if r.key == key
+                and r.state != "done"
+                and not (r.expires <= self.now and not (r.state == "held" and r.at > self.now))
+            ]
+            assert rows["offset"].tolist() == expected
+
+    @invariant()
+    def all_below_what_may_be_trimmed_is_finished(self) -> None:
+        queue = self.state.queues.named("q")
+        for key, (_, end) in spans_of(self.state, queue).items():
+            done = queue.done_below(key, end)
+            assert all(
+                r.state == "done" for r in self.records.values() if r.key == key and r.offset < done
+            )
+
+
+class KeyedModel(QueueModel):
+    order = "key"
+
+
+class StrictModel(QueueModel):
+    order = "strict"
+
+
+@pytest.mark.parametrize("machine", [KeyedModel, StrictModel, QueueModel])
+def test_a_queue_does_what_its_model_does(machine: type[QueueModel]):
+    examples = settings.default.max_examples // 5 if settings.default else 20
+    run_state_machine_as_test(
+        machine, settings=settings(stateful_step_count=30, max_examples=examples)
+    )

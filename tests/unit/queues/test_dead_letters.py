@@ -1,0 +1,129 @@
+"""Dead letters: when a record becomes one, what it says, and the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+
+
+def _send(store: kmq.Store, queue: str, *values: bytes, **facts: Any) -> None:
+    with store.producer() as producer:
+        for value in values:
+            producer.send_to_queue(queue, value, **facts)
+
+
+def _names(store: kmq.Store) -> list[str]:
+    return [info.name for info in store.queues()]
+
+
+def test_after_so_many_failures_a_record_is_a_dead_letter_with_its_origin(store: kmq.Store):
+    store.create_topic("orders", partitions=2)
+    with store.producer() as producer:
+        producer.send("orders", b"bad", b"k", headers={"h": b"x"}, properties={"n": 1}, partition=1)
+    store.create_queue("q", topics=["orders"], max_deliveries=2, backoff=(0,))
+    queue = store.queue("q")
+    assert _names(store) == ["q"]
+    for _ in range(2):
+        (held,) = queue.receive()
+        held.nack()
+    assert queue.receive() == []
+    assert _names(store) == ["q", "q.dlq"]
+    (letter,) = store.queue("q.dlq").receive()
+    assert (letter.value, letter.key, letter.headers) == (b"bad", b"k", (("h", b"x"),))
+    assert letter.timestamp == held.timestamp
+    assert letter.properties == {
+        "n": 1,
+        "dead_letter_queue": "q",
+        "dead_letter_topic": "orders",
+        "dead_letter_partition": 1,
+        "dead_letter_offset": 0,
+        "dead_letter_count": 2,
+        "dead_letter_reason": "max_deliveries",
+    }
+    assert queue.stats().dead == 1
+
+
+def test_a_record_whose_lock_ended_too_often_is_one_too(store: kmq.Store):
+    store.create_queue("q", max_deliveries=1, lock_timeout=0.05)
+    _send(store, "q", b"1")
+    queue = store.queue("q")
+    (held,) = queue.receive()
+    assert queue.receive(timeout=0.2) == []
+    (letter,) = store.queue("q.dlq").receive()
+    assert letter.properties["dead_letter_count"] == 1
+    assert "dead_letter_topic" not in letter.properties
+    with pytest.raises(kmq.LeaseExpiredError):
+        held.ack()
+
+
+def test_who_waits_at_the_dead_letters_gets_those_that_nobody_else_would_find(store: kmq.Store):
+    store.create_queue("dead")
+    store.create_queue("q", max_deliveries=1, lock_timeout=0.05, dead_letter="dead")
+    _send(store, "q", b"1")
+    store.queue("q").receive()
+    assert store.queue("dead").receive(timeout=0.5) != []
+
+
+def test_a_rejected_record_is_a_dead_letter_at_once_with_the_reason(store: kmq.Store):
+    store.create_queue("q")
+    _send(store, "q", b"1", b"2")
+    one, two = store.queue("q").receive(2)
+    one.reject("no such customer")
+    two.reject()
+    letters = store.queue("q.dlq").receive(9)
+    reasons = [each.properties["dead_letter_reason"] for each in letters]
+    assert reasons == ["no such customer", "rejected"]
+
+
+def test_dead_letters_go_back_in_their_order_and_count_from_zero(store: kmq.Store):
+    store.create_queue("shared")
+    for name in ("q", "other"):
+        store.create_queue(name, dead_letter="shared")
+        _send(store, name, *(b"%s%d" % (name.encode(), n) for n in range(4)))
+        for held in store.queue(name).receive(9):
+            held.reject("r")
+    queue = store.queue("q")
+    assert queue.redrive(max_records=1) == 1
+    assert queue.redrive() == 3
+    assert queue.redrive() == 0
+    back = queue.receive(9)
+    assert [each.value for each in back] == [b"q0", b"q1", b"q2", b"q3"]
+    assert {each.delivery_count for each in back} == {1}
+    assert {each.properties["dead_letter_reason"] for each in back} == {"r"}
+    left = store.queue("shared").receive(9)
+    assert [each.value for each in left] == [b"other%d" % n for n in range(4)]
+    assert {each.delivery_count for each in left} == {1}
+
+
+def test_there_is_nothing_to_drive_back_where_nothing_ever_died(store: kmq.Store):
+    store.create_queue("q")
+    assert store.queue("q").redrive() == 0
+    assert _names(store) == ["q"]
+
+
+def test_dead_letters_die_no_second_time(store: kmq.Store):
+    store.create_queue("q", max_deliveries=1)
+    _send(store, "q", b"1")
+    store.queue("q").receive()[0].reject()
+    letters = store.queue("q.dlq")
+    for _ in range(20):
+        (held,) = letters.receive()
+        held.nack(0)
+    assert _names(store) == ["q", "q.dlq"]
+
+
+def test_a_typed_record_becomes_json(store: kmq.Store):
+    import pyarrow as pa
+
+    store.create_topic("t", schema=pa.schema([("n", pa.int64()), ("s", pa.string())]))
+    store.create_queue("q", topics=["t"])
+    with store.producer() as producer:
+        producer.send("t", {"n": 5, "s": "é"})
+    (held,) = store.queue("q").receive()
+    assert held.value == {"n": 5, "s": "é"}
+    held.reject()
+    (letter,) = store.queue("q.dlq").receive()
+    assert letter.value.decode() == '{"n": 5, "s": "é"}'
