@@ -47,7 +47,8 @@ def _to_json(what: str, value: Any) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error)
     said = "bytes, text or what JSON can say" if what == "body" else "a dict that JSON can say"
-    raise InvalidRequestError(f"{what} must be {said}, not {value!r:.80}: {why}", field=what)
+    kind = type(value).__name__  # what can't be said may have no words of its own, either
+    raise InvalidRequestError(f"{what} must be {said}; this {kind} is not: {why}", field=what)
 
 
 def decoded(record: Record) -> KmqMessage:

@@ -129,6 +129,14 @@ def test_what_would_not_come_back_is_refused_and_nothing_is_stored(
     assert array.current_write_index == 0
 
 
+def test_a_body_that_is_too_deep_for_json_is_refused(producer: KmqProducer):
+    body: list[Any] = []
+    for _ in range(100_000):
+        body = [body]
+    with pytest.raises(kmq.InvalidRequestError, match="this list is not"):
+        producer.send(TOPIC, KmqMessage(None, body))
+
+
 def test_records_of_other_producers_are_messages_without_headers(array: Kmq, store: kmq.Store):
     with store.producer() as other:
         other.send(TOPIC, b"1", b"key", headers={"a": b"b"})
