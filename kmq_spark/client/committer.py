@@ -7,6 +7,7 @@ Each commit carries the producer's sequence, so a retry after an unknown outcome
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,7 +25,8 @@ from kmq_spark.errors import (
     UnavailableError,
 )
 from kmq_storage.cutting import cut
-from kmq_storage.format.entries import ProducerEntry, RecordsEntry
+from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry
+from kmq_storage.format.queue_entries import ScheduleEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
@@ -333,7 +335,7 @@ def _runs(sends: Sequence[Sends], most: int) -> Iterable[Sequence[Sends]]:
 def joined(units: Sequence[Unit]) -> Unit:
     """One unit of several, in their order."""
     return Unit(
-        tuple(entry for unit in units for entry in unit.entries),
+        tuple(_shifted(unit.entries for unit in units)),
         tuple(body for unit in units for body in unit.bodies),
         synced=all(unit.synced for unit in units),
     )
@@ -341,6 +343,17 @@ def joined(units: Sequence[Unit]) -> Unit:
 
 def _inline_bytes(unit: Unit) -> int:
     return sum(body.size for body in unit.bodies)
+
+
+def _shifted(parts: Iterable[Sequence[Entry]]) -> Iterator[Entry]:
+    """All entries; what counts the rows of a unit counts those of the parts before its own."""
+    rows: Counter[bytes] = Counter()
+    for entries in parts:
+        for entry in entries:
+            yield entry.shifted(rows[entry.queue_id]) if isinstance(entry, ScheduleEntry) else entry
+        for entry in entries:
+            if isinstance(entry, RecordsEntry):
+                rows[entry.topic_id] += entry.rows
 
 
 def own_part(commit: WrittenCommit, last: ProducerEntry) -> WrittenCommit:

@@ -1,4 +1,4 @@
-"""Transactions: records of any topics and offsets of groups in one commit, or nothing at all.
+"""Transactions: records of topics and queues, acks, offsets of groups: one commit, or nothing.
 
 Nothing of an open transaction is in the log, so it keeps nobody waiting, and a process that dies
 leaves nothing to clean up.
@@ -7,7 +7,7 @@ leaves nothing to clean up.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -17,6 +17,7 @@ from kmq_spark.client.consumer import Consumer
 from kmq_spark.client.gathered import Gathered, Part, aborted_by, told
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.pending import Pending
+from kmq_spark.client.queue_delivery import Answers, Delivery
 from kmq_spark.errors import (
     FencedError,
     IllegalStateError,
@@ -25,6 +26,7 @@ from kmq_spark.errors import (
     TransactionAbortedError,
 )
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry
+from kmq_storage.format.manifest import Key
 from kmq_storage.groups import Offsets, offset_entries
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -58,6 +60,21 @@ class _GroupOffsets:
         return Unit(tuple(entries))
 
 
+class _Answers:
+    """The deliveries that a transaction acknowledges."""
+
+    def __init__(self) -> None:
+        self._held: dict[Answers, dict[tuple[Key, int], Delivery]] = {}
+
+    def add(self, delivery: Delivery) -> None:
+        """Acknowledge this one, too."""
+        self._held.setdefault(delivery.hold.queue, {})[delivery.place] = delivery
+
+    def unit(self, state: StoreState) -> Unit:
+        """An entry per queue."""
+        return Unit(tuple(queue.ack_entry(held.values()) for queue, held in self._held.items()))
+
+
 class Transaction:
     """What is sent and committed together; made by `Producer.transaction`.
 
@@ -72,7 +89,7 @@ class Transaction:
         self._turn = threading.RLock()
         self._pending: Pending | None = None
         self._gathered: Gathered | None = None
-        self._offsets = _GroupOffsets()
+        self._offsets, self._answers = _GroupOffsets(), _Answers()
         #: Whether the caller aborted it, who need not be told.
         self._abandoned = False
         #: In a forked child: it is the parent's.
@@ -109,6 +126,30 @@ class Transaction:
         with self._turn:
             self._check()
             return self._producer.send_arrow(topic, data, partition=partition)
+
+    def send_to_queue(
+        self, queue: str, value: bytes | str, key: bytes | str | None = None, **options: Any
+    ) -> Future[RecordMetadata]:
+        """Send to a queue with the commit; the options are those of `Producer.send_to_queue`."""
+        with self._turn:
+            self._check()
+            return self._producer.send_to_queue(queue, value, key, **options)
+
+    def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
+        """Acknowledge what was received from queues with the commit.
+
+        One whose lock has ended then aborts the transaction, with LeaseExpiredError as the cause.
+        """
+        single = isinstance(deliveries, Delivery)
+        some: list[Any] = [deliveries] if single else list(deliveries)
+        for each in some:
+            if not isinstance(each, Delivery):
+                raise InvalidRequestError(f"ack takes deliveries, not {each!r:.80}")
+        with self._turn:
+            self._check()
+            for each in some:
+                self.take_in(self._answers)
+                self._answers.add(each)
 
     def commit_offsets(self, offsets: OffsetsToCommit) -> None:
         """Commit what a consumer has handed out, for its group; or `{group: offsets}`.

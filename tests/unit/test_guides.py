@@ -33,6 +33,7 @@ PRINTED = {
         "no such account",
         "the transaction was aborted and nothing of it is stored: ValueError('no such account')",
         "{'orders': {0: 3, 1: 0}} 2",
+        "3",
         "{'orders': {0: 1}}",
         "debits",
     ],

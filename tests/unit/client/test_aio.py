@@ -249,6 +249,7 @@ def test_an_exception_in_the_block_is_seen_by_auto_commit(store: kmq.Store, stor
 def test_a_transaction_of_the_twin_commits_and_aborts(store: kmq.Store, store_url: str):
     for topic in "ab":
         store.create_topic(topic)
+    store.create_queue("q")
 
     async def work() -> None:
         async with aio.open(store_url) as twin, twin.producer() as producer:
@@ -260,11 +261,16 @@ def test_a_transaction_of_the_twin_commits_and_aborts(store: kmq.Store, store_ur
                 batch, rows = await tx.send_batch("b", [b"3"]), pa.table({"value": [b"4"]})
                 arrow = await tx.send_arrow("b", rows)
                 await tx.commit_offsets(consumer)
+                queued = await tx.send_to_queue("q", b"job")
                 with pytest.raises(kmq.IllegalStateError, match="send with it"):
                     await producer.send("b", b"this would wait for the commit")
             assert [(await each).offset for each in sent] == [0, 1]
             assert (await batch)[0].offset == 2
             assert (await arrow).offsets == {0: (3, 4)}
+            assert (await queued).topic is None
+            async with twin.queue("q") as queue, producer.transaction() as tx:
+                await tx.ack(await queue.receive())
+            assert (await (await twin.queue("q")).stats()).acked == 1
             assert await consumer.committed() == {"a": {0: 2}}
             with pytest.raises(ZeroDivisionError):
                 async with producer.transaction() as tx:
