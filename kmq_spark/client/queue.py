@@ -188,7 +188,7 @@ class Queue:
             )
         self._answer(ACK, runs)
 
-    def ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
+    def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
         """What acknowledges these once it is committed, with what a transaction commits."""
         runs = runs_of_deliveries(self._checked(deliveries))
         return handing.answer(self._log, self._live(), ACK, runs)

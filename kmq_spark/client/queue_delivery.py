@@ -20,7 +20,7 @@ class Answers(Protocol):
     def ack(self, deliveries: Any) -> None:
         """They are done."""
 
-    def ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
+    def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
         """What acknowledges these once it is committed; a late one is refused then."""
 
     def nack(self, delivery: Delivery, delay: float | timedelta | None) -> None:

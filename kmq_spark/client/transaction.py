@@ -72,7 +72,7 @@ class _Answers:
 
     def unit(self, state: StoreState) -> Unit:
         """An entry per queue."""
-        return Unit(tuple(queue.ack_entry(held.values()) for queue, held in self._held.items()))
+        return Unit(tuple(queue._ack_entry(held.values()) for queue, held in self._held.items()))
 
 
 class Transaction:
