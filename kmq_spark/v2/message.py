@@ -40,15 +40,14 @@ def encoded(message: object) -> tuple[bytes, dict[str, bytes]]:
 def _to_json(what: str, value: Any) -> bytes:
     try:
         text = json.dumps(value, allow_nan=False)
-        # A tuple would come back as a list, and a key that is a number as text.
         if repr(json.loads(text)) == repr(value) and (what == "body" or isinstance(value, dict)):
             return text.encode()
-        why = "it would come back as something else"
+        why = "it would come back as something else"  # a tuple as a list, a number that is a key
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error)
     said = "bytes, text or what JSON can say" if what == "body" else "a dict that JSON can say"
-    kind = type(value).__name__  # what can't be said may have no words of its own, either
-    raise InvalidRequestError(f"{what} must be {said}; this {kind} is not: {why}", field=what)
+    said += f"; this {type(value).__name__} is not: {why}"  # to print it may fail as JSON does
+    raise InvalidRequestError(f"{what} must be {said}", field=what)
 
 
 def decoded(record: Record) -> KmqMessage:
