@@ -46,6 +46,16 @@ PRINTED = {
         "{'orders': {0: 1}}",
         "debits",
     ],
+    "v2": [
+        "True",
+        "KmqMessage(headers={'from': 'shop'}, body={'id': 1000, 'price': 6.51})",
+        "None 1 0",
+        "1000 None None",
+        "None",
+        "debit credit",
+        "[True, True, False]",
+        "3",
+    ],
     "queues": [
         "6 QueueStats(ready=0, locked=6, delayed=0, delivered=6, acked=0, dead=0, expired=0)",
         "2",

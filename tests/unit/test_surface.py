@@ -11,7 +11,7 @@ import pytest
 import kmq_spark
 import kmq_spark.errors
 import kmq_storage
-from kmq_spark import aio
+from kmq_spark import aio, v2
 from kmq_spark.cli.table import COMMANDS
 
 ERRORS = {
@@ -228,6 +228,37 @@ def test_names_of_the_asyncio_twins():
         *("Sent", "Store", "Transaction"),
         "open",
     }
+
+
+V2_METHODS = {
+    "Kmq": [
+        "current_can_read_max_index",
+        "current_write_index",
+        "poll",
+        "register_consumer",
+    ],
+    "KmqBroker": ["create_consumer", "create_producer", "create_topic", "find_kmq"],
+    "KmqConsumer": ["close", "poll", "subscribe"],
+    "KmqMessage": ["body", "headers"],
+    "KmqProducer": [
+        "abort_transaction",
+        "begin_transaction",
+        "close",
+        "commit_transaction",
+        "send",
+        "send_without_lock",
+    ],
+}
+
+
+def test_names_of_version_2():
+    assert sorted(v2.__all__) == sorted(V2_METHODS)
+
+
+@pytest.mark.parametrize("name", V2_METHODS)
+def test_methods_of_version_2(name: str):
+    public = [item for item in dir(getattr(v2, name)) if not item.startswith("_")]
+    assert public == V2_METHODS[name]
 
 
 def test_kmq_storage_offers_modules_only():
