@@ -79,6 +79,7 @@ METHODS = {
         "flush",
         "send",
         "send_arrow",
+        "send_arrow_to_queue",
         "send_batch",
         "send_to_queue",
     ],
