@@ -69,10 +69,10 @@ SPARK_STREAM = Group(
             "kmq.available_now_rate",
             "kafka.available_now_rate",
         ),
-        Figure("trickle, median batch / limit", "kmq.batch_ms", "limit.batch_ms"),
+        Figure("trickle, median batch / limit", "kmq.batch_ms", "limit.batch_ms", 1.1),
         Figure("trickle, median batch / Kafka", "kmq.batch_ms", "kafka.batch_ms", 1.0),
         Figure("trickle, median batch / Delta", "kmq.batch_ms", "delta.batch_ms"),
-        Figure("trickle, end to end p50 / limit", "kmq.p50_ms", "limit.p50_ms"),
+        Figure("trickle, end to end p50 / limit", "kmq.p50_ms", "limit.p50_ms", 1.1),
         Figure("trickle, end to end p50 / Kafka", "kmq.p50_ms", "kafka.p50_ms"),
         Figure("trickle, end to end p50 / Delta", "kmq.p50_ms", "delta.p50_ms"),
         Figure(

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
     from kmq_spark.client.opening import clone_store as clone
     from kmq_spark.client.opening import open_store as open  # noqa: A004 - the name users type
+    from kmq_spark.client.orderly.consumer import OrderlyConsumer
+    from kmq_spark.client.orderly.process_queue import ProcessQueue, QueueState
+    from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
     from kmq_spark.client.producer import Producer
     from kmq_spark.client.queue import Queue
     from kmq_spark.client.queue_delivery import Delivery
@@ -98,12 +101,17 @@ __all__ = [
     "MemberInfo",
     "NotFoundError",
     "OffsetOutOfRangeError",
+    "OrderlyConsumer",
+    "OrderlyContext",
+    "OrderlyStatus",
+    "ProcessQueue",
     "Producer",
     "Queue",
     "QueueFullError",
     "QueueInfo",
     "QueueSettings",
     "QueueStats",
+    "QueueState",
     "Record",
     "RecordMetadata",
     "Report",
@@ -126,6 +134,9 @@ __all__ = [
 _LATER = {
     **dict.fromkeys(("BatchMetadata", "RecordMetadata"), "kmq_spark.client.metadata"),
     "Consumer": "kmq_spark.client.consumer",
+    "OrderlyConsumer": "kmq_spark.client.orderly.consumer",
+    **dict.fromkeys(("OrderlyContext", "OrderlyStatus"), "kmq_spark.client.orderly.rules"),
+    **dict.fromkeys(("ProcessQueue", "QueueState"), "kmq_spark.client.orderly.process_queue"),
     "Producer": "kmq_spark.client.producer",
     "Queue": "kmq_spark.client.queue",
     "Delivery": "kmq_spark.client.queue_delivery",

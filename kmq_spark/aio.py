@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -23,12 +23,17 @@ from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.client.hand import Taken
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.opening import open_store
+from kmq_spark.client.orderly import consumer as orderly
+from kmq_spark.client.orderly.process_queue import QueueState
+from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
 from kmq_spark.client.record import Record
 from kmq_spark.errors import ClosedError
 from kmq_storage.model import Commit
 
 T = TypeVar("T")
 H = TypeVar("H", bound="_Handle")
+
+AsyncListener = Callable[[list[Record], OrderlyContext], Coroutine[Any, Any, OrderlyStatus]]
 
 #: A thread that waits looks this often whether its task was cancelled (seconds).
 _SLICE = 0.2
@@ -37,9 +42,7 @@ _SLICE = 0.2
 class _Handle:
     """A handle whose calls run one after another in a thread of its own."""
 
-    def __init__(
-        self, handle: store.Store | producer.Producer | consumer.Consumer | queue.Queue
-    ) -> None:
+    def __init__(self, handle: AbstractContextManager[Any]) -> None:
         self._handle = handle
         self._thread = ThreadPoolExecutor(1, "kmq-aio")
 
@@ -151,6 +154,41 @@ class Store(_Handle):
             return Queue(await self._run(self._store.queue, name))
 
         return Opening(opened)
+
+    def orderly_consumer(
+        self, group: str, topics: Iterable[str] | str, listener: AsyncListener, **options: Any
+    ) -> Opening[OrderlyConsumer]:
+        """The twin of `kmq_spark.Store.orderly_consumer`, started; its listener is awaited."""
+
+        async def opened() -> OrderlyConsumer:
+            loop = asyncio.get_running_loop()
+
+            def listen(records: list[Record], context: OrderlyContext) -> OrderlyStatus:
+                answer = listener(records, context)
+                return asyncio.run_coroutine_threadsafe(answer, loop).result()
+
+            open_one = self._store.orderly_consumer
+            found = OrderlyConsumer(await self._run(open_one, group, topics, listen, **options))
+            await asyncio.to_thread(found.consumer.start)
+            return found
+
+        return Opening(opened)
+
+
+class OrderlyConsumer(_Handle):
+    """The twin of `kmq_spark.OrderlyConsumer`; its listener runs in the event loop."""
+
+    def __init__(self, handle: orderly.OrderlyConsumer) -> None:
+        super().__init__(handle)
+        self.consumer = handle
+
+    async def join(self, timeout: float | None = None) -> None:
+        """Return when it is closed; raises what ended it before."""
+        await asyncio.to_thread(self.consumer.join, timeout)
+
+    def process_queues(self) -> dict[str, dict[int, QueueState]]:
+        """What of each partition waits, is taken and is done with, by topic and number."""
+        return self.consumer.process_queues()
 
 
 class Producer(_Handle):

@@ -93,7 +93,9 @@ class JsonOutput:
 
 
 def _flush(stream: TextIO) -> None:
-    if stream.name == os.devnull:  # in place of a stream that was closed by whoever called
+    if (
+        getattr(stream, "name", None) == os.devnull
+    ):  # in place of a stream that was closed by whoever called
         raise OSError(errno.EBADF, "standard output is closed: nobody sees what is printed")
     stream.flush()
 

@@ -37,6 +37,13 @@ def checked_count(what: str, value: object, *, lowest: int = 1) -> int:
     raise InvalidRequestError(f"{what} must be a whole number from {lowest}, not {value!r}")
 
 
+def checked_flag(option: str, value: object) -> bool:
+    """True or False and nothing that only counts as one of them, such as the text "false"."""
+    if isinstance(value, bool):
+        return value
+    raise InvalidRequestError(f"{option} must be True or False, not {value!r}", option=option)
+
+
 def checked_offset(value: object) -> int:
     """An offset; whether it lies in the log is seen later."""
     if type(value) is int:

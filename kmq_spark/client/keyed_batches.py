@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, overload
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +40,13 @@ def checked_batch(data: Any) -> pa.RecordBatch:
             f"messages have the columns queue and value, not {', '.join(data.schema.names)}"
         )
     names, values = (_binary(name, data.column(name)) for name in _COLUMNS)
+    return pa.RecordBatch.from_arrays([checked_names(names), values], names=["key", "value"])
+
+
+def checked_names(names: pa.Array) -> pa.Array:
+    """Names of queues; InvalidRequestError unless each can be one."""
+    if names.null_count:
+        raise InvalidRequestError("the name of a queue must be text or bytes, not None")
     if len(names):
         lengths = pc.min_max(pc.binary_length(names))
         shortest, longest = lengths["min"].as_py(), lengths["max"].as_py()
@@ -48,7 +56,21 @@ def checked_batch(data: Any) -> pa.RecordBatch:
                 f"{limits.QUEUE_NAME_BYTES_MAX} are allowed",
                 field="queue",
             )
-    return pa.RecordBatch.from_arrays([names, values], names=["key", "value"])
+    return names
+
+
+def checked_indexes(offsets: Any, count: int) -> Any:
+    """An index for each of so many queues as an array; InvalidRequestError for what can't be."""
+    try:
+        found = np.asarray(offsets)
+    except (TypeError, ValueError):
+        found = np.array([])
+    found = found if found.size else found.astype(np.int64)
+    if found.dtype.kind not in "iu" or found.ndim > 1 or (found < 0).any():
+        raise InvalidRequestError("offsets must be a whole number from 0, or one for each queue")
+    if found.ndim and len(found) != count:
+        raise InvalidRequestError(f"offsets has {len(found)} elements, queues has {count}")
+    return np.broadcast_to(found.astype(np.int64), count)
 
 
 def _binary(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:

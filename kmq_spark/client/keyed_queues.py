@@ -13,7 +13,13 @@ import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_count
 from kmq_spark.client.delivery import Delivery
-from kmq_spark.client.keyed_batches import IndexSequence, checked_batch, column_of
+from kmq_spark.client.keyed_batches import (
+    IndexSequence,
+    checked_batch,
+    checked_indexes,
+    checked_names,
+    column_of,
+)
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.values import to_bytes
 from kmq_spark.errors import InvalidRequestError, UnavailableError
@@ -107,6 +113,19 @@ class KeyedQueues:
         values = self._messages(queue, offset, num)
         indexes = pa.array(range(offset, offset + len(values)), pa.int64())
         return pa.table({"index": indexes, "value": values})
+
+    def get_many(
+        self, queues: Sequence[str | bytes], offsets: int | Sequence[int], num: int
+    ) -> pa.Table:
+        """At most `num` messages of each of many queues, from an index on or each from its own.
+
+        A table with the columns `queue` (binary), `index` and `value`, in the order of `queues`;
+        much quicker than a `get` for each.
+        """
+        names = checked_names(column_of("queues", queues))
+        firsts = checked_indexes(offsets, len(names))
+        found = self._reader.many(names, firsts, checked_count("num", num, lowest=0))
+        return pa.Table.from_batches([found])
 
     def _messages(self, queue: str | bytes, offset: int, num: int) -> pa.Array:
         first = checked_count("offset", offset, lowest=0)

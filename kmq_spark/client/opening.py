@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from kmq_spark.client.arguments import DURABILITIES, check_choice
+from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_flag
 from kmq_spark.client.store import Store
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.open import open_commit_log, open_place
@@ -46,15 +46,16 @@ def open_store(
 
     """
     check_choice("durability", durability, DURABILITIES)
+    maintained = checked_flag("maintenance", maintenance)
     disk, identity = open_place(
         url,
-        create=create,
-        read_only=read_only,
+        create=checked_flag("create", create),
+        read_only=checked_flag("read_only", read_only),
         storage_options=storage_options,
         environment=environment,
     )
     log = open_commit_log(disk, identity, environment, durable=durability == "fsync")
-    return Store(log, maintenance=maintenance)
+    return Store(log, maintenance=maintained)
 
 
 def clone_store(
@@ -76,4 +77,4 @@ def clone_store(
     with closing(open_commit_log(disk, identity, SYSTEM)) as log:
         place = open_disk(target, storage_options=storage_options)
         with closing(place):
-            return make_clone(log, place, read_only=read_only)
+            return make_clone(log, place, read_only=checked_flag("read_only", read_only))

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_count, checked_seconds
+from kmq_spark.client.arguments import (
+    DURABILITIES,
+    check_choice,
+    checked_count,
+    checked_flag,
+    checked_seconds,
+)
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
+from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.producer import Producer, ProducerSettings
-from kmq_spark.client.queue import Queue
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader
 from kmq_spark.client.routing import Partitioner
 from kmq_spark.client.store_queues import StoreQueues
@@ -36,14 +42,14 @@ if TYPE_CHECKING:
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-class Store(Upkeep, StoreQueues):
+class Store(OpensOrderly, StoreQueues, Upkeep):
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
     def __init__(self, log: CommitLog, *, maintenance: bool = True) -> None:
         #: The commit log beneath, for code that plans its own reads (the Spark source).
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
-        self._handles: weakref.WeakSet[Producer | Consumer | Queue] = weakref.WeakSet()
+        self._handles: weakref.WeakSet[AbstractContextManager[Any]] = weakref.WeakSet()
         self._keyed_queues: dict[str, KeyedQueues] = {}
 
     @property
@@ -88,7 +94,8 @@ class Store(Upkeep, StoreQueues):
         }
         if schema is not None:
             settings["schema"] = schema
-        return topics.create_topic(self.log, name, partitions, settings, exist_ok=exist_ok)
+        keep = checked_flag("exist_ok", exist_ok)
+        return topics.create_topic(self.log, name, partitions, settings, exist_ok=keep)
 
     def add_partitions(self, name: str, total: int) -> TopicInfo:
         """Enlarge a topic to this many partitions; fewer is InvalidRequestError."""
@@ -273,7 +280,7 @@ class Store(Upkeep, StoreQueues):
             group=group,
             name=name,
             auto_offset_reset=auto_offset_reset,
-            auto_commit=auto_commit,
+            auto_commit=checked_flag("auto_commit", auto_commit),
             max_poll_interval=checked_seconds("max_poll_interval", max_poll_interval, above=0),
             session_timeout=checked_seconds("session_timeout", session_timeout, above=0),
             assignor=assignor,

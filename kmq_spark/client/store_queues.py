@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from kmq_spark.client.queue import Queue
 from kmq_spark.client.values import to_timestamp
@@ -14,16 +16,14 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.model import QueueInfo
 
 
-class _HasLog(Protocol):
-    log: CommitLog
-    _handles: Any
-
-
 class StoreQueues:
-    """The calls of a store that are about queues."""
+    """The part of a store that is about queues."""
+
+    log: CommitLog
+    _handles: weakref.WeakSet[AbstractContextManager[Any]]
 
     def create_queue(
-        self: _HasLog,
+        self,
         name: str,
         *,
         topics: Iterable[str] = (),
@@ -57,7 +57,7 @@ class StoreQueues:
         return queues.create_queue(self.log, name, _names(topics), settings, exist_ok=exist_ok)
 
     def bind_queue(
-        self: _HasLog,
+        self,
         name: str,
         topics: Iterable[str] | str,
         *,
@@ -77,19 +77,19 @@ class StoreQueues:
         since = start if isinstance(start, str) else to_timestamp(start, "start")
         queues.bind_queue(self.log, name, _names(topics), since, filter=filter)
 
-    def unbind_queue(self: _HasLog, name: str, topics: Iterable[str] | str) -> None:
+    def unbind_queue(self, name: str, topics: Iterable[str] | str) -> None:
         """Have a queue read topics no more; what it had not finished of them it gives up."""
         queues.unbind_queue(self.log, name, _names(topics))
 
-    def delete_queue(self: _HasLog, name: str) -> None:
+    def delete_queue(self, name: str) -> None:
         """Delete a queue with what was sent to it; the topics that it read stay."""
         queues.delete_queue(self.log, name)
 
-    def queues(self: _HasLog) -> list[QueueInfo]:
+    def queues(self) -> list[QueueInfo]:
         """Every queue, by name."""
         return queues.list_queues(self.log)
 
-    def queue(self: _HasLog, name: str) -> Queue:
+    def queue(self, name: str) -> Queue:
         """A queue to receive from; NotFoundError when there is none of this name."""
         queue = Queue(self.log, name)
         self._handles.add(queue)

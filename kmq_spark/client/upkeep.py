@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kmq_spark.client.arguments import checked_seconds
+from kmq_spark.client.arguments import checked_flag, checked_seconds
 from kmq_spark.client.reading import trim_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
@@ -93,7 +93,7 @@ class Upkeep:
         """
         from kmq_storage.integrity.verify import verify
 
-        return verify(self.log, deep=deep)
+        return verify(self.log, deep=checked_flag("deep", deep))
 
     def repair(self, *, drop_damaged: bool = False) -> Report:
         """Make the store whole again, losing nothing; the report says what is damaged still.
@@ -103,4 +103,4 @@ class Upkeep:
         """
         from kmq_storage.integrity.repair import repair
 
-        return repair(self.log, drop_damaged=drop_damaged)
+        return repair(self.log, drop_damaged=checked_flag("drop_damaged", drop_damaged))

@@ -37,6 +37,19 @@ STAGED_BATCH_BYTES = 8 * 1024 * 1024
 #: What is made while it is written goes to the disk in pieces of about this size.
 WRITE_BYTES = 8 * 1024 * 1024
 
+#: Runs are merged up to about this many bytes of records: a million queues have ten messages of a
+#: hundred bytes each there. Well below 2 GiB, which some readers can map.
+RUN_BYTES = 1024 * 1024 * 1024
+
+#: Merging has about so many rows and bytes of records in memory.
+MERGED_ROWS = 1 << 19
+MERGED_BYTES = 64 * 1024 * 1024
+
+#: The record batches of a run are as small as it takes that a look at one queue reads little, and
+#: as large as it takes that what describes each doesn't count.
+RUN_BATCH_ROWS = 2_048
+RUN_BATCH_BYTES = 192 * 1024
+
 PARTITIONS_MAX = 100_000
 RECORD_BYTES_DEFAULT = 1_048_576
 

@@ -209,6 +209,14 @@ class Chunk(Place):
 
 
 @dataclass(frozen=True, slots=True)
+class RunPiece(Chunk):
+    """Some offsets of a run, whose records stand all over it; its location is that of all."""
+
+    #: Those of the run; they count its rows instead of offsets.
+    batches: tuple[Chunk, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Segment(Place):
     """One sealed file of a partition; its footer knows the record batches in it."""
 

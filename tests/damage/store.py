@@ -35,6 +35,7 @@ def make_store(folder: Path, rounds: int = 3) -> Contents:
             else:
                 store.create_topic(name, partitions=2, compression=compression)
         store.create_topic("typed", schema=SCHEMA)
+        _fill_queues(store)
         for round_ in range(rounds):
             _fill(store, round_)
             if round_ < rounds - 1:
@@ -60,6 +61,11 @@ def _fill(store: kmq.Store, round_: int) -> None:
         send(store.log, b"staged %d" % round_ * 20, b"in a file", partition=part, staged=True)
     send(store.log, b"again", partition=1)
     assert store.log.state.topic_by_id(TOPIC_ID) is not None
+
+
+def _fill_queues(store: kmq.Store) -> None:
+    names = [f"q{number % 9}" for number in range(60)]
+    store.keyed_queues("queues").put_batch(names, [b"queued %d" % n for n in range(60)])
 
 
 def _typed(rows: int, round_: int) -> pa.RecordBatch:

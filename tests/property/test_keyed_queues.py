@@ -10,14 +10,16 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.client.store import Store
-from kmq_storage.keyed import parts, reading
-from kmq_storage.log import paging
+from kmq_storage import limits
+from kmq_storage.format import queue_directory
+from kmq_storage.keyed import index, parts, reading
+from kmq_storage.log import paging, run_index, runs
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import merge, plan_merges
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -42,10 +44,18 @@ class KeyedModel(RuleBasedStateMachine):
         self.patch.setattr(paging, "PAGE_ROWS", 4)
         self.patch.setattr(paging, "_PAGE_ROWS_MIN", 2)
         self.patch.setattr(parts, "_FAN", 3)
-        self.patch.setattr(reading, "_SORTED_ROWS", 8)
-        self.patch.setattr(reading, "_SCAN_ROWS", 4)
+        self.patch.setattr(index, "_SORTED_ROWS", 8)
+        self.patch.setattr(index, "_SCAN_ROWS", 4)
         self.patch.setattr(reading, "_BATCHES_KEPT", 2)
+        self.patch.setattr(queue_directory, "_BLOCK_QUEUES", 2)
+        self.patch.setattr(runs, "_PIECE_ROWS", 5)
+        self.patch.setattr(run_index, "_BLOCKS_KEPT", 2)
+        self.patch.setattr(run_index, "_BATCHES_KEPT", 1)
+        self.patch.setattr(limits, "MERGED_ROWS", 8)
+        self.patch.setattr(limits, "RUN_BATCH_ROWS", 3)
         self.queues: dict[bytes, list[bytes]] = {}
+        #: Every record by offset.
+        self.records: list[tuple[bytes | None, bytes | None]] = []
 
     def teardown(self) -> None:
         """Give back the limits, and the threads of producers."""
@@ -77,6 +87,7 @@ class KeyedModel(RuleBasedStateMachine):
     def put_batch(self, handle: int, batch: list[tuple[bytes, bytes]], look: bool) -> None:
         """Messages of several queues at once."""
         expected = expected_indexes(self.queues, batch)
+        self.records += batch
         found = self._handle(handle).put_batch([q for q, _ in batch], [m for _, m in batch])
         if look:
             assert found == expected
@@ -85,6 +96,7 @@ class KeyedModel(RuleBasedStateMachine):
     def put_one_by_one(self, handle: int, batch: list[tuple[bytes, bytes]]) -> None:
         """The same, each for itself; then their futures."""
         expected = expected_indexes(self.queues, batch)
+        self.records += batch
         puts = [self._handle(handle).put(queue, message) for queue, message in batch]
         assert [put.result() for put in puts] == expected
 
@@ -93,6 +105,7 @@ class KeyedModel(RuleBasedStateMachine):
         """Records of no queue, and without a value."""
         rows = [Sent(key, None if key else b"x")]
         send_rows(self.stores[handle].log, TOPIC, rows, staged=staged)
+        self.records.append((rows[0].key, rows[0].value))
 
     @rule(handle=handles, segment_bytes=st.sampled_from([100, 1_000, 10**6]))
     def seal(self, handle: int, segment_bytes: int) -> None:
@@ -126,6 +139,26 @@ class KeyedModel(RuleBasedStateMachine):
         found = queues.get_arrow(queue, offset, num).to_pydict()
         assert found == {"index": list(range(offset, offset + len(wanted))), "value": wanted}
 
+    @rule(handle=handles, asked=st.lists(st.tuples(names, st.integers(0, 6)), max_size=9))
+    def get_many(self, handle: int, asked: list[tuple[bytes, int]]) -> None:
+        """Some messages of several queues, each of them perhaps asked for twice."""
+        found = self._handle(handle).get_many([q for q, _ in asked], [n for _, n in asked], 3)
+        wanted = [
+            {"queue": queue, "index": first + n, "value": message}
+            for queue, first in asked
+            for n, message in enumerate(self.queues.get(queue, [])[first : first + 3])
+        ]
+        assert found.to_pylist() == wanted
+
+    @rule(handle=handles, share=st.floats(0, 1), batch_rows=st.integers(1, 20))
+    def read(self, handle: int, share: float, batch_rows: int) -> None:
+        """The records of the topic in the order of their offsets, from anywhere on."""
+        start = int(share * len(self.records))
+        table = self.stores[handle].read(TOPIC, start={0: start}, batch_rows=batch_rows).read_all()
+        assert table["offset"].to_pylist() == list(range(start, len(self.records)))
+        found = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
+        assert list(found) == self.records[start:]
+
     @invariant()
     def every_handle_knows_every_message(self) -> None:
         """All of it, by both handles."""
@@ -139,7 +172,12 @@ class KeyedModel(RuleBasedStateMachine):
 
 
 TestKeyedModel = KeyedModel.TestCase
-TestKeyedModel.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestKeyedModel.settings = settings(
+    max_examples=25,
+    stateful_step_count=25,
+    deadline=None,
+    phases=(Phase.reuse, Phase.generate),  # each step starts threads: shrinking takes minutes
+)
 
 
 @given(st.lists(st.lists(names, max_size=20), max_size=12), st.integers(0, 300), names)
@@ -149,7 +187,9 @@ def test_parts_that_are_put_together_say_what_a_list_says(
     keys = [name for arrived in arrivals for name in arrived]
     found = build(arrivals)
     of_queue = [at for at, name in enumerate(keys) if name == queue]
-    assert found.names().to_pylist() == sorted(set(keys))
+    assert {name for names in found.names() for name in names.to_pylist()} == set(keys)
     assert found.size(queue) == len(of_queue)
     assert found.offsets(queue, 1, 3).tolist() == of_queue[1:4]
-    assert found.index_of(queue, offset) == len([at for at in of_queue if at < offset])
+    assert found.count(queue, offset) == len([at for at in of_queue if at < offset])
+    found.drop_before(offset)
+    assert found.offsets(queue, 0, 999).tolist() == [at for at in of_queue if at >= offset]

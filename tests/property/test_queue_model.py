@@ -20,7 +20,7 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
     decode_entries,
-    encode_entries,
+    encode_entry,
 )
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
@@ -103,7 +103,7 @@ class QueueModel(RuleBasedStateMachine):
             bound = bind(self.state, [Unit(entries)])
         except RefusedError as refused:
             return refused.cause
-        bound = list(decode_entries(encode_entries(bound)))
+        bound = list(decode_entries(b"".join(map(encode_entry, bound))))
         self.state.apply(self.state.lsn + 1, self.now, bound)
         return bound
 

@@ -22,7 +22,7 @@ _SHOWN_BY = {
     "removes_without_sync": 104,
     "names_what_was_condemned": 1157,
     "forgets_that_names_are_free_again": 209,
-    "acknowledges_a_void_commit": 565,
+    "acknowledges_a_void_commit": 1218,
     "deletes_without_a_mark": 120,
 }
 

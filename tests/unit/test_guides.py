@@ -42,6 +42,24 @@ PRINTED = {
         "7 4",
         STATE,
     ],
+    "keyed-queues": [
+        "0",
+        "[b'hello', b'again']",
+        "[]",
+        "2",
+        "['user/17', 'user/4']",
+        "[b'you have mail', b'sent']",
+    ],
+    "orderly": [
+        "orders 0 created",
+        "the bank does not answer",
+        "orders 0 paid",
+        "orders 0 shipped",
+        "{'orders': {0: 3}}",
+        """b'not an order' 3 ValueError: can't read b'not an order'""",
+        "{'orders': {0: 3, 1: 1}}",
+        "3 () () 3 0",
+    ],
 }
 
 

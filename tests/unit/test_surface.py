@@ -59,6 +59,7 @@ METHODS = {
         "maintain",
         "offsets",
         "offsets_for_time",
+        "orderly_consumer",
         "pin",
         "producer",
         "queue",
@@ -112,9 +113,32 @@ METHODS = {
         *("locked_until", "nack", "offset", "partition", "place", "properties", "queue"),
         *("reject", "run", "timestamp", "topic", "value"),
     ],
+    "OrderlyConsumer": ["close", "join", "process_queues", "start"],
+    "OrderlyContext": [
+        "auto_commit",
+        "partition",
+        "reconsume_times",
+        "suspend_current_queue_time",
+        "topic",
+    ],
+    "ProcessQueue": [
+        "change",
+        "commit",
+        "make_message_to_consume_again",
+        "put_messages",
+        "rollback",
+        "state",
+        "take_messages",
+        "wait_until_idle",
+    ],
 }
 
 VALUES = {
+    "QueueState": (
+        *("waiting", "consuming", "reconsumed", "offset", "committed", "uncommitted"),
+        *("is_scheduled", "is_called", "is_leaving", "is_dropped"),
+        *("succeeded", "failed", "last_taken", "counts"),
+    ),
     "Record": (
         *("topic", "partition", "offset", "key", "value", "headers", "properties"),
         *("timestamp", "queue"),
@@ -168,6 +192,7 @@ def test_names_of_kmq_spark():
             "KmqDataSource",
             "KmqWarning",
             "QueueSettings",
+            "OrderlyStatus",
             "TopicSettings",
             "clone",
             "open",
@@ -190,7 +215,10 @@ def test_names_of_the_asyncio_twins():
         if isinstance(value, type | FunctionType) and value.__module__ == aio.__name__
         if not name.startswith("_")
     }
-    assert public == {"Consumer", "Delivery", "Opening", "Producer", "Queue", "Store", "open"}
+    assert public == {
+        *("Consumer", "Delivery", "Opening", "OrderlyConsumer", "Producer", "Queue", "Store"),
+        "open",
+    }
 
 
 def test_kmq_storage_offers_modules_only():

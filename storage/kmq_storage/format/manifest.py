@@ -19,7 +19,7 @@ import pyarrow as pa
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
-from kmq_storage.format.records import COMPACTED
+from kmq_storage.format.records import COMPACTED, RUN, TYPED, is_run
 from kmq_storage.model import Chunk, Location, Place, Segment
 
 if TYPE_CHECKING:
@@ -118,6 +118,11 @@ class Row:
         return bool(self.columns & COMPACTED)
 
     @property
+    def in_run(self) -> bool:
+        """Whether the records stand in the order of their queues."""
+        return self.kind == SEGMENT and is_run(self.columns)
+
+    @property
     def bytes(self) -> int:
         """What has to be read for the row, about."""
         return self.length + (self.position if self.kind == SEGMENT else 0)
@@ -169,6 +174,13 @@ class Page:
         """Which rows have the mark, as `Row.compacted`."""
         marks: npt.NDArray[np.bool_] = self.column("columns") & COMPACTED != 0
         return marks
+
+    @property
+    def in_run(self) -> npt.NDArray[np.bool_]:
+        """Which rows are runs, as `Row.in_run`."""
+        columns = self.column("columns")
+        runs: npt.NDArray[np.bool_] = (self.kind == SEGMENT) & (columns & (RUN | TYPED) == RUN)
+        return runs
 
     def file_words(self) -> npt.NDArray[np.uint64]:
         """The first 8 bytes of the `file` of each row."""

@@ -53,13 +53,16 @@ def packed(pieces: Sequence[Bytes], schema: pa.Schema) -> PackedMessage:
     for field in schema:
         first = len(starts)
         body.begin_column()
-        for _ in range(buffers_in(field.type)):
+        for _ in range(_buffers_in(field.type)):
             start, length = next(entries)
             starts.append(body.add(at[start]) if length else body.length)
         lowest = min(starts[first:], default=body.length)
         ends = [end if end <= lowest else body.length for end in ends] + [body.length]
     assert next(entries, None) is None, "a column has more buffers than its type says"
     return _proven(head.placed(starts, body.length), body, ends)
+
+
+_buffers_in = lru_cache(maxsize=256)(buffers_in)
 
 
 def _split(pieces: Sequence[Bytes]) -> tuple[MessageHead, dict[int, Bytes]]:

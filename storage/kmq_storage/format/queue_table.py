@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     _Numbers = npt.NDArray[np.int64]
 
-#: From so many names on that are looked up in a table a thousand times as large, hashing pays.
-_HASHED_SHARE = 1_000
+#: When a table has less than this many times as many names as are looked up, hashing all pays.
+_HASHED_SHARE = 16
 
 
 class QueueTable:
@@ -40,6 +40,11 @@ class QueueTable:
     @property
     def rows(self) -> int:
         """The rows of all queues."""
+        return int(self.starts[-1] - self.starts[0])
+
+    @property
+    def rows_end(self) -> int:
+        """The row behind those of the last queue."""
         return int(self.starts[-1])
 
     def rows_of(self, name: bytes) -> tuple[int, int]:
@@ -48,6 +53,20 @@ class QueueTable:
         if at == len(self) or self._name(at) != name:
             return 0, 0
         return int(self.starts[at]), int(self.starts[at + 1])
+
+    def row_from(self, name: bytes) -> int:
+        """The first row of the first queue whose name is not below this one."""
+        return int(self.starts[self._first_from(name)])
+
+    def between(self, first: int, behind: int) -> QueueTable:
+        """The queues whose rows lie in [first, behind), which begins and ends with a queue."""
+        low, high = self.starts.searchsorted((first, behind)).tolist()
+        low, high = min(low, len(self)), min(high, len(self))
+        return QueueTable(self.names.slice(low, high - low), self.starts[low : high + 1])
+
+    def moved(self, rows: int) -> QueueTable:
+        """The same queues, whose rows begin elsewhere."""
+        return QueueTable(self.names, self.starts - self.starts[0] + rows)
 
     def places_of(self, names: pa.Array) -> npt.NDArray[np.int64]:
         """Where each of many names stands here, -1 where it does not."""

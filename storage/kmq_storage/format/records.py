@@ -25,6 +25,8 @@ KEY, HEADERS, PROPERTIES, OFFSET = 1, 2, 4, 8
 TYPED, TOMBSTONES = 16, 0x8000
 #: In the row of a segment: its keys were compacted.
 COMPACTED = 0x4000
+#: A segment of a keyed topic whose records stand in the order of their queues, a run; untyped.
+RUN = 0x2000
 #: What the batches of a segment have.
 SEALED = OFFSET | KEY | HEADERS | PROPERTIES
 
@@ -40,6 +42,12 @@ PROPERTY_TYPE = pa.struct(
     ]
 )
 PROPERTIES_TYPE = pa.map_(pa.string(), PROPERTY_TYPE)
+
+
+def is_run(columns: int) -> bool:
+    """Whether this is a run; of typed topics the bit says something else."""
+    return columns & (RUN | TYPED) == RUN
+
 
 _FIELDS = (
     (OFFSET, pa.field("offset", pa.int64())),
@@ -218,6 +226,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_map(kind))
 
 
+@lru_cache(maxsize=16)
 def null_column(kind: pa.DataType, rows: int) -> pa.Array:
     """A column of nulls that takes little room in a file, other than what `pa.nulls` makes.
 

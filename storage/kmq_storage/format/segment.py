@@ -14,6 +14,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,14 +22,19 @@ from kmq_storage import limits
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import Bytes, checksum, checksum_of
 from kmq_storage.format.message import FILE_MAGIC_BYTES, placed_footer
+from kmq_storage.format.message_place import MessagePlace, unpack_place
 from kmq_storage.format.packing import PART, PackedMessage, packed
 from kmq_storage.model import Chunk, Location
+
+if TYPE_CHECKING:
+    from kmq_storage.format.queue_directory import DirectoryEncoder
 
 _FACTS = struct.Struct("<QQIQIIqqQ")
 _HEAD_DIGITS = 8
 #: Fills up the text, whose length must be known before the batches are.
 _FILLER = "."
 _SCHEMAS = "kmq.schemas"
+_ORDER, _END = "kmq.order", "kmq.end_offset"
 _HEX = re.compile(rb"[0-9a-f]*")
 
 
@@ -57,8 +63,11 @@ class SegmentEncoder:
         most: int,
         compression: str | None = None,
         schemas: Sequence[str] = (),
+        directory: DirectoryEncoder | None = None,
     ) -> None:
         self._schema = schema
+        #: Of a run: which queues it has, known when its batches are made.
+        self._directory = directory
         #: Of a typed topic the versions of its schema: who has nothing else can read it.
         self._versions = {_SCHEMAS: json.dumps(list(schemas))} if schemas else {}
         self._file_id = file_id
@@ -80,7 +89,7 @@ class SegmentEncoder:
     def buffers(self, batches: Iterable[SealedBatch]) -> Iterator[Bytes]:
         """The bytes of the file with these batches in offset order, piece by piece."""
         pieces = _Pieces()
-        length = _text_length(self._most, len(self._schema))
+        length = _text_length(self._most, len(self._schema), run=self._directory is not None)
         unknown = _text(self._file_id, 0).ljust(length, _FILLER)
         writer = pa.ipc.new_file(
             pa.PythonFile(pieces, mode="w"),
@@ -96,6 +105,9 @@ class SegmentEncoder:
             yield from self._message(packed(pieces.take(), self._schema), each)
         writer.close()
         yield from self._head(pieces, head)
+        if self._directory is not None:
+            yield from self._directory.messages(self.footer_position)
+            self.footer_position = self._directory.place.end
         footer = self._footer(b"".join(map(bytes, pieces.take())))
         self.length = self.footer_position + len(footer)
         yield footer
@@ -129,6 +141,8 @@ class SegmentEncoder:
         assert self._head_checksum is not None, "the head is written before the footer"
         facts, parts = b"".join(self._facts), b"".join(self._parts)
         text = _text(self._file_id, self._head_checksum, facts, parts).encode()
+        if self._directory is not None:
+            text += b":" + self._directory.place.pack().hex().encode()
         place = _find(footer, self._file_id)
         footer = placed_footer(footer, self._messages)
         footer = footer[:place] + text + footer[place + len(text) :]
@@ -165,9 +179,10 @@ def _text(file_id: bytes, head_checksum: int, facts: bytes = b"", parts: bytes =
     return f"{file_id.hex()}:{head_checksum:08x}:{facts.hex()}:{parts.hex()}"
 
 
-def _text_length(batches: int, columns: int) -> int:
+def _text_length(batches: int, columns: int, *, run: bool) -> int:
     per_batch = _FACTS.size + (columns + 1) * PART.size
-    return len(_text(bytes(16), 0)) + 2 * per_batch * batches
+    directory = 1 + 2 * MessagePlace.SIZE if run else 0
+    return len(_text(bytes(16), 0)) + 2 * per_batch * batches + directory
 
 
 def _find(footer: bytes, file_id: bytes) -> int:
@@ -181,7 +196,17 @@ class SegmentFooter:
 
     #: The CRC of what stands before the first batch.
     head_checksum: int
+    #: Its batches; those of a run stand in another order, and count its rows instead of offsets.
     chunks: tuple[Chunk, ...]
+    #: Of a run: where the list of the blocks of its directory stands.
+    directory: MessagePlace | None = None
+
+    @property
+    def end(self) -> int:
+        """Where the footer's part begins: behind the last batch, or the directory."""
+        if self.directory is not None:
+            return self.directory.end
+        return self.chunks[-1].location.position + self.chunks[-1].location.length
 
 
 def decode_footer(
@@ -201,7 +226,8 @@ def decode_footer(
     start = place + 2 * len(file_id) + 1
     head = int(raw[start : start + _HEAD_DIGITS], 16)
     facts, behind = _unhex(raw, start + _HEAD_DIGITS + 1)
-    parts = _unhex(raw, behind + 1)[0] if raw[behind : behind + 1] == b":" else b""
+    parts, behind = _section(raw, behind)
+    directory, _ = _section(raw, behind)
     each = len(parts) // max(len(facts) // _FACTS.size, 1)
     return SegmentFooter(
         head,
@@ -209,7 +235,13 @@ def decode_footer(
             _chunk(fact, file, columns, parts[index * each : (index + 1) * each])
             for index, fact in enumerate(_FACTS.iter_unpack(facts))
         ),
+        unpack_place(directory) if directory else None,
     )
+
+
+def _section(raw: bytes, at: int) -> tuple[bytes, int]:
+    """What a section of the text says that may not be there, and the place behind it."""
+    return _unhex(raw, at + 1) if raw[at : at + 1] == b":" else (b"", at)
 
 
 def _unhex(raw: bytes, start: int) -> tuple[bytes, int]:
@@ -235,6 +267,18 @@ def segment_schema(schema: pa.Schema, topic: str, partition: int, base_offset: i
             "kmq.base_offset": str(base_offset),
         }
     )
+
+
+def run_schema(schema: pa.Schema, end_offset: int) -> pa.Schema:
+    """The schema of a segment that is a run, which can't be told from its batches."""
+    metadata = {**schema.metadata, _ORDER: "queue", _END: str(end_offset)}
+    return schema.with_metadata(metadata)
+
+
+def end_of_run(schema: pa.Schema) -> int | None:
+    """The end offset of a run; None of another segment."""
+    end = (schema.metadata or {}).get(_END.encode())
+    return None if end is None else int(end)
 
 
 def schemas_of(segment: pa.ipc.RecordBatchFileReader) -> tuple[str, ...]:

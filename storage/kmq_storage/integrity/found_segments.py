@@ -14,8 +14,8 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.manifest import SEGMENT, Row
-from kmq_storage.format.records import SEALED
-from kmq_storage.format.segment import decode_footer, schemas_of
+from kmq_storage.format.records import RUN, SEALED
+from kmq_storage.format.segment import decode_footer, end_of_run, schemas_of
 from kmq_storage.model import Chunk
 from kmq_storage.objects.files import Files, FoundFile
 
@@ -42,7 +42,7 @@ class FoundSegment:
         """The row of the manifest; None when no version of the topic's schema has its columns."""
         for columns in layout.sealed:
             if layout.stored(columns, self.topic).equals(self.schema):
-                return replace(self.row, columns=columns)
+                return replace(self.row, columns=columns | self.row.columns & RUN)
         return None
 
 
@@ -59,30 +59,32 @@ def find_segments(disk: Files) -> Iterator[FoundSegment]:
                     bytes.fromhex(topic_id),
                     int(partition),
                     reader.schema.metadata[b"kmq.topic"].decode(),
-                    _row(contents, file, int(base)),
+                    _row(contents, file, int(base), end_of_run(reader.schema)),
                     schemas_of(reader),
                     reader.schema,
                 )
 
 
-def _row(contents: pa.Buffer, file: FoundFile, base: int) -> Row:
+def _row(contents: pa.Buffer, file: FoundFile, base: int, end: int | None) -> Row:
+    """The row of a segment; only a run says by itself where it ends."""
     length = contents.slice(contents.size - _LENGTH_AT, _LENGTH_BYTES).to_pybytes()
     tail = contents.slice(contents.size - _LENGTH_AT - int.from_bytes(length, "little"))
     file_id = paths.segment_id(file.path)
-    chunks = decode_footer(tail, file.path, file_id, columns=SEALED, expected=None).chunks
+    footer = decode_footer(tail, file.path, file_id, columns=SEALED, expected=None)
+    chunks = footer.chunks
     if not chunks or not all(_is_whole(contents, chunk) for chunk in chunks):
         raise CorruptionError(f"batches of {file.path} are damaged", file=file.path)
-    position = chunks[-1].location.position + chunks[-1].location.length
+    position = footer.end
     return Row(
         base,
-        chunks[-1].end_offset,
+        chunks[-1].end_offset if end is None else end,
         sum(chunk.rows for chunk in chunks),
         SEGMENT,
         file_id,
         position,
         contents.size - position,
         checksum(contents.slice(position)),
-        SEALED,
+        SEALED if end is None else SEALED | RUN,
         min(chunk.min_timestamp for chunk in chunks),
         max(chunk.max_timestamp for chunk in chunks),
         file.modified,

@@ -136,7 +136,10 @@ def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[st
     """The topic as it was before the log's first commit, as far as segments know."""
     name = known.names.get(topic_id, f"recovered-{topic_id.hex()[:8]}")
     topic = Topic(topic_id, name, state.manifest)
-    topic.settings = TopicSettings(schemas=known.schemas.get(topic_id, ()))
+    keyed = any(
+        row.in_run for (found, _), rows in known.rows.items() for row in rows if found == topic_id
+    )
+    topic.settings = TopicSettings(keyed=keyed, schemas=known.schemas.get(topic_id, ()))
     topic.columns = known.layout(topic_id).sealed_columns  # any record may be a tombstone
     topic.enlarge(known.partitions[topic_id])
     state.add_topic(topic)

@@ -90,7 +90,7 @@ class RecordsRepair:
             first = left.missing[0][1]
         gaps = self._gaps(topic, number, left.missing)
         rest = Replacement(topic, number, (replace(row, base_offset=first),), self._state.lsn)
-        slices = slices_of(self._reader, left.whole, topic, number)
+        slices = slices_of(self._reader, segment, left.whole, topic, number)
         if self._replacer.replace(rest, slices, gaps=gaps) is not None:
             yield f"{segment.location.file}: its whole batches were written again"
             yield from _told(topic, number, gaps)

@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
+from kmq_storage.format.records import is_run
 from kmq_storage.format.segment import decode_footer
 from kmq_storage.integrity.batches import check_chunk
+from kmq_storage.integrity.runs import missing_of_run, slices_of_run
 from kmq_storage.integrity.segment_files import footer_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
@@ -37,6 +39,9 @@ def salvage(disk: Files, segment: Segment, topic: Topic, partition: int) -> Salv
         return Salvage([], [(segment.base_offset, segment.end_offset)])
     chunks, proven = _named(contents, segment)
     whole = [each for each in chunks if not any(check_chunk(contents, each, topic, partition))]
+    if is_run(segment.columns):
+        missing = missing_of_run(contents, segment, whole, topic)
+        return Salvage(whole, missing)
     if proven:
         lost = [each for each in chunks if each not in whole]
         return Salvage(whole, [(each.base_offset, each.end_offset) for each in lost])
@@ -81,9 +86,12 @@ def _not_covered(segment: Segment, whole: Sequence[Chunk]) -> list[tuple[int, in
 
 
 def slices_of(
-    reader: ChunkReader, chunks: Sequence[Chunk], topic: Topic, partition: int
+    reader: ChunkReader, segment: Segment, chunks: Sequence[Chunk], topic: Topic, partition: int
 ) -> Iterator[Slice]:
-    """The records of these batches."""
+    """The records of these batches of a segment."""
+    if is_run(segment.columns):
+        yield from slices_of_run(reader, segment, chunks, topic, partition)
+        return
     layout = topic.layout()
     for chunk in chunks:
         start, end = chunk.base_offset, chunk.end_offset

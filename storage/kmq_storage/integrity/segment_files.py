@@ -9,11 +9,13 @@ import pyarrow as pa
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
+from kmq_storage.format.records import is_run
 from kmq_storage.format.segment import SegmentFooter, decode_footer
 from kmq_storage.integrity.batches import check_chunk
 from kmq_storage.integrity.report import Damage
+from kmq_storage.integrity.runs import check_directory, of_run
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.model import Chunk, Segment
+from kmq_storage.model import Segment
 
 
 def check_segment(
@@ -28,7 +30,7 @@ def check_segment(
     except CorruptionError as error:
         yield _because(whole, error.message)
         return
-    reason = _untrue(footer.chunks, segment)
+    reason = _untrue(footer, segment)
     if reason is not None:
         yield _because(whole, reason)
     if not deep:
@@ -37,8 +39,12 @@ def check_segment(
     first = chunks[0].location.position if chunks else segment.location.position
     if checksum(contents.slice(0, first)) != footer.head_checksum:
         yield Damage(whole.file, reason="checksum of what stands before the batches doesn't match")
+    runs = is_run(segment.columns)
     for chunk in chunks:
-        yield from check_chunk(contents, chunk, topic, partition)
+        for damage in check_chunk(contents, chunk, topic, partition):
+            yield of_run(damage, chunk, contents, footer, segment) if runs else damage
+    if runs:
+        yield from check_directory(contents, footer, segment, whole)
 
 
 def footer_of(contents: pa.Buffer, segment: Segment) -> SegmentFooter:
@@ -61,8 +67,9 @@ def _because(damage: Damage, reason: str) -> Damage:
     return Damage(damage.file, damage.topic, damage.partition, damage.start, damage.end, reason)
 
 
-def _untrue(chunks: tuple[Chunk, ...], segment: Segment) -> str | None:
+def _untrue(footer: SegmentFooter, segment: Segment) -> str | None:
     """How a whole footer does not fit its segment."""
+    chunks = footer.chunks
     position = chunks[0].location.position if chunks else segment.location.position
     offset = segment.base_offset
     for chunk in chunks:
@@ -71,6 +78,8 @@ def _untrue(chunks: tuple[Chunk, ...], segment: Segment) -> str | None:
         if not offset <= chunk.base_offset < chunk.end_offset <= segment.end_offset:
             return "offsets of batches don't ascend inside the segment's"
         position, offset = position + chunk.location.length, chunk.end_offset
+    if footer.directory is not None:
+        position = footer.directory.end  # its blocks are looked at with the batches
     if position != segment.location.position:
         return "the footer does not begin where the batches end"
     if sum(chunk.rows for chunk in chunks) != segment.rows:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kmq_storage.format.queue_table import QueueTable, grouped, merged
 
@@ -40,6 +39,15 @@ class Part:
         """The offsets of a queue's messages here."""
         first, behind = self.table.rows_of(name)
         return self.offsets[first:behind]
+
+    def since(self, offset: int) -> Part:
+        """The messages at an offset and behind it."""
+        kept = self.offsets >= offset
+        behind = np.concatenate([[0], np.cumsum(kept)])[self.table.starts]
+        named = np.flatnonzero(np.diff(behind))
+        names = self.table.names.take(pa.array(named))
+        starts = behind[np.concatenate([named, [len(behind) - 1]])]
+        return Part(QueueTable(names, starts), self.offsets[kept])
 
     def counts(self, names: pa.Array, before: int) -> _Numbers:
         """How many messages below an offset each of these queues has here."""
@@ -91,6 +99,12 @@ class Parts:
             self._parts = with_part(self._parts, part_of(keys, offsets))
         self.end = end
 
+    def drop_before(self, offset: int) -> None:
+        """Forget the messages below an offset."""
+        found = (part.since(offset) for part in self._parts)
+        self._parts = [part for part in found if part.rows]
+        self.end = max(self.end, offset)
+
     def size(self, name: bytes) -> int:
         """How many messages a queue has."""
         return sum(len(part.offsets_of(name)) for part in self._parts)
@@ -105,24 +119,18 @@ class Parts:
         ]
         return np.concatenate([np.zeros(0, np.int64), *wanted])
 
-    def index_of(self, name: bytes, offset: int) -> int:
-        """How many messages of a queue come before an offset: the index of the one there."""
+    def count(self, name: bytes, before: int) -> int:
+        """How many messages of a queue come before an offset."""
         found = (part.offsets_of(name) for part in self._parts)
-        return sum(int(offsets.searchsorted(offset)) for offsets in found)
+        return sum(int(offsets.searchsorted(before)) for offsets in found)
 
-    def indexes_of(self, keys: pa.Array, first: int) -> _Numbers:
-        """The index of each of many messages that stand one behind the other from an offset on."""
-        table, order = grouped(keys)
-        before = np.zeros(len(table), np.int64)
+    def counts(self, names: pa.Array, before: int) -> _Numbers:
+        """How many messages below an offset each of these queues has."""
+        found = np.zeros(len(names), np.int64)
         for part in self._parts:
-            before += part.counts(table.names, first)
-        indexes = np.empty(len(keys), np.int64)
-        counts = np.diff(table.starts)
-        indexes[order] = np.arange(len(keys)) + np.repeat(before - table.starts[:-1], counts)
-        return indexes
+            found += part.counts(names, before)
+        return found
 
-    def names(self) -> pa.Array:
-        """The names of all queues, in the order of their bytes."""
-        names = [part.table.names for part in self._parts]
-        found = pc.unique(pa.chunked_array(names, pa.binary()))
-        return found.take(pc.sort_indices(found))
+    def names(self) -> list[pa.Array]:
+        """The names of all queues, some of them several times."""
+        return [part.table.names for part in self._parts]

@@ -1,8 +1,4 @@
-"""Reading keyed queues: an index that follows the topic, and the messages it points at.
-
-An index in a queue is the number of the queue's messages with lower offsets, so it follows from
-the records alone: nothing is assigned, and every process finds the same.
-"""
+"""Reading keyed queues: an index that follows the topic, and the messages it points at."""
 
 from __future__ import annotations
 
@@ -15,14 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.errors import DataLossError
-from kmq_storage.format.records import keys_of
-from kmq_storage.keyed.parts import Parts
+from kmq_storage.errors import CorruptionError
+from kmq_storage.keyed.index import QueueIndex, RunRows
+from kmq_storage.keyed.many import Asked
 from kmq_storage.keyed.topic import PARTITION, keyed_topic
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import Slice, scan
+from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, Location
@@ -35,12 +31,8 @@ if TYPE_CHECKING:
 
 _Found = TypeVar("_Found")
 
-#: What tells the queue of a record, and whether it is a message.
-_INDEXED = frozenset({"key", "value"})
 _READ = frozenset({"value"})
-_SCAN_ROWS = 65_536
-#: Rows that are sorted into the index at a time.
-_SORTED_ROWS = 1 << 20
+_NOTHING = pa.array([], pa.binary())
 #: Record batches that stay at hand: the messages of a queue may stand in as many.
 _BATCHES_KEPT = 64
 
@@ -57,8 +49,8 @@ class QueueReader:
     def _start(self) -> None:
         self._lock = threading.Lock()
         self._reader = ChunkReader(self._log.disk)
-        self._batches: OrderedDict[Location, pa.RecordBatch] = OrderedDict()
-        self._parts = Parts()
+        self._batches: OrderedDict[tuple[Location, int], pa.RecordBatch] = OrderedDict()
+        self._index = QueueIndex(self._log, self._reader)
         self._topic_id = b""
         self._state: StoreState | None = None
 
@@ -68,80 +60,72 @@ class QueueReader:
 
     def size(self, queue: bytes) -> int:
         """How many messages a queue has; 0 for one that is not known."""
-        return self._looking(lambda _: self._parts.size(queue))
+        return self._looking(lambda index, _: index.size(queue))
 
     def names(self) -> pa.Array:
         """The names of all queues, in the order of their bytes."""
-        return self._looking(lambda _: self._parts.names())
+        return self._looking(lambda index, _: index.names())
 
     def messages(self, queue: bytes, first: int, most: int) -> pa.Array:
         """The messages of a queue from an index on, at most so many, in order."""
 
-        def found(topic: Topic) -> pa.Array:
-            return self._read(topic, self._parts.offsets(queue, first, most))
+        def found(index: QueueIndex, topic: Topic) -> pa.Array:
+            in_runs, offsets = index.places(queue, first, most)
+            values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
+            return pa.concat_arrays([_NOTHING, *values, *self._read(topic, offsets)])
+
+        return self._looking(found)
+
+    def many(self, queues: pa.Array, firsts: _Numbers, most: int) -> pa.RecordBatch:
+        """At most so many messages of each of many queues, each from an index of its own on.
+
+        With the columns `queue`, `index` and `value`, in the order of what was asked for.
+        """
+        asked = Asked.of(queues, firsts, most)
+
+        def found(index: QueueIndex, topic: Topic) -> pa.RecordBatch:
+            return asked.answer(index, lambda offsets: self._read(topic, offsets))
 
         return self._looking(found)
 
     def index_of(self, queue: bytes, offset: int) -> int:
         """The index of the message of a queue that stands at an offset."""
-        return self._looking(lambda _: self._parts.index_of(queue, offset))
+        return self._looking(lambda index, _: index.count(queue, offset))
 
     def indexes_of(self, queues: pa.Array, offset: int) -> _Numbers:
         """The indexes of messages of these queues that stand one behind the other."""
-        return self._looking(lambda _: self._parts.indexes_of(queues, offset))
+        return self._looking(lambda index, _: index.indexes(queues, offset))
 
-    def _looking(self, look: Callable[[Topic], _Found]) -> _Found:
+    def _looking(self, look: Callable[[QueueIndex, Topic], _Found]) -> _Found:
         """Look with an index that knows what is visible, once more where files moved."""
 
         def looked(state: StoreState) -> _Found:
             topic = keyed_topic(state, self._name)
-            self._follow(state, topic)
-            return look(topic)
+            return look(self._known(state, topic), topic)
 
         with self._lock:
             return looking_again(self._log, looked)
 
-    def _follow(self, state: StoreState, topic: Topic) -> None:
+    def _known(self, state: StoreState, topic: Topic) -> QueueIndex:
+        """The index as of a state."""
         end = topic.partition(PARTITION).end
         # Written commits that nobody waited for may be lost, and others come in their place.
         replaced = state is not self._state and not self._log.durable
-        if replaced or topic.id != self._topic_id or end < self._parts.end:
-            self._parts, self._topic_id = Parts(), topic.id
+        if replaced or topic.id != self._topic_id or end < self._index.end:
+            self._index = QueueIndex(self._log, self._reader)
+            self._topic_id = topic.id
             self._batches.clear()
         self._state = state
-        if self._parts.end < end:
-            for keys, offsets, behind in _sorted_at_once(self._slices(topic, end)):
-                self._parts.add(keys, offsets, behind)
+        self._index.follow(topic)
+        return self._index
 
-    def _slices(self, topic: Topic, end: int) -> Iterator[Slice]:
-        """What the index doesn't know yet; what was cut out by a repair is passed over."""
-        layout, at = topic.layout(_INDEXED), self._parts.end
-        while at < end:
-            try:
-                for part in scan(
-                    self._log,
-                    self._reader,
-                    topic,
-                    PARTITION,
-                    (at, end),
-                    batch_rows=_SCAN_ROWS,
-                    layout=layout,
-                ):
-                    yield part
-                    at = part.end
-                return
-            except DataLossError as error:
-                at = error.context["end"]
-
-    def _read(self, topic: Topic, offsets: _Numbers) -> pa.Array:
-        values = [pa.array([], pa.binary())]
+    def _read(self, topic: Topic, offsets: _Numbers) -> Iterator[pa.Array]:
         at = 0
         while at < len(offsets):
             chunk = self._chunk(topic, int(offsets[at]))
             behind = int(offsets.searchsorted(chunk.end_offset))
-            values.append(self._values(topic, chunk, offsets[at:behind]))
+            yield self._values(topic, chunk, offsets[at:behind])
             at = behind
-        return pa.concat_arrays(values)
 
     def _chunk(self, topic: Topic, offset: int) -> Chunk:
         (place,) = topic.places(PARTITION, offset, offset + 1)
@@ -158,9 +142,10 @@ class QueueReader:
 
     def _batch(self, topic: Topic, chunk: Chunk) -> pa.RecordBatch:
         """The values of a chunk; the last ones stay at hand, proven."""
-        batch = self._batches.get(chunk.location)
+        key = chunk.location, chunk.base_offset
+        batch = self._batches.get(key)
         if batch is None:
-            batch = self._batches[chunk.location] = self._reader.read(
+            batch = self._batches[key] = self._reader.read(
                 chunk,
                 chunk.base_offset,
                 chunk.end_offset,
@@ -171,35 +156,26 @@ class QueueReader:
             if len(self._batches) > _BATCHES_KEPT:
                 self._batches.popitem(last=False)
         else:
-            self._batches.move_to_end(chunk.location)
+            self._batches.move_to_end(key)
         return batch
 
 
-def _sorted_at_once(slices: Iterator[Slice]) -> Iterator[tuple[pa.Array, _Numbers, int]]:
-    """The queues and offsets of messages, as many at a time as are worth sorting."""
-    keys: list[pa.Array] = []
-    offsets: list[_Numbers] = []
-    rows = end = 0
-    for part in slices:
-        found, places = _messages(part)
-        keys.append(found)
-        offsets.append(places)
-        rows, end = rows + len(found), part.end
-        if rows >= _SORTED_ROWS:
-            yield pa.concat_arrays(keys), np.concatenate(offsets), end
-            keys, offsets, rows = [], [], 0
-    if keys:
-        yield pa.concat_arrays(keys), np.concatenate(offsets), end
-
-
-def _messages(part: Slice) -> tuple[pa.Array, _Numbers]:
-    """The queues and offsets of the records that are messages: those with key and value."""
-    keys = keys_of(part.batch)
-    values = part.batch.column("value")
-    offsets = part.offsets()
-    if keys is None:
-        return pa.array([], pa.binary()), offsets[:0]
-    if keys.null_count or values.null_count:
-        wanted = np.asarray(keys.is_valid()) & np.asarray(values.is_valid())
-        return keys.filter(pa.array(wanted)), offsets[wanted]
-    return keys, offsets
+def _values_of(rows: RunRows, topic: Topic, queue: bytes) -> Iterator[pa.Array]:
+    """The messages in rows of a run; CorruptionError names queue and indexes."""
+    run, index = rows.run, rows.index
+    try:
+        for values in run.values(rows.first, rows.behind):
+            yield values
+            index += len(values)
+    except CorruptionError as error:
+        if error.context.get("missing"):
+            raise  # it may have moved
+        last = rows.index + rows.behind - rows.first - 1
+        raise CorruptionError(
+            f"messages {index} to {last} of queue {queue!r} in {topic.name} can't be read: "
+            f"{error.message}",
+            **{**error.context, "topic": topic.name, "partition": PARTITION},
+            queue=queue,
+            first=index,
+            last=last,
+        ) from error

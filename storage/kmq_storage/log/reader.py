@@ -13,18 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage import paths
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, KmqError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.frame import part_of
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.manifest import Row
 from kmq_storage.format.packing import Part, parts_of
 from kmq_storage.format.projection import read_columns
-from kmq_storage.format.records import mismatch, offsets_of, read_batch, without_offsets
-from kmq_storage.format.segment import decode_footer
+from kmq_storage.format.records import is_run, mismatch, offsets_of, read_batch, without_offsets
+from kmq_storage.format.segment import SegmentFooter, decode_footer
 from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.log.proving import Prover
-from kmq_storage.model import Chunk, Location, Place
+from kmq_storage.log.runs import Run, pieces_of
+from kmq_storage.model import Chunk, Location, Place, RunPiece
 from kmq_storage.objects.files import Files
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ class ChunkReader:
         self._prover = Prover()
         self._mapped_bytes = 0
         self._touched_bytes = 0
-        self._footers: OrderedDict[str, tuple[Chunk, ...]] = OrderedDict()
+        self._footers: OrderedDict[str, SegmentFooter] = OrderedDict()
+        #: The last run that was read by offsets, its file and the columns that were.
+        self._run: tuple[str, Layout, Run] | None = None
 
     def chunks(self, place: Place) -> tuple[Chunk, ...]:
         """The record batches at a place; a segment's footer knows them.
@@ -63,6 +66,11 @@ class ChunkReader:
         """
         if isinstance(place, Chunk):
             return (place,)
+        footer = self.footer(place)
+        return pieces_of(place, footer) if is_run(place.columns) else footer.chunks
+
+    def footer(self, place: Place) -> SegmentFooter:
+        """What the footer of a segment says; errors as of `chunks`."""
         file = place.location.file
         if file not in self._footers:
             self._footers[file] = self._read_footer(place)
@@ -80,6 +88,8 @@ class ChunkReader:
     def prove_ahead(self, chunk: Chunk, layout: Layout) -> None:
         """This is read soon: its checksum is worked out meanwhile, where that is worth it."""
         location, parts = chunk.location, _parts(chunk, layout)
+        if isinstance(chunk, RunPiece):
+            return  # its batches are proven one by one
         if not self._prover.takes(parts) or self._disk.prefetch(()):
             return  # it is not worth it, or on its way
         try:
@@ -91,22 +101,27 @@ class ChunkReader:
     def forget_proofs(self) -> None:
         """Nothing of what was begun is read soon."""
         self._prover.forget()
+        self._run = None
 
-    def _read_footer(self, segment: Place) -> tuple[Chunk, ...]:
+    def _read_footer(self, segment: Place) -> SegmentFooter:
         file = segment.location.file
-        try:
-            footer = self._bytes(segment.location)
-        except FileNotFoundError as error:
-            raise CorruptionError(f"segment {file} is missing", file=file, missing=True) from error
-        except OSError as error:
-            raise unavailable(error, self._disk.url) from error
         return decode_footer(
-            footer,
+            self.message(segment.location),
             file,
             paths.segment_id(file),
             columns=segment.columns,
             expected=segment.checksum,
-        ).chunks
+        )
+
+    def message(self, location: Location) -> pa.Buffer:
+        """Bytes that the caller proves; errors as of `chunks`."""
+        try:
+            return self._bytes(location)
+        except FileNotFoundError as error:
+            file = location.file
+            raise CorruptionError(f"segment {file} is missing", file=file, missing=True) from error
+        except OSError as error:
+            raise unavailable(error, self._disk.url) from error
 
     def read(
         self,
@@ -125,13 +140,36 @@ class ChunkReader:
         bytes changed, as `chunks` does.
         """
         try:
+            if isinstance(chunk, RunPiece):
+                span = max(start, chunk.base_offset), min(end, chunk.end_offset)
+                return self._of_run(chunk, layout).between(*span, dense=chunk.dense)
             batch = self._decode(chunk, layout)
-        except (CorruptionError, FileNotFoundError) as error:
-            file = self._disk.named(chunk.location.file)
-            raise _damaged(file, chunk, topic, partition, error) from error
-        except OSError as error:
-            raise unavailable(error, self._disk.url) from error
+        except (CorruptionError, OSError) as error:
+            raise self._told(chunk, topic, partition, error) from error
         return layout.current(_cut(batch, chunk, start, end))
+
+    def stored(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
+        """All records of a chunk in the stored columns that a layout wants; errors as of `read`."""
+        try:
+            return self._decode(chunk, layout)
+        except (CorruptionError, OSError) as error:
+            raise self._told(chunk, "", -1, error) from error
+
+    def _told(self, chunk: Chunk, topic: str, partition: int, error: Exception) -> KmqError:
+        """An error that says what can't be read."""
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            return unavailable(error, self._disk.url)
+        file = self._disk.named(chunk.location.file)
+        return _damaged(file, chunk, topic, partition, error)
+
+    def _of_run(self, piece: RunPiece, layout: Layout) -> Run:
+        file = piece.location.file
+        if self._run is None or self._run[:2] != (file, layout):
+            self._run = None  # before the next one is in memory
+            self._disk.prefetch(((file, piece.location.position, piece.location.length),))
+            batches = [self._decode(chunk, layout) for chunk in piece.batches]
+            self._run = file, layout, Run(batches)
+        return self._run[2]
 
     def known_bytes(self, file: str, row: Row) -> bytes | None:
         """The bytes of a row's batch if its file is mapped and they are what they were."""
@@ -208,7 +246,8 @@ def _columns(chunk: Chunk, layout: Layout) -> tuple[int, ...] | None:
     """The columns that are read alone; None when the batch is read whole."""
     if not chunk.parts:
         return None
-    return layout.wanted(chunk.columns, chunk.location.file, dense=chunk.dense)
+    dense = chunk.dense and not is_run(chunk.columns)
+    return layout.wanted(chunk.columns, chunk.location.file, dense=dense)
 
 
 def _parts(chunk: Chunk, layout: Layout) -> Sequence[Part]:

@@ -48,9 +48,14 @@ def plan_merges(
     *,
     partitions: Iterable[int] | None = None,
     times: int = 1,
-    segment_bytes: int = limits.SEGMENT_BYTES,
+    segment_bytes: int | None = None,
 ) -> Iterator[Replacement]:
-    """Neighbouring segments that fit into one, which is at least `times` as large as each."""
+    """Neighbouring segments that fit into one, which is at least `times` as large as each.
+
+    Of a keyed topic into a larger one: the messages of a queue shall stand in few.
+    """
+    if segment_bytes is None:
+        segment_bytes = limits.RUN_BYTES if topic.settings.keyed else limits.SEGMENT_BYTES
     for number in range(topic.partitions) if partitions is None else partitions:
         part = topic.partition(number)
 
@@ -70,7 +75,7 @@ def merge(
     reader, replacer = ChunkReader(log.disk), Replacer(log)
     for replaced in plan:
         with apart():
-            if replacer.replace(replaced, replaced.slices(reader)) is None:
+            if replacer.replace(replaced, replaced.merged(reader)) is None:
                 conflicts += 1
             else:
                 before, after = before + len(replaced.rows), after + 1

@@ -11,10 +11,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
+
 from kmq_storage import limits
 from kmq_storage.cutting import cut
 from kmq_storage.format.manifest import LOG, SEGMENT, Page, Row, weight_of
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.offset_index import Wanted
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
@@ -37,10 +40,10 @@ def plan_seal(
     With `older_than` (UTC us) a run that would make less than a whole segment waits until its
     oldest commit is older than that. Unless `staged`, only what stands in the log itself.
     """
-    wanted = _is_unsealed if staged else _is_in_the_log
     lsn = state.lsn  # before: what a thread applies meanwhile makes it a conflict
     for topic, number in partitions_of(state) if only is None else _found(state, *only):
         part = topic.partition(number)
+        wanted = _unsealed(topic) if staged else _is_in_the_log
         unsealed = topic.index(number).runs(part.start, part.end, wanted)
         for run, whole in (each for rows in unsealed for each in _segments(rows, segment_bytes)):
             if whole or older_than is None or run[0].time < older_than:
@@ -58,8 +61,17 @@ def _found(state: StoreState, name: str, number: int) -> list[tuple[Topic, int]]
     return [] if topic is None else [(topic, number)]  # it may have been deleted meanwhile
 
 
-def _is_unsealed(rows: Row | Page) -> Any:
+def _unsealed(topic: Topic) -> Wanted:
+    """What is not sealed; of a keyed topic also what was sealed in the order of offsets."""
+    return _is_no_run if topic.settings.keyed else _is_no_segment
+
+
+def _is_no_segment(rows: Row | Page) -> Any:
     return rows.kind != SEGMENT
+
+
+def _is_no_run(rows: Row | Page) -> Any:
+    return np.logical_not(rows.in_run)
 
 
 def _is_in_the_log(rows: Row | Page) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,24 +23,33 @@ from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.layout_entries import NO_TOMBSTONES, GapEntry, SegmentEntry
 from kmq_storage.format.manifest import Row
+from kmq_storage.format.queue_directory import DirectoryEncoder
 from kmq_storage.format.records import (
     COMPACTED,
+    RUN,
     sealed_batch,
     timestamp_bounds,
     tombstones_of,
     with_light_nulls,
 )
-from kmq_storage.format.segment import SealedBatch, SegmentEncoder, segment_schema
+from kmq_storage.format.segment import SealedBatch, SegmentEncoder, run_schema, segment_schema
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import Slice, scan_places
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.runs import RunBatches, RunMerge, Sorted, sorted_records
+from kmq_storage.model import Place
 from kmq_storage.objects.files import Files
 
 #: A batch with this share of the most rows is full enough: putting it together costs a copy.
 _FULL_SHARE = 2
+
+
+#: Where the records of a segment come from.
+Records: TypeAlias = Iterable[Slice] | RunMerge
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,11 @@ class Replacement:
     def schema(self) -> pa.Schema:
         """The columns of the segment."""
         return self.layout.stored(self.layout.sealed_columns, self.topic.name)
+
+    @property
+    def columns(self) -> int:
+        """What is said of them."""
+        return self.layout.sealed_columns | (RUN if self.topic.settings.keyed else 0)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -97,9 +112,18 @@ class Replacement:
         full = _FULL_SHARE * rows // limits.BATCH_ROWS_MAX + size // limits.STAGED_BATCH_BYTES
         return 2 * full + 4
 
+    def merged(self, reader: ChunkReader) -> Records:
+        """The records that stand there now, runs as such."""
+        if all(row.in_run for row in self.rows):
+            return RunMerge([RunIndex(reader, place) for place in self._places()], self.schema)
+        return self.slices(reader)
+
+    def _places(self) -> list[Place]:
+        return [row.place((self.topic.id, self.partition)) for row in self.rows]
+
     def slices(self, reader: ChunkReader) -> Iterator[Slice]:
-        """The records that stand there now."""
-        places = [row.place((self.topic.id, self.partition)) for row in self.rows]
+        """The records that stand there now, in the order of their offsets."""
+        places = self._places()
         return scan_places(
             reader,
             places,
@@ -135,7 +159,7 @@ class Replacer:
     def replace(
         self,
         replaced: Replacement,
-        slices: Iterable[Slice],
+        records: Records,
         compacted: Compacted | None = None,
         gaps: Sequence[GapEntry] = (),
     ) -> SegmentEntry | None:
@@ -145,7 +169,7 @@ class Replacer:
         """
         file_id = new_file_id(self._log.environment.new_uuid(), replaced.lsn)
         try:
-            entry = write_segment(self._log.disk, file_id, replaced, slices)
+            entry = write_segment(self._log.disk, file_id, replaced, records)
         except CorruptionError as error:
             if error.context.get("missing") and self._is_outdated(replaced):
                 return None  # who was faster collected the files, too
@@ -276,22 +300,51 @@ class _Watched:
             yield part
 
 
+def _encoded(
+    file_id: bytes, replaced: Replacement, records: Records
+) -> tuple[Iterator[SealedBatch], SegmentEncoder]:
+    """The record batches of a segment, and what makes bytes of them."""
+    topic, (base, end) = replaced.topic, replaced.span
+    schema = segment_schema(replaced.schema, topic.name, replaced.partition, base)
+    settings = topic.settings
+    if not settings.keyed:
+        assert not isinstance(records, RunMerge), "only keyed topics have runs"
+        return _batches(records, replaced), SegmentEncoder(
+            schema,
+            file_id,
+            most=replaced.most_batches,
+            compression=settings.compression,
+            schemas=settings.schemas,
+        )
+    pieces, count = _pieces(replaced, records)
+    run = RunBatches(replaced.rows, count)
+    return run.sealed(base, pieces), SegmentEncoder(
+        run_schema(schema, end),
+        file_id,
+        most=run.most,
+        compression=settings.compression,
+        directory=DirectoryEncoder(run.queues()),
+    )
+
+
+def _pieces(replaced: Replacement, records: Records) -> tuple[Iterator[Sorted], int]:
+    """The records of a run in the order of their queues, and how many pieces they come in."""
+    if isinstance(records, RunMerge):
+        return records.pieces(), records.ranges
+    return iter([sorted_records(records, replaced.schema)]), 1
+
+
 def write_segment(
-    disk: Files, file_id: bytes, replaced: Replacement, slices: Iterable[Slice]
+    disk: Files, file_id: bytes, replaced: Replacement, records: Records
 ) -> SegmentEntry:
     """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
     topic, (base, end) = replaced.topic, replaced.span
-    encoder = SegmentEncoder(
-        segment_schema(replaced.schema, topic.name, replaced.partition, base),
-        file_id,
-        most=replaced.most_batches,
-        compression=topic.settings.compression,
-        schemas=topic.settings.schemas,
-    )
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
-    watched = _Watched(slices)
+    watched = _Watched(() if isinstance(records, RunMerge) else records)
+    of_run = isinstance(records, RunMerge)
+    batches, encoder = _encoded(file_id, replaced, records if of_run else watched)
     with translated(disk.url):
-        disk.stage(file, encoder.buffers(_batches(watched, replaced)), sync=True)
+        disk.stage(file, encoder.buffers(batches), sync=True)
     waits = topic.settings.cleanup == "compact" and watched.has_tombstones
     return SegmentEntry(
         topic.id,
@@ -303,7 +356,7 @@ def write_segment(
         encoder.length,
         encoder.footer_position,
         encoder.footer_checksum,
-        replaced.layout.sealed_columns,
+        replaced.columns,
         encoder.min_timestamp,
         encoder.max_timestamp,
         max(row.time for row in replaced.rows),

@@ -184,6 +184,10 @@ def test_a_wrong_setting_makes_no_topic(shop: kmq.Store, settings: dict[str, Any
         ("commits('1')", "start"),
         ("consumer('g2', auto_offset_reset='newest')", "auto_offset_reset"),
         ("consumer(auto_commit=True)", "auto_commit"),
+        ("consumer('g2', topics=['t'], auto_commit='false')", "auto_commit"),
+        ("create_topic('x', exist_ok='no')", "exist_ok"),
+        ("verify(deep='no')", "deep"),
+        ("repair(drop_damaged=1)", "drop_damaged"),
         ("consumer('g2', assignor='best')", "assignor"),
         ("consumer('g2', name='../m')", "name"),
         ("consumer('g2', max_poll_interval='5')", "max_poll_interval"),
@@ -280,7 +284,7 @@ def test_a_url_that_is_no_store_is_refused(
 @pytest.mark.parametrize(
     "options",
     [{"durability": "none"}, {"durability": None}, {"storage_options": {"key": "x"}},
-     {"storage_options": 5}],
+     {"storage_options": 5}, {"create": "yes"}, {"read_only": "false"}, {"maintenance": 0}],
     ids=repr,
 )  # fmt: skip
 def test_a_wrong_option_of_open_makes_no_store(tmp_path: Path, options: dict[str, Any]):

@@ -83,6 +83,25 @@ def test_a_get_as_arrow_has_the_indexes_and_the_messages(queues: KeyedQueues):
     assert queues.get_arrow("unknown", 0, 5).num_rows == 0
 
 
+def test_many_queues_are_read_at_once_in_the_order_asked_for(queues: KeyedQueues):
+    queues.put_batch(["a", "b", "a", "c"], [b"0", b"x", b"1", b"y"])
+    found = queues.get_many(["c", b"a", "unknown", "a"], [0, 1, 0, 0], 2)
+    assert found.schema.names == ["queue", "index", "value"]
+    assert found.to_pydict() == {
+        "queue": [b"c", b"a", b"a", b"a"],
+        "index": [0, 1, 0, 1],
+        "value": [b"y", b"1", b"0", b"1"],
+    }
+    assert queues.get_many(["a", "b"], 1, 9)["value"].to_pylist() == [b"1"]
+    assert queues.get_many([], [], 9).num_rows == 0
+
+
+@pytest.mark.parametrize("offsets", [[0], [0, -1], [0, 1.5], -1, "ab", None, [None, 1], [[1, 2]]])
+def test_offsets_for_many_queues_that_fit_not_are_refused(queues: KeyedQueues, offsets: Any):
+    with pytest.raises(InvalidRequestError):
+        queues.get_many(["a", "b"], offsets, 1)
+
+
 def test_sizes_count_and_an_unknown_queue_has_none(queues: KeyedQueues):
     queues.put_batch(["a", "b", "a"], [b"", b"", b""])
     assert (queues.size("a"), queues.size(b"b"), queues.size("c")) == (2, 1, 0)

@@ -1,4 +1,4 @@
-"""The golden store of keyed queues has the same messages at the same indexes for ever."""
+"""The golden stores of keyed queues have the same messages at the same indexes for ever."""
 
 from __future__ import annotations
 
@@ -7,25 +7,43 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from tests.data.make_golden_keyed import make
+from tests.data import make_golden_keyed, make_golden_runs
 from tests.support.golden import KINDS, placed
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-keyed"
+DATA = Path(__file__).resolve().parents[2] / "data"
 
 
-@pytest.fixture(params=KINDS)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return placed(request.param, GOLDEN, make, tmp_path / "store")
-
-
-def test_the_golden_queues_have_their_messages(folder: Path) -> None:
-    with kmq.open(folder) as store:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_golden_queues_have_their_messages(kind: str, tmp_path: Path) -> None:
+    golden = DATA / "format-1-keyed"
+    with kmq.open(placed(kind, golden, make_golden_keyed.make, tmp_path / "store")) as store:
         queues = store.keyed_queues("inbox")
-        # Every fifth record of the golden stores has no value, and every second one no key.
-        numbers = [n for n in range(20) if n % 2 and n % 5]
+        numbers = _numbers()
         assert queues.names() == sorted(f"key {n}" for n in numbers)
         for n in numbers:
-            times = 2 if n < 10 else 1
-            assert queues.get(f"key {n}", 0, 9) == [b"value %d" % n] * times
+            assert queues.get(f"key {n}", 0, 9) == _messages(n)
         assert queues.put("key 1", b"more").result() == 2
         assert store.verify(deep=True).ok
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_the_golden_runs_have_their_messages(kind: str, tmp_path: Path) -> None:
+    golden = DATA / "format-1-runs"
+    with kmq.open(placed(kind, golden, make_golden_runs.make, tmp_path / "store")) as store:
+        topic = store.log.refresh().topic("inbox")
+        assert [row.in_run for row in topic.index(0).rows(0, topic.partition(0).end)] == [True] * 2
+        queues = store.keyed_queues("inbox")
+        assert queues.names() == sorted(["key 21", *(f"key {n}" for n in _numbers())])
+        for n in _numbers():
+            assert queues.get(f"key {n}", 0, 9) == _messages(n) + [b"value 1"] * 2 * (n == 1)
+        assert store.read("inbox").read_all()["offset"].to_pylist() == list(range(33))
+        assert store.verify(deep=True).ok
+
+
+def _numbers() -> list[int]:
+    """Every fifth record of the golden stores has no value, and every second one no key."""
+    return [n for n in range(20) if n % 2 and n % 5]
+
+
+def _messages(number: int) -> list[bytes]:
+    return [b"value %d" % number] * (2 if number < 10 else 1)

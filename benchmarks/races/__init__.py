@@ -1,0 +1,1 @@
+"""Races that other systems were measured with, run whole."""

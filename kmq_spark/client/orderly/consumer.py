@@ -1,0 +1,136 @@
+"""The orderly consumer: one thread reads for the group, others hand records to the listener.
+
+What follows from the listener's answers is decided in `rules` and `process_queue`. Offsets are
+committed by the thread that reads, those of all queues in one commit; dead letters, with their
+offset in the same commit, by the thread that called the listener.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from kmq_spark.client.arguments import checked_timeout
+from kmq_spark.client.orderly.dead_letters import dead_letter_topic
+from kmq_spark.client.orderly.process_queue import QueueState
+from kmq_spark.client.orderly.reading import Reading
+from kmq_spark.client.orderly.rules import Listener, OrderlySettings
+from kmq_spark.client.subscription import checked_topics, subscription_of
+from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError, KmqTimeoutError
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.names import check_name
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class OrderlyConsumer:
+    """Calls a listener with the records of a group's partitions, each partition's in order.
+
+    Used in a `with` block, or by `start` and `close`. The listener runs in threads of the consumer,
+    with one batch of a partition at a time, and with those of other partitions meanwhile.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        group: str,
+        topics: Iterable[str] | str,
+        listener: Listener,
+        settings: OrderlySettings,
+    ) -> None:
+        self._log = log
+        self._group = check_name("group", group)
+        self._topics = _checked_topics(log, group, topics)
+        if not callable(listener):
+            raise InvalidRequestError(f"listener must be callable, not {listener!r}")
+        check_writable(log.disk)
+        self._listener, self._settings = listener, settings
+        self._starting = threading.Lock()
+        self._closing = threading.Event()
+        self._reading: Reading | None = None
+        self._thread = threading.Thread(target=self._run, name="kmq-orderly", daemon=True)
+        self._failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Join the group and begin; again is no error."""
+        with self._starting:
+            if self._closing.is_set():
+                raise ClosedError("the consumer is closed")
+            if self._reading is None:
+                reading = Reading(
+                    self._log, self._group, self._listener, self._settings, self._closing
+                )
+                reading.begin(self._topics)
+                self._reading = reading
+                self._thread.start()
+
+    def _run(self) -> None:
+        assert self._reading is not None, "it was started"
+        try:
+            self._reading.run()
+        except BaseException as error:
+            _LOGGER.exception("the orderly consumer of group %s ends", self._group)
+            self._failure = error
+
+    def close(self) -> None:
+        """Return when the listener has answered, and what it was done with is committed.
+
+        From any thread; the listener itself doesn't wait.
+        """
+        self._closing.set()
+        with self._starting:
+            reading = self._reading
+        if reading is not None:
+            reading.wake()
+            if not reading.is_listener():
+                self._thread.join()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Return when it is closed; raises what ended it before.
+
+        KmqTimeoutError after `timeout` seconds.
+        """
+        seconds = checked_timeout(timeout)
+        if self._reading is None:
+            raise IllegalStateError("the consumer was not started")
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            raise KmqTimeoutError(f"the consumer goes on after {seconds} s", timeout=seconds)
+        if self._failure is not None:
+            raise self._failure
+
+    def process_queues(self) -> dict[str, dict[int, QueueState]]:
+        """What of each partition waits, is taken and is done with, by topic and number."""
+        found: dict[str, dict[int, QueueState]] = {}
+        queues = self._reading.queues.copy() if self._reading is not None else {}
+        for (topic, partition), queue in sorted(queues.items()):
+            found.setdefault(topic, {})[partition] = queue.state
+        return found
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _checked_topics(log: CommitLog, group: str, topics: Iterable[str] | str) -> tuple[str, ...]:
+    """The names of topics that exist; not that of the group's own dead letters."""
+    names = subscription_of(log.refresh(), checked_topics(topics), None).topics
+    own = dead_letter_topic(group)
+    if own in names:
+        raise InvalidRequestError(
+            f"group {group} can't read {own}, where its own dead letters go: use another group",
+            topic=own,
+        )
+    return names

@@ -1,0 +1,174 @@
+"""The threads that hand records to the listener, and do what follows from its answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from kmq_spark.client.orderly.dead_letters import dead_letters
+from kmq_spark.client.orderly.process_queue import ProcessQueue, QueueState
+from kmq_spark.client.orderly.reader import Place, Reader
+from kmq_spark.client.orderly.rules import (
+    Listener,
+    OrderlyContext,
+    OrderlySettings,
+    OrderlyStatus,
+    Step,
+    decide,
+    is_worth_a_warning,
+    pause_after,
+    settled,
+)
+from kmq_spark.client.orderly.runs import Runs
+from kmq_spark.client.record import Record
+from kmq_spark.errors import KmqError
+from kmq_storage.log.commit_log import CommitLog
+
+_LOGGER = logging.getLogger(__name__)
+
+#: A queue gives way to others when its listener was busy for so many seconds without a pause.
+_TURN_SECONDS = 60.0
+_NEXT_TURN = 0.010
+#: After so many seconds it is looked up whether a partition is this member's still.
+_OWNER_SECONDS = 20.0
+_LOOK_AGAIN = 1.0
+#: A partition is read no further while so many of its records wait, until they are so few.
+WAITING_MAX, WAITING_LOW = 1_000, 500
+_REASON_LENGTH_MAX = 1_000
+
+Settle = Callable[[QueueState, Step], QueueState]
+
+
+class PartitionQueue(ProcessQueue):
+    """The process queue of a partition that this member reads."""
+
+    def __init__(self, log: CommitLog, place: Place) -> None:
+        super().__init__(environment=log.environment)
+        self.place = place
+        #: When the partition was this member's for certain.
+        self.owned_at = log.environment.monotonic()
+        #: Whether it is read no further for now.
+        self.is_full = False
+
+
+class Listening:
+    """Calls the listener, with one batch of a queue at a time."""
+
+    def __init__(
+        self, log: CommitLog, reader: Reader, listener: Listener, settings: OrderlySettings
+    ) -> None:
+        self._log = log
+        self._reader = reader
+        self._listener = listener
+        self._settings = settings
+        self._monotonic = log.environment.monotonic
+        #: Held while offsets are committed, so that none goes back.
+        self.committing = threading.Lock()
+        self._runs: Runs[PartitionQueue] = Runs(self._run, self._monotonic)
+        self.close = self._runs.close
+
+    def is_inside(self) -> bool:
+        """Whether it is the listener that asks."""
+        return threading.current_thread() in self._runs.threads
+
+    def put(self, queue: PartitionQueue, records: Sequence[Record]) -> None:
+        """Have the listener get these records, behind those that wait."""
+        if queue.put_messages(records):
+            self._runs.submit(queue)
+
+    def _run(self, queue: PartitionQueue) -> None:
+        """Hand out what waits, until there is nothing, it is suspended, or others have a turn."""
+        began = self._monotonic()
+        pause: float | None = None
+        while pause is None and self._monotonic() - began <= _TURN_SECONDS:
+            if not self._is_owned(queue):
+                pause = _LOOK_AGAIN  # unless the reader drops it
+                break
+            records = queue.take_messages(self._settings.consume_batch_max_size)
+            if queue.is_full and len(queue.state.waiting) <= WAITING_LOW:
+                self._reader.call()
+            if not records:
+                return
+            pause = self._consume(queue, records)
+        self._runs.submit(queue, _NEXT_TURN if pause is None else pause)
+
+    def _is_owned(self, queue: PartitionQueue) -> bool:
+        """Whether nobody can have got the partition meanwhile; after a long time it is looked up.
+
+        So who was stopped finds out before its listener gets what another one's has.
+        """
+        now = self._monotonic()
+        if now - queue.owned_at > _OWNER_SECONDS and not queue.state.is_dropped:
+            try:
+                if not self._reader.owns(queue.place):
+                    return False
+            except KmqError as error:
+                _LOGGER.debug("nobody can tell whose %s-%d is: %s", *queue.place, error)
+                return False
+            queue.owned_at = now
+        return True
+
+    def _consume(self, queue: PartitionQueue, records: list[Record]) -> float | None:
+        """Call the listener, do what follows; seconds until the queue goes on, None: at once."""
+        counts = queue.state.counts(records)
+        context = OrderlyContext(*queue.place, self._settings.auto_commit, counts)
+        status, reason = self._ask(records, context)
+        auto_commit = bool(context.auto_commit)
+        step = decide(status, counts, self._settings, auto_commit=auto_commit)
+        settle: Settle = partial(settled, records, auto_commit=auto_commit)
+        if step is Step.BURY:
+            step = self._bury(queue, records, reason, settle)
+        else:
+            queue.change(lambda state: settle(state, step))
+        if step is Step.SKIP or (step is Step.AGAIN and is_worth_a_warning(counts)):
+            place = (*queue.place, records[0].offset)
+            _LOGGER.warning("%s-%d, offset %d: %s (%s)", *place, step.value, reason)
+        return pause_after(step, context.suspend_current_queue_time, self._settings)
+
+    def _ask(self, records: list[Record], context: OrderlyContext) -> tuple[OrderlyStatus, str]:
+        """What the listener says, and why the records may become dead letters."""
+        suspended = OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        try:
+            answer: object = self._listener(records.copy(), context)
+        except BaseException as error:  # its thread goes on: else the queue would stand for ever
+            _LOGGER.warning("a listener of group %s failed", self._reader.group, exc_info=True)
+            return suspended, _told(error)
+        if not isinstance(answer, OrderlyStatus):
+            kind = type(answer).__name__
+            _LOGGER.warning("a listener answers with an OrderlyStatus, not with %s", kind)
+            return suspended, f"the listener answered with {kind}"
+        if context.auto_commit and answer in (OrderlyStatus.COMMIT, OrderlyStatus.ROLLBACK):
+            _LOGGER.warning("with auto_commit a listener's %s counts as SUCCESS", answer.name)
+        return answer, "the listener suspended it"
+
+    def _bury(
+        self, queue: PartitionQueue, records: list[Record], reason: str, settle: Settle
+    ) -> Step:
+        """Commit dead letters, and that their records are done with, as one; else try again.
+
+        Without auto_commit that they are done with is left to the listener's COMMIT.
+        """
+        try:
+            with self.committing:
+                offset = -1
+                if not queue.state.is_dropped:
+                    counts = queue.state.counts(records)
+                    letters = dead_letters(self._log, self._reader.group, records, counts, reason)
+                    offset = settle(queue.state, Step.BURY).offset
+                    self._reader.commit_with({queue.place: offset} if offset >= 0 else {}, letters)
+                queue.change(lambda state: replace(settle(state, Step.BURY), committed=offset))
+            return Step.BURY
+        except Exception as error:
+            _LOGGER.warning("%s-%d can't make dead letters: %s", *queue.place, error)
+        queue.change(lambda state: settle(state, Step.AGAIN))
+        return Step.AGAIN
+
+
+def _told(error: BaseException) -> str:
+    """What an error says, as text that can be stored."""
+    said = "".join(traceback.format_exception_only(error)).strip()
+    return said[:_REASON_LENGTH_MAX].encode(errors="backslashreplace").decode()

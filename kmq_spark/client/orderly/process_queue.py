@@ -1,0 +1,201 @@
+"""The process queue of a partition: what was read of it and is not done with.
+
+Pure below: a `QueueState` is a value, and each transition makes another one of it. None loses a
+record, takes a later one before an earlier one, or lets the offset to commit pass one that waits.
+`ProcessQueue` is such a value behind a lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from kmq_spark.client.arguments import checked_count
+from kmq_storage.environment import SYSTEM, Environment
+
+
+class HasOffset(Protocol):
+    """A record, as far as its queue cares."""
+
+    @property
+    def offset(self) -> int:
+        """Its place in the partition."""
+
+
+Records = tuple[Any, ...]
+_NO_COUNTS: Mapping[int, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A process queue at one moment; records are sorted by offset."""
+
+    #: Read, to be taken.
+    waiting: Records = ()
+    #: Taken, and neither committed nor put back.
+    consuming: Records = ()
+    #: How often a record was handed to the listener in vain, by offset.
+    reconsumed: Mapping[int, int] = field(default_factory=lambda: _NO_COUNTS)
+    #: The next offset to commit, and the one that is; -1 before the first.
+    offset: int = -1
+    committed: int = -1
+    #: Whether somebody takes from it, or will without being asked.
+    is_scheduled: bool = False
+    #: Whether the listener has records of it now.
+    is_called: bool = False
+    #: Whether nothing may be taken, since the partition goes to another member.
+    is_leaving: bool = False
+    #: Whether the partition is another member's: nothing of this is committed any more.
+    is_dropped: bool = False
+    #: Records that the listener was done with, and those it got in vain.
+    succeeded: int = 0
+    failed: int = 0
+    #: When something was taken last, UTC microseconds.
+    last_taken: int = 0
+
+    @property
+    def uncommitted(self) -> int | None:
+        """The offset that is to be committed, or None."""
+        return None if self.is_dropped or self.offset == self.committed else self.offset
+
+    def counts(self, records: Iterable[HasOffset]) -> tuple[int, ...]:
+        """How often the listener got each of these in vain."""
+        return tuple(self.reconsumed.get(each.offset, 0) for each in records)
+
+
+def put(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
+    """Have these records wait, unless they are here or were done with."""
+    if state.is_dropped:
+        return state
+    here = {each.offset for each in (*state.waiting, *state.consuming)}
+    new = {r.offset: r for r in records if r.offset >= state.offset and r.offset not in here}
+    return replace(state, waiting=_in_order(*state.waiting, *new.values()))
+
+
+def schedule(state: QueueState) -> QueueState:
+    """Have somebody take what waits; the same state when nobody needs to be asked."""
+    idle = state.waiting and not (state.is_scheduled or state.is_leaving or state.is_dropped)
+    return replace(state, is_scheduled=True) if idle else state
+
+
+def take(state: QueueState, most: int, now: int) -> tuple[QueueState, Records]:
+    """The first records that wait; with none of them nobody takes any more."""
+    if state.is_leaving or state.is_dropped or not state.waiting:
+        return replace(state, is_scheduled=False), ()
+    taken = state.waiting[:most]
+    return replace(
+        state,
+        waiting=state.waiting[most:],
+        consuming=_in_order(*state.consuming, *taken),
+        is_called=True,
+        last_taken=now,
+    ), taken
+
+
+def commit(state: QueueState) -> QueueState:
+    """All that was taken is done with."""
+    if not state.consuming:
+        return state
+    end = state.consuming[-1].offset + 1
+    if state.waiting:  # what was taken may have been put back in part
+        end = min(end, state.waiting[0].offset)
+    done = discard(state, state.consuming)
+    return replace(done, offset=max(state.offset, end))
+
+
+def rollback(state: QueueState) -> QueueState:
+    """All that was taken waits again."""
+    return replace(state, waiting=_in_order(*state.consuming, *state.waiting), consuming=())
+
+
+def consume_again(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
+    """Those of these records that were taken wait again."""
+    chosen = {each.offset for each in records}
+    back = [each for each in state.consuming if each.offset in chosen]
+    return replace(
+        state,
+        waiting=_in_order(*back, *state.waiting),
+        consuming=tuple(each for each in state.consuming if each.offset not in chosen),
+    )
+
+
+def discard(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
+    """These records, which were taken, don't come again, though nothing is committed."""
+    gone = {each.offset for each in records}
+    left = tuple(each for each in state.consuming if each.offset not in gone)
+    counts = {offset: n for offset, n in state.reconsumed.items() if offset not in gone}
+    return replace(state, consuming=left, reconsumed=MappingProxyType(counts))
+
+
+def count_failure(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
+    """The listener got these records in vain once more."""
+    counts = dict(state.reconsumed)
+    for each in records:
+        counts[each.offset] = counts.get(each.offset, 0) + 1
+    return replace(state, reconsumed=MappingProxyType(counts))
+
+
+def drop(state: QueueState) -> QueueState:
+    """The partition is another member's; what the listener still has of it counts no more."""
+    return replace(state, waiting=(), consuming=(), is_dropped=True)
+
+
+def _in_order(*records: Any) -> Records:
+    return tuple(sorted(records, key=lambda each: each.offset))
+
+
+class ProcessQueue:
+    """The records of one partition on their way through a listener; safe for any threads."""
+
+    def __init__(self, *, environment: Environment = SYSTEM) -> None:
+        self._now_us = environment.now_us
+        self._changed = threading.Condition()
+        self._state = QueueState()
+
+    @property
+    def state(self) -> QueueState:
+        """What it holds now; a value that doesn't change."""
+        return self._state
+
+    def change(self, transition: Callable[[QueueState], QueueState]) -> bool:
+        """Go on to another state; whether somebody must be asked now to take what waits."""
+        with self._changed:
+            before, self._state = self._state, transition(self._state)
+            self._changed.notify_all()
+            return self._state.is_scheduled and not before.is_scheduled
+
+    def wait_until_idle(self) -> None:
+        """Return when the listener has no records of it."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._state.is_called)
+
+    def put_messages(self, records: Iterable[HasOffset]) -> bool:
+        """Have records wait to be taken; True when somebody must be asked to take them."""
+        new = tuple(records)
+        return self.change(lambda state: schedule(put(state, new)))
+
+    def take_messages(self, batch_size: int) -> list[Any]:
+        """The records with the lowest offsets, in order, at most so many; they count as taken."""
+        checked_count("batch_size", batch_size)
+        with self._changed:
+            self._state, taken = take(self._state, batch_size, self._now_us())
+        return list(taken)
+
+    def commit(self) -> int:
+        """Be done with all that was taken; the next offset to commit, -1 when nothing was taken."""
+        with self._changed:
+            some = self._state.consuming
+            self.change(lambda state: replace(commit(state), is_called=False))
+            return self._state.offset if some else -1
+
+    def rollback(self) -> None:
+        """Have all that was taken wait again."""
+        self.change(lambda state: replace(rollback(state), is_called=False))
+
+    def make_message_to_consume_again(self, records: Iterable[HasOffset]) -> None:
+        """Have these records, which were taken, wait again."""
+        again = tuple(records)
+        self.change(lambda state: replace(consume_again(state, again), is_called=False))

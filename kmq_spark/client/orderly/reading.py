@@ -1,0 +1,189 @@
+"""The thread that reads for an orderly consumer: fills process queues, and commits offsets."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import groupby
+
+from kmq_spark.client.consumer import ConsumerSettings
+from kmq_spark.client.orderly.listening import WAITING_LOW, WAITING_MAX, Listening, PartitionQueue
+from kmq_spark.client.orderly.process_queue import drop
+from kmq_spark.client.orderly.reader import Place, Reader
+from kmq_spark.client.orderly.rules import Listener, OrderlySettings
+from kmq_spark.client.subscription import Partitions
+from kmq_spark.errors import (
+    ClosedError,
+    FencedError,
+    KmqError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+)
+from kmq_storage.log.commit_log import CommitLog
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Offsets are committed so many seconds apart.
+_COMMIT_SECONDS = 1.0
+#: After an error it is tried again so many seconds later.
+_ERROR_SECONDS = 1.0
+_READ_AT_ONCE = 500
+_REFUSED = (FencedError, NotFoundError, OffsetOutOfRangeError)
+
+
+class Reading:
+    """A member of a group that reads what its listener is to get."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        group: str,
+        listener: Listener,
+        settings: OrderlySettings,
+        closing: threading.Event,
+    ) -> None:
+        self._log = log
+        self._closing = closing
+        self._reader = Reader(log, ConsumerSettings(group=group))
+        self._listening = Listening(log, self._reader, listener, settings)
+        self.is_listener = self._listening.is_inside
+        self.wake = self._reader.call
+        self.queues: dict[Place, PartitionQueue] = {}
+        #: Partitions of which nothing was read since they came, and where they begin.
+        self._gained: dict[Place, int] = {}
+        self._committed_at = -_COMMIT_SECONDS
+
+    def begin(self, topics: Iterable[str]) -> None:
+        """Join the group."""
+        try:
+            self._reader.subscribe(
+                topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+            )
+        except BaseException:
+            self._reader.close()
+            raise
+
+    def run(self) -> None:
+        """Read until it is closed, then leave the group."""
+        try:
+            while not self._closing.is_set():
+                self._try_to_read()
+        except ClosedError:
+            pass  # the store was closed
+        finally:
+            self._closing.set()
+            self._leave()
+
+    def _leave(self) -> None:
+        try:
+            self._reader.close()
+        except KmqError as error:
+            _LOGGER.warning("what was consumed may come again: %s", error)
+        finally:
+            self._listening.close()
+
+    def _try_to_read(self) -> None:
+        try:
+            self._read()
+        except ClosedError:
+            raise
+        except KmqError as error:  # it may pass, and other partitions are read on
+            _LOGGER.warning("group %s: %s", self._reader.group, error)
+            self._closing.wait(_ERROR_SECONDS)
+
+    def _read(self) -> None:
+        self._reader.heed()
+        self._commit_if_due()
+        self._begin_with_gained()
+        self._pause_full_ones()
+        # What comes of a partition that is gained meanwhile may be older than that: void.
+        found = self._reader.consume(_READ_AT_ONCE, timeout=_COMMIT_SECONDS)
+        for place, records in groupby(found, lambda each: Place(str(each.topic), each.partition)):
+            if place in self.queues and place not in self._gained:
+                self._listening.put(self.queues[place], tuple(records))
+
+    def _begin_with_gained(self) -> None:
+        for place, offset in self._gained.copy().items():
+            self._reader.seek(*place, offset)
+            if self._gained.get(place) == offset:  # else it was lost, and came again
+                del self._gained[place]
+
+    def _pause_full_ones(self) -> None:
+        """Read no further what waits enough; the listening threads tell when it is little."""
+        for place, queue in self.queues.copy().items():
+            if not queue.is_full and len(queue.state.waiting) >= WAITING_MAX:
+                queue.is_full = True
+                self._reader.pause({place.topic: [place.partition]})
+            if queue.is_full and len(queue.state.waiting) <= WAITING_LOW:
+                queue.is_full = False
+                self._reader.resume({place.topic: [place.partition]})
+
+    # --- partitions come and go ---------------------------------------------------------
+
+    def _assigned(self, partitions: Partitions) -> None:
+        positions = self._reader.beginnings()
+        for place in _places(partitions):
+            self.queues[place] = PartitionQueue(self._log, place)
+            self._gained[place] = positions[place.topic][place.partition]
+
+    def _revoked(self, partitions: Partitions) -> None:
+        """Have the listener answer, and commit that: then they may go."""
+        leaving = [self.queues[place] for place in _places(partitions)]
+        for queue in leaving:
+            queue.change(lambda state: replace(state, is_leaving=True))
+        for queue in leaving:
+            queue.wait_until_idle()
+        self._commit()
+        self._lost(partitions)
+
+    def _lost(self, partitions: Partitions) -> None:
+        """Commit nothing more of them; what the listener has of them now counts no more."""
+        lost = [self.queues.pop(place) for place in _places(partitions)]
+        for place in _places(partitions):
+            self._gained.pop(place, None)
+        with self._listening.committing:
+            for queue in lost:
+                queue.change(drop)
+        for queue in lost:
+            queue.wait_until_idle()  # it must not get a partition twice at a time
+
+    # --- commits ------------------------------------------------------------------------
+
+    def _commit_if_due(self) -> None:
+        now = self._log.environment.monotonic()
+        if now - self._committed_at >= _COMMIT_SECONDS:
+            self._commit()
+            self._committed_at = now
+
+    def _commit(self) -> None:
+        with self._listening.committing:
+            offsets = {
+                place: offset
+                for place, queue in self.queues.items()
+                if (offset := queue.state.uncommitted) is not None
+            }
+            if not offsets:
+                return
+            try:
+                self._reader.commit_with(offsets)
+            except _REFUSED:
+                self._commit_each(offsets)
+            for place, offset in offsets.items():
+                self._note(place, offset)
+
+    def _commit_each(self, offsets: Mapping[Place, int]) -> None:
+        """Commit those that can be; a partition may be lost, trimmed or deleted by now."""
+        for place, offset in offsets.items():
+            try:
+                self._reader.commit_with({place: offset})
+            except _REFUSED as error:
+                _LOGGER.warning("what was consumed may come again: %s", error)
+
+    def _note(self, place: Place, offset: int) -> None:
+        self.queues[place].change(lambda state: replace(state, committed=offset))
+
+
+def _places(partitions: Partitions) -> list[Place]:
+    return [Place(topic, number) for topic, numbers in partitions.items() for number in numbers]

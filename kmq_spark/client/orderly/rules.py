@@ -1,0 +1,163 @@
+"""What follows from a listener's answer: RocketMQ's rules of orderly consumption, as functions.
+
+Pure: an answer and counts in, a step out; a step and a process queue in, the next one out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import Enum
+
+from kmq_spark.client.arguments import check_choice, checked_count, checked_seconds
+from kmq_spark.client.orderly.process_queue import (
+    HasOffset,
+    QueueState,
+    commit,
+    consume_again,
+    count_failure,
+    discard,
+    rollback,
+)
+from kmq_spark.client.record import Record
+from kmq_spark.errors import InvalidRequestError
+
+#: A suspended queue goes on after so many seconds, whatever was asked.
+_SUSPENDED_MIN, _SUSPENDED_MAX = 0.010, 30.0
+#: Who looks after it hears of records that came so often in vain.
+_TOLD_FROM = 16
+_ENDS = ("dead_letter", "skip", "block")
+
+
+class OrderlyStatus(Enum):
+    """What a listener says of the records it got."""
+
+    #: Done with; committed too, unless the listener commits by itself.
+    SUCCESS = "success"
+    #: Not now: the same records come again after a moment, and those behind them wait.
+    SUSPEND_CURRENT_QUEUE_A_MOMENT = "suspend"
+    #: Without auto_commit: commit these and all before them.
+    COMMIT = "commit"
+    #: Without auto_commit: all since the last commit come again after a moment.
+    ROLLBACK = "rollback"
+
+
+class OrderlyContext:
+    """What a listener knows of the records it got, and may decide beside its answer."""
+
+    __slots__ = ("_suspended", "auto_commit", "partition", "reconsume_times", "topic")
+
+    def __init__(
+        self, topic: str, partition: int, auto_commit: bool, reconsume_times: tuple[int, ...]
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        #: Whether this answer commits what it is about; may be set.
+        self.auto_commit = auto_commit
+        #: How often each of the records was handed out in vain before.
+        self.reconsume_times = reconsume_times
+        self._suspended = -1.0
+
+    @property
+    def suspend_current_queue_time(self) -> float:
+        """Seconds until suspended records come again; -1 is what the consumer says. May be set."""
+        return self._suspended
+
+    @suspend_current_queue_time.setter
+    def suspend_current_queue_time(self, seconds: float | timedelta) -> None:
+        self._suspended = checked_seconds("suspend_current_queue_time", seconds, above=-math.inf)
+
+
+Listener = Callable[[list[Record], OrderlyContext], OrderlyStatus]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderlySettings:
+    """The options of an orderly consumer."""
+
+    #: Attempts after the first one; -1 is without end.
+    max_reconsume_times: int = -1
+    #: What becomes of records whose attempts are used up.
+    when_exhausted: str = "dead_letter"
+    #: Seconds.
+    suspend_current_queue_time: float = 1.0
+    consume_batch_max_size: int = 1
+    auto_commit: bool = True
+
+    def __post_init__(self) -> None:
+        checked_count("max_reconsume_times", self.max_reconsume_times, lowest=-1)
+        checked_count("consume_batch_max_size", self.consume_batch_max_size)
+        check_choice("when_exhausted", self.when_exhausted, _ENDS)
+        if not isinstance(self.auto_commit, bool):
+            raise InvalidRequestError(
+                f"auto_commit must be True or False, not {self.auto_commit!r}", option="auto_commit"
+            )
+
+
+class Step(Enum):
+    """What becomes of records that a listener got."""
+
+    COMMIT = "done with, like all before them"
+    KEEP = "done with, and committed by a later answer"
+    AGAIN = "they come again, after a moment"
+    ROLLBACK = "all since the last commit come again, after a moment"
+    BURY = "dead letters"
+    SKIP = "passed over"
+
+
+_BY_HAND = {
+    OrderlyStatus.SUCCESS: Step.KEEP,
+    OrderlyStatus.COMMIT: Step.COMMIT,
+    OrderlyStatus.ROLLBACK: Step.ROLLBACK,
+}
+
+
+def decide(
+    status: OrderlyStatus, counts: Sequence[int], settings: OrderlySettings, *, auto_commit: bool
+) -> Step:
+    """What becomes of records that were handed out in vain so often before."""
+    if status is not OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
+        return Step.COMMIT if auto_commit else _BY_HAND[status]
+    if settings.when_exhausted == "block" or not _are_exhausted(counts, settings):
+        return Step.AGAIN
+    return Step.SKIP if settings.when_exhausted == "skip" else Step.BURY
+
+
+def _are_exhausted(counts: Sequence[int], settings: OrderlySettings) -> bool:
+    """While one of a batch has attempts left, all of it is tried again, and none is buried."""
+    most = settings.max_reconsume_times
+    return most >= 0 and all(count >= most for count in counts)
+
+
+def settled(
+    records: Sequence[HasOffset], state: QueueState, step: Step, *, auto_commit: bool
+) -> QueueState:
+    """The queue after this step of records that its listener had."""
+    state = replace(state, is_called=False)
+    if state.is_dropped:
+        return state
+    if step in (Step.COMMIT, Step.KEEP):
+        state = replace(state, succeeded=state.succeeded + len(records))
+        return commit(state) if step is Step.COMMIT else state
+    state = replace(state, failed=state.failed + len(records))
+    if step is Step.ROLLBACK:
+        return rollback(state)
+    if step is Step.AGAIN:
+        return consume_again(count_failure(state, records), records)
+    return commit(state) if auto_commit else discard(state, records)
+
+
+def pause_after(step: Step, asked: float, settings: OrderlySettings) -> float | None:
+    """Seconds until the queue goes on; None: at once."""
+    if step not in (Step.AGAIN, Step.ROLLBACK):
+        return None
+    seconds = settings.suspend_current_queue_time if asked == -1 else asked
+    return min(max(seconds, _SUSPENDED_MIN), _SUSPENDED_MAX)
+
+
+def is_worth_a_warning(counts: Iterable[int]) -> bool:
+    """Whether somebody should hear of records that came so often in vain, ever more rarely."""
+    times = max(counts) + 1
+    return times >= _TOLD_FROM and times & (times - 1) == 0

@@ -1,0 +1,34 @@
+"""Where a message stands, as files say it of messages that their own lists point at."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+_PLACE = struct.Struct("<QII")
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePlace:
+    """Where a message stands in a file, and its CRC."""
+
+    position: int
+    length: int
+    checksum: int
+
+    #: Bytes of `pack`.
+    SIZE = _PLACE.size
+
+    def pack(self) -> bytes:
+        """It as bytes of fixed width."""
+        return _PLACE.pack(self.position, self.length, self.checksum)
+
+    @property
+    def end(self) -> int:
+        """The position behind the message."""
+        return self.position + self.length
+
+
+def unpack_place(packed: bytes) -> MessagePlace:
+    """What `MessagePlace.pack` made."""
+    return MessagePlace(*_PLACE.unpack(packed))

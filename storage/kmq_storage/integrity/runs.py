@@ -1,0 +1,126 @@
+"""Runs: the directory is as it was written, and what is left where a batch is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.message_place import MessagePlace
+from kmq_storage.format.queue_directory import Directory
+from kmq_storage.format.queue_table import QueueTable
+from kmq_storage.format.segment import SegmentFooter
+from kmq_storage.integrity.batches import stored_batch
+from kmq_storage.integrity.report import Damage
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.runs import Run, run_offsets
+from kmq_storage.log.scan import Slice
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import Chunk, Segment
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class RunFile:
+    """The directory of one run in the contents of its file."""
+
+    def __init__(self, contents: pa.Buffer, footer: SegmentFooter, segment: Segment) -> None:
+        self._contents = contents
+        self._file = segment.location.file
+        if footer.directory is None:
+            raise CorruptionError(f"{self._file} is a run without a directory")
+        listed = self._message(footer.directory)
+        self._directory = Directory(listed, footer.directory, self._file, segment.rows)
+        last = footer.chunks[-1].location if footer.chunks else None
+        #: Where the first block begins.
+        self._start = 0 if last is None else last.position + last.length
+        self._list = footer.directory
+
+    def _message(self, place: MessagePlace) -> pa.Buffer:
+        if place.end > self._contents.size:
+            raise CorruptionError(f"{self._file} is shorter than its directory says")
+        return self._contents.slice(place.position, place.length)
+
+    def check(self) -> None:
+        """CorruptionError when a block changed, or they don't follow each other."""
+        position = self._start
+        for block in range(len(self._directory)):
+            place = self._directory.place(block)
+            if place.position != position:
+                raise CorruptionError(f"blocks of the directory of {self._file} leave a gap")
+            self._table(block)
+            position = place.end
+        if position != self._list.position:
+            raise CorruptionError(f"the directory of {self._file} leaves a gap")
+
+    def _table(self, block: int) -> QueueTable:
+        return self._directory.decoded(block, self._message(self._directory.place(block)))
+
+    def named(self, chunk: Chunk, segment: Segment) -> str:
+        """The queues that have messages in a batch, in words; nothing where that can't be read."""
+        first, last = (at - segment.base_offset for at in (chunk.base_offset, chunk.end_offset - 1))
+        try:
+            ends = [self._name_at(first), self._name_at(last)]
+        except CorruptionError:
+            return ""
+        return f" (messages of the queues {ends[0]!r} to {ends[1]!r})"
+
+    def _name_at(self, row: int) -> bytes | None:
+        """The queue of a row; None of one that is no message."""
+        for table in self._directory.tables(self._table):
+            if int(table.starts[0]) <= row < table.rows_end:
+                at = int(table.starts.searchsorted(row, "right")) - 1
+                name: bytes = table.names[at].as_py()
+                return name
+        return None
+
+
+def check_directory(
+    contents: pa.Buffer, footer: SegmentFooter, segment: Segment, whole: Damage
+) -> Iterator[Damage]:
+    """What is wrong with the directory of a run."""
+    try:
+        RunFile(contents, footer, segment).check()
+    except CorruptionError as error:
+        yield replace(whole, reason=error.message)
+
+
+def of_run(
+    damage: Damage, chunk: Chunk, contents: pa.Buffer, footer: SegmentFooter, segment: Segment
+) -> Damage:
+    """Damage of a batch of a run: its records are anywhere in the run's offsets."""
+    try:
+        named = RunFile(contents, footer, segment).named(chunk, segment)
+    except CorruptionError:
+        named = ""
+    start, end = segment.base_offset, segment.end_offset
+    return replace(damage, start=start, end=end, reason=f"{damage.reason}{named}")
+
+
+def missing_of_run(
+    contents: pa.Buffer, segment: Segment, whole: Sequence[Chunk], topic: Topic
+) -> list[tuple[int, int]]:
+    """The offsets of a run that none of its whole batches has, as ranges."""
+    batches = [stored_batch(contents, chunk, topic) for chunk in whole]
+    lost = np.ones(segment.end_offset - segment.base_offset, np.bool_)
+    lost[run_offsets(batches) - segment.base_offset] = False
+    return _ranges(lost, segment.base_offset)
+
+
+def _ranges(lost: npt.NDArray[np.bool_], base: int) -> list[tuple[int, int]]:
+    borders = np.flatnonzero(np.diff(np.concatenate([[False], lost, [False]]).astype(np.int8)))
+    return [(base + int(start), base + int(end)) for start, end in borders.reshape(-1, 2)]
+
+
+def slices_of_run(
+    reader: ChunkReader, segment: Segment, whole: Sequence[Chunk], topic: Topic, partition: int
+) -> Iterator[Slice]:
+    """The records of these batches of a run."""
+    run = Run([reader.stored(chunk, topic.layout()) for chunk in whole])
+    start, end = segment.base_offset, segment.end_offset
+    yield Slice(topic.name, partition, start, run.between(start, end, dense=False), end)

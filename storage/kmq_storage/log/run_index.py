@@ -1,0 +1,167 @@
+"""One run of a keyed topic: which rows a queue has there, and what stands in them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.format.layout import UNTYPED, Layout
+from kmq_storage.format.message_place import MessagePlace
+from kmq_storage.format.queue_directory import Directory
+from kmq_storage.format.queue_table import QueueTable
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.runs import run_offsets
+from kmq_storage.model import Location, Place
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _Numbers = npt.NDArray[np.int64]
+
+#: Blocks of a directory that stay at hand: those of a million queues.
+_BLOCKS_KEPT = 256
+#: Record batches that stay at hand.
+_BATCHES_KEPT = 8
+_VALUES = Layout(only=("value",))
+_OFFSETS = Layout(only=("offset",))
+
+
+class RunIndex:
+    """Looks into the file of one run. One thread at a time."""
+
+    def __init__(self, reader: ChunkReader, place: Place) -> None:
+        self.place = place
+        self._reader = reader
+        footer = reader.footer(place)
+        self._chunks = footer.chunks
+        #: The first row of each batch.
+        self._bases = [chunk.base_offset - place.base_offset for chunk in footer.chunks]
+        assert footer.directory is not None, "a run has a directory"
+        listed = self._message(footer.directory)
+        self._directory = Directory(listed, footer.directory, self.file, place.rows)
+        self._blocks: OrderedDict[int, QueueTable] = OrderedDict()
+        self._batches: OrderedDict[int, pa.RecordBatch] = OrderedDict()
+
+    @property
+    def file(self) -> str:
+        """The path of the run's file."""
+        return self.place.location.file
+
+    def _message(self, place: MessagePlace) -> pa.Buffer:
+        return self._reader.message(Location(self.file, place.position, place.length))
+
+    @property
+    def first_row(self) -> int:
+        """The first row that is a message; those before it belong to no queue."""
+        return self._directory.first_row
+
+    def block_starts(self) -> list[tuple[bytes, int]]:
+        """The first name and row of each block of the directory."""
+        return self._directory.starts()
+
+    def row_from(self, name: bytes) -> int:
+        """The first row of the first queue whose name is not below this one."""
+        block = self._directory.block_of(name)
+        return self.first_row if block < 0 else self._block(block).row_from(name)
+
+    def tables(self, first: int, behind: int) -> Iterator[QueueTable]:
+        """The queues of rows that begin and end with a queue."""
+        for block in range(*self._directory.blocks_between(first, behind)):
+            yield self._block(block).between(first, behind)
+
+    def records(self, first: int, behind: int) -> Iterator[pa.RecordBatch]:
+        """Rows with all columns, in pieces."""
+        return self._parts(first, behind, UNTYPED)
+
+    def rows_of(self, name: bytes) -> tuple[int, int]:
+        """The first row of a queue, and the one behind its last; the same where it has none."""
+        block = self._directory.block_of(name)
+        return (0, 0) if block < 0 else self._block(block).rows_of(name)
+
+    def _block(self, block: int) -> QueueTable:
+        found = self._blocks.get(block)
+        if found is None:
+            message = self._message(self._directory.place(block))
+            found = self._blocks[block] = self._directory.decoded(block, message)
+            if len(self._blocks) > _BLOCKS_KEPT:
+                self._blocks.popitem(last=False)
+        else:
+            self._blocks.move_to_end(block)
+        return found
+
+    def names(self) -> Iterator[pa.Array]:
+        """The names of its queues, block by block."""
+        return (table.names for table in self._directory.tables(self._block))
+
+    def counts(self, names: pa.Array, before: int) -> _Numbers:
+        """How many messages below an offset each of these queues has; the names ascend."""
+        if before < self.place.end_offset:
+            return np.array([self.count(name, before) for name in names.to_pylist()], np.int64)
+        first, behind = self.spans(names)
+        return behind - first
+
+    def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
+        """The first row of each of many queues, and the one behind; the names ascend."""
+        rows = np.zeros((2, len(names)), np.int64)
+        blocks = self._directory.blocks_of(names.to_pylist())
+        borders = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(names)]
+        for first, behind in pairwise(borders):
+            if behind > first and blocks[first] >= 0:
+                table = self._block(int(blocks[first]))
+                places = table.places_of(names.slice(first, behind - first))
+                found = places >= 0
+                rows[0, first:behind] = np.where(found, table.starts[places], 0)
+                rows[1, first:behind] = np.where(found, table.starts[places + 1], 0)
+        return rows[0], rows[1]
+
+    def values_at(self, rows: _Numbers) -> Iterator[pa.Array]:
+        """The values of rows that ascend, some perhaps twice, in pieces."""
+        borders = rows.searchsorted([*self._bases, self.place.rows]).tolist()
+        for number, (first, behind) in enumerate(pairwise(borders)):
+            if first < behind:
+                values = self._batch(number, _VALUES).column("value")
+                wanted = rows[first:behind] - self._bases[number]
+                if (np.diff(wanted) == 1).all():
+                    yield values.slice(wanted[0], len(wanted))
+                else:
+                    yield values.take(pa.array(wanted))
+
+    def count(self, name: bytes, before: int) -> int:
+        """How many messages of a queue come before an offset."""
+        first, behind = self.rows_of(name)
+        if before >= self.place.end_offset or first == behind:
+            return behind - first
+        if before <= self.place.base_offset:
+            return 0
+        offsets = run_offsets(list(self._parts(first, behind, _OFFSETS)))
+        return int(offsets.searchsorted(before))
+
+    def values(self, first: int, behind: int) -> Iterator[pa.Array]:
+        """The values of rows, in pieces; CorruptionError when their bytes changed."""
+        return (batch.column("value") for batch in self._parts(first, behind, _VALUES))
+
+    def _parts(self, first: int, behind: int, layout: Layout) -> Iterator[pa.RecordBatch]:
+        """Rows as slices of batches."""
+        while first < behind:
+            number = bisect_right(self._bases, first) - 1
+            base, batch = self._bases[number], self._batch(number, layout)
+            part = batch.slice(first - base, behind - first)
+            yield part
+            first += part.num_rows
+
+    def _batch(self, number: int, layout: Layout) -> pa.RecordBatch:
+        chunk = self._chunks[number]
+        if layout is not _VALUES:
+            return self._reader.stored(chunk, layout)
+        found = self._batches.get(number)
+        if found is None:
+            found = self._batches[number] = self._reader.stored(chunk, layout)
+            if len(self._batches) > _BATCHES_KEPT:
+                self._batches.popitem(last=False)
+        return found

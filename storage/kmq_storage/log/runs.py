@@ -1,0 +1,77 @@
+"""Runs read in the order of offsets, for all who read topics: consumers, Spark, copies, sealing.
+
+The records of a run stand in the order of their queues, so a few offsets in a row stand all over
+it. Pieces of many offsets are taken together, from batches that stay proven meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.format.records import offsets_of, without_offsets
+from kmq_storage.format.segment import SegmentFooter
+from kmq_storage.model import Location, Place, RunPiece
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: Offsets and bytes of a piece: the more at once, the less often is looked for a batch.
+_PIECE_ROWS = 1 << 18
+_PIECE_BYTES = 64 * 1024 * 1024
+
+
+def pieces_of(place: Place, footer: SegmentFooter) -> tuple[RunPiece, ...]:
+    """What a reader takes of a run, in offset order; all at once where offsets have gaps."""
+    base, end = place.base_offset, place.end_offset
+    count = end - base
+    step = max(1, min(_PIECE_ROWS, _PIECE_BYTES * count // max(place.size, 1)))
+    if place.rows != count:
+        step = count
+    first = footer.chunks[0].location.position if footer.chunks else place.location.position
+    last = footer.chunks[-1].location if footer.chunks else place.location
+    location = Location(place.location.file, first, last.position + last.length - first)
+    return tuple(
+        RunPiece(
+            at,
+            min(at + step, end),
+            place.rows if step == count else min(at + step, end) - at,
+            location,
+            0,
+            place.columns,
+            place.min_timestamp,
+            place.max_timestamp,
+            place.size * min(step, end - at) // count,
+            batches=footer.chunks,
+        )
+        for at in range(base, end, step)
+    )
+
+
+class Run:
+    """The batches of one run, and where in them each offset is."""
+
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self._table = pa.Table.from_batches(batches)
+        offsets = run_offsets(batches)
+        #: Rows in the order of offsets, and these.
+        self._rows = np.argsort(offsets)
+        self._offsets = offsets[self._rows]
+
+    def between(self, start: int, end: int, *, dense: bool) -> pa.RecordBatch:
+        """The records with offsets in [start, end); with these unless every one has its row."""
+        first, behind = self._offsets.searchsorted((start, end)).tolist()
+        table = self._table.take(pa.array(self._rows[first:behind])).combine_chunks()
+        batches = table.to_batches() or self._table.slice(0, 0).to_batches()
+        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+        return without_offsets(batch) if dense else batch
+
+
+def run_offsets(batches: Sequence[pa.RecordBatch]) -> npt.NDArray[np.int64]:
+    """The offsets of the records of a run's batches, as they stand there."""
+    columns = [offsets_of(batch) for batch in batches]
+    found = [np.asarray(column.to_numpy(), np.int64) for column in columns if column is not None]
+    return np.concatenate([np.zeros(0, np.int64), *found])

@@ -1,0 +1,154 @@
+"""Runs: the records of a keyed topic in the order of their queues, and the directory of these.
+
+Records that are no message, for want of a key or a value, come first. What was not sorted before
+is sorted in memory; runs are merged a range of names at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage import limits
+from kmq_storage.format.manifest import Row
+from kmq_storage.format.queue_table import QueueTable, grouped, merged
+from kmq_storage.format.records import sealed_batch, timestamp_bounds, with_light_nulls
+from kmq_storage.format.segment import SealedBatch
+from kmq_storage.log.run_index import RunIndex
+from kmq_storage.log.scan import Slice
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Records in the order of their queues; rows of the table count from the first of them."""
+
+    records: pa.RecordBatch
+    table: QueueTable
+
+
+def sorted_records(slices: Iterable[Slice], schema: pa.Schema) -> Sorted:
+    """The records of a range of offsets in the order of their queues."""
+    batches = [
+        sealed_batch(part.batch, pa.array(part.offsets(), pa.int64()), schema)
+        for part in slices
+        if part.batch.num_rows
+    ]
+    records = pa.Table.from_batches(batches, schema)
+    order, table = _order(records)
+    return Sorted(_taken(records, order), table)
+
+
+def _order(records: pa.Table) -> tuple[npt.NDArray[np.int64], QueueTable]:
+    keys = records.column("key").combine_chunks()
+    valid = records.column("value").is_valid().combine_chunks()
+    are_messages = np.asarray(keys.is_valid()) & np.asarray(valid)
+    others = np.flatnonzero(~are_messages)
+    if not len(others):
+        table, order = grouped(keys)
+        return order, table
+    table, order = grouped(keys.filter(pa.array(are_messages)))
+    rows = np.concatenate([others, np.flatnonzero(are_messages)[order]])
+    return rows, table.moved(len(others))
+
+
+def _taken(records: pa.Table, order: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    found = records.take(pa.array(order)).combine_chunks().to_batches()
+    return found[0] if found else pa.RecordBatch.from_pylist([], records.schema)
+
+
+class RunMerge:
+    """The records of neighbouring runs in the order of their queues, a range of names at a time."""
+
+    def __init__(self, runs: Sequence[RunIndex], schema: pa.Schema) -> None:
+        self._runs = runs
+        self._schema = schema
+        names = _borders(runs)
+        #: For each run the rows at which the ranges begin, and the end.
+        self._rows = [[0, run.first_row, *map(run.row_from, names), run.place.rows] for run in runs]
+
+    @property
+    def ranges(self) -> int:
+        """How many pieces there are, at most."""
+        return len(self._rows[0])
+
+    def pieces(self) -> Iterator[Sorted]:
+        """The records; those that belong to no queue first."""
+        spans = zip(*(pairwise(rows) for rows in self._rows), strict=True)
+        return (self._piece(span) for span in spans if any(low < high for low, high in span))
+
+    def _piece(self, spans: Sequence[tuple[int, int]]) -> Sorted:
+        records: list[pa.RecordBatch] = []
+        tables: list[QueueTable] = []
+        for run, span in zip(self._runs, spans, strict=True):
+            records += run.records(*span)
+            tables += run.tables(*span) if span[0] >= run.first_row else ()
+        whole = pa.Table.from_batches(records, self._schema)
+        if not tables:
+            return Sorted(_taken(whole, np.arange(whole.num_rows)), _NO_QUEUES)
+        table, order = merged(tables)
+        return Sorted(_taken(whole, order), table)
+
+
+_NO_QUEUES = QueueTable(pa.array([], pa.binary()), np.zeros(1, np.int64))
+
+
+def _borders(runs: Sequence[RunIndex]) -> list[bytes]:
+    """Names at which a range begins, so that none has much more than fits into memory."""
+    size, rows = (
+        sum(count) for count in zip(*((r.place.size, r.place.rows) for r in runs), strict=True)
+    )
+    most = max(1, min(limits.MERGED_ROWS, limits.MERGED_BYTES * rows // max(size, 1)))
+    blocks = sorted(
+        (name, behind - row)
+        for run in runs
+        for (name, row), (_, behind) in pairwise([*run.block_starts(), (b"", run.place.rows)])
+    )
+    borders: list[bytes] = []
+    gathered = 0
+    for name, count in blocks:
+        if gathered and gathered + count > most and (not borders or name > borders[-1]):
+            borders.append(name)
+            gathered = 0
+        gathered += count
+    return borders
+
+
+class RunBatches:
+    """Record batches of a run from pieces of it; and when all were made, its queues."""
+
+    def __init__(self, rows: Sequence[Row], pieces: int) -> None:
+        count = max(sum(row.rows for row in rows), 1)
+        weight = max(sum(row.weight for row in rows), 1)
+        #: Rows of one batch: few, so that a look at one queue reads little.
+        self._step = min(max(limits.RUN_BATCH_BYTES * count // weight, 1), limits.RUN_BATCH_ROWS)
+        #: No more batches than this.
+        self.most = count // self._step + pieces + 1
+        self._per_row = sum(row.size for row in rows) / count
+        self._done = 0
+        self._tables: list[QueueTable] = []
+
+    def sealed(self, base: int, pieces: Iterable[Sorted]) -> Iterator[SealedBatch]:
+        """The batches of a run that begins at an offset; they count rows from there on."""
+        for piece in pieces:
+            self._tables.append(piece.table.moved(self._done + int(piece.table.starts[0])))
+            for first in range(0, piece.records.num_rows, self._step):
+                batch = piece.records.slice(first, self._step)
+                yield self._sealed(base, with_light_nulls(batch))
+
+    def _sealed(self, base: int, batch: pa.RecordBatch) -> SealedBatch:
+        first, behind = self._done, self._done + batch.num_rows
+        self._done = behind
+        size = round(self._per_row * behind) - round(self._per_row * first)
+        return SealedBatch(base + first, base + behind, batch, *timestamp_bounds(batch), size)
+
+    def queues(self) -> Iterator[QueueTable]:
+        """The queues of what was made so far, with their rows."""
+        return (table for table in self._tables if len(table))

@@ -1,0 +1,130 @@
+"""A damaged run of a keyed topic: what is damaged is named by its queues, all else is as it was.
+
+Finds: messages of other queues or indexes instead of damaged ones, queues that can't be read
+though they are whole, and repairs that lose what proves itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.errors import CorruptionError, DataLossError
+from kmq_storage import limits
+
+QUEUES, MESSAGES, BATCH_ROWS = 20, 30, 25
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store whose only topic has one run of small batches."""
+    monkeypatch.setattr(limits, "RUN_BATCH_ROWS", BATCH_ROWS)
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        for number in range(MESSAGES):
+            queues.put_batch(
+                [_name(n) for n in range(QUEUES)], [_message(n, number) for n in range(QUEUES)]
+            )
+        assert store.seal().segments == 1
+        store.checkpoint()
+    return tmp_path / "store"
+
+
+def _name(queue: int) -> str:
+    return f"queue {queue:02}"
+
+
+def _message(queue: int, number: int) -> bytes:
+    return b"<%d in %d>" % (number, queue)
+
+
+def _run(folder: Path) -> Path:
+    (run,) = folder.glob("segments/*/0/*.arrow")
+    return run
+
+
+def _damage(file: Path, wanted: bytes) -> None:
+    contents = file.read_bytes()
+    at = contents.index(wanted)
+    file.write_bytes(contents[:at] + b"?" + contents[at + 1 :])
+
+
+def test_a_damaged_batch_is_named_by_queue_and_indexes_and_all_others_are_read(folder: Path):
+    _damage(_run(folder), _message(7, 11))
+    with kmq.open(folder, read_only=True) as store:
+        queues = store.keyed_queues("inbox")
+        with pytest.raises(
+            CorruptionError, match=r"messages \d+ to \d+ of queue b'queue 07' in inbox"
+        ) as raised:
+            queues.get(_name(7), 0, MESSAGES)
+        first, last = raised.value.context["first"], raised.value.context["last"]
+        assert 0 <= first <= 11 <= last < MESSAGES
+        assert raised.value.context["queue"] == b"queue 07"
+        assert queues.get(_name(7), 0, first) == [_message(7, n) for n in range(first)]
+        hurt = set()
+        for queue in range(QUEUES):
+            assert queues.size(_name(queue)) == MESSAGES
+            try:
+                found = queues.get(_name(queue), 0, MESSAGES)
+            except CorruptionError:
+                hurt.add(queue)
+                continue
+            assert found == [_message(queue, n) for n in range(MESSAGES)]
+        assert 7 in hurt
+        assert len(hurt) <= 1 + BATCH_ROWS // MESSAGES + 1
+        (damage,) = store.verify(deep=True).damage
+        assert (damage.topic, damage.start, damage.end) == ("inbox", 0, QUEUES * MESSAGES)
+        assert "b'queue 07'" in damage.reason
+
+
+def test_a_damaged_directory_is_found_and_made_anew_by_a_repair(folder: Path):
+    run = _run(folder)
+    contents = run.read_bytes()
+    at = contents.rindex(b"queue 19")
+    run.write_bytes(contents[:at] + b"?" + contents[at + 1 :])
+    with kmq.open(folder) as store:
+        with pytest.raises(CorruptionError):
+            store.keyed_queues("inbox").get(_name(3), 0, 1)
+        assert not store.verify(deep=True).ok
+        store.repair()  # an older checkpoint still refers to the file
+        assert store.keyed_queues("inbox").size(_name(19)) == MESSAGES
+        assert store.repair(drop_damaged=True).ok
+    _expect_all(folder)
+
+
+def test_a_repair_saves_what_proves_itself_and_the_rest_is_told_as_lost(folder: Path):
+    _damage(_run(folder), _message(7, 11))
+    with kmq.open(folder) as store:
+        assert not store.repair().ok
+        assert store.repair(drop_damaged=True).ok
+        queues = store.keyed_queues("inbox")
+        stored = {name: queues.get(name, 0, 999) for name in queues.names()}
+        lost = QUEUES * MESSAGES - sum(map(len, stored.values()))
+        assert 1 <= lost <= BATCH_ROWS
+        for queue in range(QUEUES):
+            wanted = [_message(queue, n) for n in range(MESSAGES)]
+            kept = stored[_name(queue)]
+            assert [each for each in wanted if each in kept] == kept
+        with pytest.raises(DataLossError):
+            store.read("inbox").read_all()
+        assert queues.put(_name(0), b"more").result() == len(stored[_name(0)])
+        assert store.verify(deep=True).ok
+
+
+def test_a_manifest_that_is_made_from_segments_has_the_queues(folder: Path):
+    for file in [*folder.glob("checkpoints/*"), *folder.glob("log/*")]:
+        file.unlink()
+    with kmq.open(folder) as store:
+        store.repair(drop_damaged=True)
+    _expect_all(folder)
+
+
+def _expect_all(folder: Path) -> None:
+    with kmq.open(folder) as store:
+        queues = store.keyed_queues("inbox")
+        assert queues.names() == [_name(queue) for queue in range(QUEUES)]
+        for queue in range(QUEUES):
+            assert queues.get(_name(queue), 0, 999) == [_message(queue, n) for n in range(MESSAGES)]
+        assert store.verify(deep=True).ok

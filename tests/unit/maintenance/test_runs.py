@@ -1,0 +1,196 @@
+"""Runs: sealed records of keyed topics in the order of their queues, and merging them.
+
+Finds: a process that dies in the middle and leaves queues that lack, double or move messages; runs
+that no Arrow tool opens, or that are not in the order they say; merging that takes the memory of
+all it merges; a get that looks into more places than it must.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.store import Store
+from kmq_storage import limits
+from kmq_storage.copying import copy_topics
+from kmq_storage.format import queue_directory
+from kmq_storage.log import reader
+from kmq_storage.maintenance.collect import collect
+from kmq_storage.maintenance.compact import merge, plan_merges
+from kmq_storage.maintenance.runs import RunMerge, Sorted
+from tests.support.dying_disk import Died, DyingDisk
+from tests.support.engine import open_engine
+
+TOPIC = "inbox"
+
+
+def _fill(queues: KeyedQueues, turn: int, names: int = 7, messages: int = 40) -> None:
+    listed = [f"q{number * 5 % names}" for number in range(messages)]
+    queues.put_batch(listed, [b"%d.%d" % (turn, number) for number in range(messages)])
+
+
+def _contents(store: Store) -> dict[str | bytes, list[bytes]]:
+    queues = store.keyed_queues(TOPIC)
+    return {name: queues.get(name, 0, 9_999) for name in queues.names()}
+
+
+def _merge(store: Store) -> None:
+    state = store.log.refresh()
+    merge(store.log, plan_merges(state.topic(TOPIC), state.lsn))
+
+
+STEPS: dict[str, Callable[[Store], object]] = {
+    "seal": Store.seal,
+    "merge": _merge,
+    "checkpoint": Store.checkpoint,
+    "collect": lambda store: collect(store.log, grace=0.0),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_who_dies_anywhere_leaves_every_message_where_it_was(step: str):
+    disk = DyingDisk(f"memory://{uuid.uuid4().hex}")
+    with open_engine(disk) as store:
+        for turn in range(3):
+            _fill(store.keyed_queues(TOPIC), turn)
+            if turn:
+                store.seal()
+        expected = _contents(store)
+        if step != "seal":
+            store.checkpoint()
+        changes, died = 0, True
+        while died:
+            disk.changes_left, died = changes, False
+            try:
+                STEPS[step](store)
+            except Died:
+                died = True
+            disk.revive()
+            store = open_engine(disk)
+            assert _contents(store) == expected
+            assert store.verify(deep=True).ok
+            changes += 1
+    with open_engine(disk) as store:
+        store.maintain(grace=0)
+        assert _contents(store) == expected
+        assert store.keyed_queues(TOPIC).put("q0", b"x").result() == len(expected["q0"])
+
+
+def test_a_run_is_an_arrow_file_in_the_order_of_queues_and_offsets(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        _fill(store.keyed_queues(TOPIC), 0)
+        with store.producer() as producer:
+            producer.send(TOPIC, b"of no queue").result()
+        store.seal()
+    (file,) = tmp_path.glob("store/segments/*/0/*.arrow")
+    table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+    assert table.schema.names == ["offset", "timestamp", "key", "value", "headers", "properties"]
+    assert table.schema.metadata[b"kmq.order"] == b"queue"
+    places = list(zip(table["key"].to_pylist(), table["offset"].to_pylist(), strict=True))
+    assert places == sorted(places, key=lambda place: (place[0] or b"", place[1]))
+    assert places[0] == (None, 40)
+
+
+def test_consumers_and_copies_get_a_run_in_the_order_of_offsets(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        for turn in range(2):
+            _fill(store.keyed_queues(TOPIC), turn)
+            store.seal()
+        expected = [b"%d.%d" % (turn, number) for turn in range(2) for number in range(40)]
+        with store.consumer(topics=[TOPIC]) as consumer:
+            consumer.seek(TOPIC, 0, 3)
+            assert [record.value for record in consumer.consume(5)] == expected[3:8]
+            assert [record.value for record in consumer.consume(999)] == expected[8:]
+        with kmq.open(tmp_path / "copy") as target:
+            copy_topics(store.log, target.log, [TOPIC])
+            assert _contents(target) == _contents(store)
+            assert target.verify(deep=True).ok
+
+
+def test_compressed_runs_are_read(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues(TOPIC)
+        store.alter_topic(TOPIC, compression="zstd")
+        _fill(queues, 0)
+        before = _contents(store)
+        store.seal()
+        assert _contents(store) == before
+
+
+def test_runs_merge_until_a_get_of_ten_looks_into_two(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "SEGMENT_BYTES", 4_000)
+    with open_engine(file_bytes=2**20) as store:
+        queues = store.keyed_queues(TOPIC)
+        for turn in range(24):
+            _fill(queues, turn, names=10, messages=100)
+            store.seal()
+            store.maintain(grace=0)
+        topic = store.log.refresh().topic(TOPIC)
+        runs = list(topic.index(0).rows(0, topic.partition(0).end))
+        assert all(row.in_run for row in runs)
+        assert len(runs) <= 7
+        read: Counter[str] = Counter()
+        stored = reader.ChunkReader.stored
+
+        def counted(self: reader.ChunkReader, chunk: object, layout: object) -> pa.RecordBatch:
+            read[chunk.location.file] += 1  # type: ignore[attr-defined]
+            return stored(self, chunk, layout)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(reader.ChunkReader, "stored", counted)
+        for first in range(0, queues.size("q3") - 10, 7):
+            read.clear()
+            assert len(queues.get("q3", first, 10)) == 10
+            assert len(read) <= 2
+
+
+def test_merging_has_only_a_part_of_what_it_merges_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pieces: list[int] = []
+    piece = RunMerge._piece
+
+    def noted(self: RunMerge, spans: Sequence[tuple[int, int]]) -> Sorted:
+        found = piece(self, spans)
+        pieces.append(found.records.nbytes)
+        return found
+
+    monkeypatch.setattr(RunMerge, "_piece", noted)
+    monkeypatch.setattr(limits, "MERGED_BYTES", 256 * 1024)
+    monkeypatch.setattr(queue_directory, "_BLOCK_QUEUES", 64)
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues(TOPIC)
+        names = [f"queue {number}" for number in range(5_000)]
+        for turn in range(4):
+            queues.put_batch(names, [b"%d" % turn * 500] * len(names))
+            store.seal()
+        _merge(store)
+        assert sum(pieces) > 10_000_000
+        assert max(pieces) < 500_000
+        assert queues.get("queue 4321", 0, 9) == [b"%d" % turn * 500 for turn in range(4)]
+
+
+def test_ten_thousand_queues_are_sealed_merged_and_read(tmp_path: Path):
+    names = [f"user/{number}" for number in range(10_000)]
+    batch = pa.table({"queue": names, "value": [f"to {name}" for name in names]})
+    with kmq.open(tmp_path / "store") as store:
+        for turn in range(6):
+            store.keyed_queues(TOPIC).put_arrow(batch)
+            if turn % 2:
+                store.seal()
+        store.compact(TOPIC)
+        store.checkpoint()
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues(TOPIC)
+        assert queues.names() == sorted(names)
+        for number in range(0, 10_000, 97):
+            assert queues.get(names[number], 2, 3) == [b"to user/%d" % number] * 3
+        assert list(queues.put_arrow(batch)) == [6] * 10_000
+        store.maintain(grace=0)
+        assert queues.size("user/9999") == 7

@@ -1,0 +1,90 @@
+"""A listener that answers what a test says, and remembers what it got."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import kmq_spark as kmq
+
+SUCCESS = kmq.OrderlyStatus.SUCCESS
+SUSPEND = kmq.OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+COMMIT = kmq.OrderlyStatus.COMMIT
+ROLLBACK = kmq.OrderlyStatus.ROLLBACK
+
+Call = list[tuple[int, int]]
+
+
+class Listener:
+    """Answers SUCCESS, or what `answer(records, context)` says; `calls` are places by call."""
+
+    def __init__(
+        self, answer: Callable[[list[kmq.Record], kmq.OrderlyContext], Any] = lambda r, c: SUCCESS
+    ) -> None:
+        self._answer = answer
+        self._changed = threading.Condition()
+        self.calls: list[Call] = []
+        self.answered = 0
+
+    def __call__(self, records: list[kmq.Record], context: kmq.OrderlyContext) -> Any:
+        with self._changed:
+            self.calls.append([(each.partition, each.offset) for each in records])
+            self._changed.notify_all()
+        try:
+            return self._answer(records, context)
+        finally:
+            with self._changed:
+                self.answered += 1
+                self._changed.notify_all()
+
+    def hear(self, calls: int) -> list[Call]:
+        """The calls, once so many of them were answered."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.answered >= calls, 30), self.calls
+            return list(self.calls)
+
+    def offsets(self, partition: int = 0) -> list[int]:
+        """The offsets of a partition as they came."""
+        return [offset for call in self.calls for number, offset in call if number == partition]
+
+
+def scripted(*answers: Any) -> Callable[[list[kmq.Record], kmq.OrderlyContext], Any]:
+    """One answer after the other, then SUCCESS; an exception is raised."""
+    left = iter(answers)
+
+    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> Any:
+        found = next(left, SUCCESS)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    return answer
+
+
+def until(so: Callable[[], Any]) -> Any:
+    """What is asked for, once it is so."""
+    deadline = time.monotonic() + 30
+    while not (found := so()):
+        assert time.monotonic() < deadline, "it never was so"
+        time.sleep(0.005)
+    return found
+
+
+def fill(store: kmq.Store, counts: dict[int, int], topic: str = "t") -> None:
+    """Send so many records to each partition."""
+    with store.producer() as producer:
+        for partition, count in counts.items():
+            producer.send_batch(topic, [b"%d" % n for n in range(count)], partition=partition)
+
+
+def orderly(store: kmq.Store, listener: Any, **options: Any) -> kmq.OrderlyConsumer:
+    """An orderly consumer of topic `t` in group `g`, whose suspensions are short."""
+    options = {"suspend_current_queue_time": 0.010, **options}
+    return store.orderly_consumer("g", ["t"], listener, **options)
+
+
+def committed(store: kmq.Store) -> dict[int, int]:
+    """What group `g` committed for topic `t`."""
+    return dict(store.describe_group("g").committed.get("t", {}))

@@ -1,0 +1,167 @@
+"""Records whose attempts are used up: dead letters, passed over, or in the way for ever.
+
+Finds: dead letters that are lost, doubled, cut or apart from their offset.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.format.entries import GroupOffsetsEntry, RecordsEntry
+from tests.unit.client.stored import records as stored
+from tests.unit.orderly.listening import (
+    COMMIT,
+    ROLLBACK,
+    SUCCESS,
+    SUSPEND,
+    Listener,
+    committed,
+    fill,
+    orderly,
+    scripted,
+    until,
+)
+
+
+def test_a_record_whose_attempts_are_used_up_becomes_a_dead_letter_with_its_whole_story(
+    store: kmq.Store,
+):
+    store.create_topic("t", partitions=2)
+    with store.producer() as producer:
+        headers, properties = [("trace", b"7"), ("none", None)], {"tries": 1, "rate": 0.5}
+        for value in (b"poison", b"fine"):
+            producer.send(
+                "t", value, b"k", headers=headers, properties=properties, partition=1
+            ).result(10)
+    listener = Listener(scripted(*[ValueError("bad \ud800")] * 3))
+    with orderly(store, listener, max_reconsume_times=2):
+        listener.hear(4)
+    assert listener.offsets(1) == [0, 0, 0, 1]
+    assert committed(store)[1] == 2
+    (letter,) = stored(store, "%DLQ%g")
+    (original, _) = stored(store, "t")
+    assert (letter.key, letter.value, letter.headers) == (b"k", b"poison", original.headers)
+    assert letter.timestamp == original.timestamp
+    assert dict(letter.properties) == {
+        "tries": 1,
+        "rate": 0.5,
+        "dead_letter_group": "g",
+        "dead_letter_topic": "t",
+        "dead_letter_partition": 1,
+        "dead_letter_offset": 0,
+        "dead_letter_count": 3,
+        "dead_letter_reason": "ValueError: bad \\ud800",
+    }
+
+
+def test_a_dead_letter_and_the_offset_behind_its_record_are_one_commit(line: kmq.Store):
+    with orderly(line, Listener(scripted(SUSPEND)), max_reconsume_times=0):
+        until(lambda: committed(line) == {0: 4})
+    letters = line.describe_topic("%DLQ%g").topic_id.bytes
+    (entries,) = (
+        commit.entries
+        for commit in line.commits()
+        if any(isinstance(e, RecordsEntry) and e.topic_id == letters for e in commit.entries)
+    )
+    assert [e.offsets for e in entries if isinstance(e, GroupOffsetsEntry)] == [((0, 1),)]
+
+
+def test_no_record_of_a_batch_is_buried_while_one_of_them_has_attempts_left(line: kmq.Store):
+    """RocketMQ sends those at the limit away, and tries all of them again: dead and alive."""
+    more = threading.Event()
+
+    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
+        if context.reconsume_times == (1,):
+            assert more.wait(30)  # and only now does the other one come
+        return SUSPEND if records[0].offset == 3 else SUCCESS
+
+    listener = Listener(answer)
+    with orderly(line, listener, consume_batch_max_size=3, max_reconsume_times=2) as consumer:
+        until(lambda: [(0, 3)] in listener.calls[2:])
+        fill(line, {0: 1})
+        until(lambda: len(consumer.process_queues()["t"][0].waiting) == 1)
+        more.set()
+        until(lambda: committed(line) == {0: 5})
+    assert [len(call) for call in listener.calls] == [3, 1, 1, 2, 2, 2]
+    letters = [each.properties for each in stored(line, "%DLQ%g")]
+    assert [each["dead_letter_offset"] for each in letters] == [3, 4]
+    assert [each["dead_letter_count"] for each in letters] == [5, 3]
+
+
+def test_a_dead_letter_that_can_not_be_stored_suspends_again_until_it_can(line: kmq.Store):
+    line.create_topic("%DLQ%g", capacity=1)
+    fill(line, {0: 1}, topic="%DLQ%g")
+    listener = Listener(lambda records, context: SUSPEND if records[0].offset == 0 else SUCCESS)
+    with orderly(line, listener, max_reconsume_times=1) as consumer:
+        listener.hear(5)
+        assert set(listener.offsets()) == {0}  # the next ones wait
+        line.trim("%DLQ%g", {0: 1})
+        until(lambda: consumer.process_queues()["t"][0].succeeded == 3)
+    (letter,) = stored(line, "%DLQ%g")
+    assert letter.properties["dead_letter_offset"] == 0
+    assert committed(line) == {0: 4}
+
+
+def test_without_auto_commit_dead_letters_leave_the_offset_to_the_listener(line: kmq.Store):
+    listener = Listener(scripted(SUSPEND, SUCCESS, ROLLBACK, SUCCESS, COMMIT))
+    with orderly(line, listener, auto_commit=False, max_reconsume_times=0):
+        listener.hear(4)
+        (letter,) = stored(line, "%DLQ%g")
+        assert letter.properties["dead_letter_offset"] == 0
+        listener.hear(6)
+    assert listener.offsets() == [0, 1, 2, 1, 2, 3]  # what is buried is not rolled back
+    assert committed(line) == {0: 3}
+
+
+def test_without_auto_commit_dead_letters_alone_commit_nothing(line: kmq.Store):
+    listener = Listener(scripted(SUSPEND))
+    with orderly(line, listener, auto_commit=False, max_reconsume_times=0):
+        listener.hear(4)
+    assert len(stored(line, "%DLQ%g")) == 1
+    assert committed(line) == {}
+
+
+def test_a_poisonous_record_is_passed_over_by_choice(line: kmq.Store):
+    listener = Listener(lambda records, context: SUSPEND if records[0].offset == 1 else SUCCESS)
+    with orderly(line, listener, max_reconsume_times=1, when_exhausted="skip"):
+        listener.hear(5)
+    assert listener.offsets() == [0, 1, 1, 2, 3]
+    assert committed(line) == {0: 4}
+    assert [topic.name for topic in line.topics()] == ["t"]
+
+
+def test_a_poisonous_record_blocks_by_choice_and_that_is_told(
+    line: kmq.Store, caplog: pytest.LogCaptureFixture
+):
+    listener = Listener(lambda records, context: SUSPEND)
+    with orderly(line, listener, max_reconsume_times=1, when_exhausted="block"):
+        listener.hear(18)
+    assert set(listener.offsets()) == {0}
+    assert committed(line) == {}
+    assert "t-0, offset 0" in caplog.text
+
+
+def test_dead_letters_of_a_typed_topic_are_arrow_streams_of_their_row(store: kmq.Store):
+    import pyarrow as pa
+
+    schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(9, 2))])
+    store.create_topic("t", schema=schema)
+    rows = pa.table({"id": [7], "price": pa.array(["1.50"]).cast(pa.decimal128(9, 2))})
+    with store.producer() as producer:
+        producer.send_arrow("t", rows)
+    with orderly(store, Listener(scripted(SUSPEND)), max_reconsume_times=0):
+        until(lambda: committed(store) == {0: 1})
+    (letter,) = stored(store, "%DLQ%g")
+    assert pa.ipc.open_stream(letter.value).read_all() == rows.cast(schema)
+
+
+def test_a_record_of_the_largest_size_becomes_a_dead_letter(store: kmq.Store):
+    store.create_topic("t", max_record_bytes=3_000_000)
+    with store.producer() as producer:
+        producer.send("t", b"x" * 3_000_000).result(30)
+    with orderly(store, Listener(scripted(SUSPEND)), max_reconsume_times=0):
+        until(lambda: committed(store) == {0: 1})
+    assert [len(each.value) for each in stored(store, "%DLQ%g")] == [3_000_000]

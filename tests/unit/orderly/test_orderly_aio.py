@@ -1,0 +1,54 @@
+"""The asyncio twin of the orderly consumer: its listener is awaited in the caller's loop.
+
+Finds: listeners in another thread than the loop's, partitions that wait for each other's awaits,
+and closes that hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import kmq_spark as kmq
+from kmq_spark import aio
+from tests.unit.orderly.listening import SUCCESS, SUSPEND, fill
+
+
+def test_an_awaited_listener_gets_each_partition_in_order(tmp_path: Path):
+    heard: list[tuple[int, int]] = []
+
+    async def main() -> None:
+        both = asyncio.Barrier(2)
+        ended = asyncio.Event()
+        loops_thread = threading.get_ident()
+
+        async def listen(
+            records: list[kmq.Record], context: kmq.OrderlyContext
+        ) -> kmq.OrderlyStatus:
+            assert threading.get_ident() == loops_thread
+            await both.wait()  # the other partition's listener is inside, too
+            if context.partition == 0 and context.reconsume_times == (0,):
+                return SUSPEND
+            heard.append((context.partition, records[0].offset))
+            if len(heard) == 6:
+                ended.set()
+            return SUCCESS
+
+        async with (
+            aio.open(tmp_path / "s") as store,
+            store.orderly_consumer("g", ["t"], listen, suspend_current_queue_time=0.01) as consumer,
+        ):
+            assert set(consumer.process_queues()["t"]) == {0, 1}
+            await asyncio.wait_for(ended.wait(), 30)
+            await consumer.close()
+            await consumer.join()
+            found = await store.describe_group("g")
+            assert found.committed == {"t": {0: 2, 1: 4}}
+
+    with kmq.open(tmp_path / "s") as store:
+        store.create_topic("t", partitions=2)
+        fill(store, {0: 2, 1: 4})
+    asyncio.run(main())
+    assert [offset for partition, offset in heard if partition == 0] == [0, 1]
+    assert [offset for partition, offset in heard if partition == 1] == [0, 1, 2, 3]

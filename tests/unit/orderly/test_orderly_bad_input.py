@@ -1,0 +1,58 @@
+"""Wrong arguments of orderly consumers: the contracted error at once, and nothing written.
+
+Finds: limits and pauses that mean nothing and pass, and consumers of their own dead letters.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from tests.unit.client.stored import lsn
+from tests.unit.orderly.listening import Listener
+
+
+@pytest.mark.parametrize(
+    ("topics", "options", "error", "says"),
+    [
+        (["t"], {"max_reconsume_times": -2}, kmq.InvalidRequestError, "max_reconsume_times"),
+        (["t"], {"max_reconsume_times": 1.5}, kmq.InvalidRequestError, "max_reconsume_times"),
+        (["t"], {"max_reconsume_times": True}, kmq.InvalidRequestError, "max_reconsume_times"),
+        (["t"], {"consume_batch_max_size": 0}, kmq.InvalidRequestError, "consume_batch_max_size"),
+        (["t"], {"consume_batch_max_size": "9"}, kmq.InvalidRequestError, "consume_batch_max"),
+        (["t"], {"suspend_current_queue_time": -1}, kmq.InvalidRequestError, "suspend_current"),
+        (["t"], {"suspend_current_queue_time": None}, kmq.InvalidRequestError, "suspend_current"),
+        (["t"], {"when_exhausted": "drop"}, kmq.InvalidRequestError, "dead_letter, skip, block"),
+        (["t"], {"auto_commit": "yes"}, kmq.InvalidRequestError, "auto_commit"),
+        (["t"], {"max_reconsume": 1}, TypeError, "max_reconsume"),
+        (["t"], {"listener": None}, kmq.InvalidRequestError, "listener must be callable"),
+        (["t"], {"group": "a/b"}, kmq.InvalidRequestError, "group name"),
+        (["t"], {"group": "x" * 245}, kmq.InvalidRequestError, "244"),
+        (["t"], {"group": None}, kmq.InvalidRequestError, "group name"),
+        (["nope"], {}, kmq.NotFoundError, r"Topic\[nope\]"),
+        ([], {}, kmq.InvalidRequestError, "empty"),
+        (None, {}, kmq.InvalidRequestError, "topics"),
+        (5, {}, kmq.InvalidRequestError, "topics"),
+        (["t", "%DLQ%g"], {}, kmq.InvalidRequestError, "dead letters"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once_and_nothing_is_written(
+    line: kmq.Store, topics: Any, options: dict[str, Any], error: type[Exception], says: str
+):
+    line.create_topic("%DLQ%g")
+    before = lsn(line)
+    given = {"group": "g", "listener": Listener(), **options}
+    with pytest.raises(error, match=says):
+        line.orderly_consumer(given.pop("group"), topics, given.pop("listener"), **given)
+    assert lsn(line) == before
+
+
+def test_a_read_only_store_has_no_orderly_consumers(tmp_path: Any):
+    with ExitStack() as stack:
+        stack.enter_context(kmq.open(tmp_path / "s")).create_topic("t")
+        store = stack.enter_context(kmq.open(tmp_path / "s", read_only=True))
+        with pytest.raises(kmq.IllegalStateError):
+            store.orderly_consumer("g", ["t"], Listener())
