@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count, repeat
 from typing import Any
@@ -23,7 +23,7 @@ from kmq_storage.names import queue_log
 
 Place = tuple[str, int]
 #: Messages whose position is stored together, and those of one place that are decoded together.
-_TOGETHER, _DECODED = 4_096, 512
+_TOGETHER, _DECODED, _REMEMBERED = 4_096, 512, 1_024
 
 
 @also_in_camel_case
@@ -40,8 +40,8 @@ class PullConsumer(StoreUser):
         self._reader = self._store.consumer()
         self._messages: Iterator[BytesMessage] = iter(())
         self._last: BytesMessage | None = None
-        #: What was handed out since the position was stored, until somebody acknowledges.
-        self._since: list[StoredRows] = []
+        #: Where what was handed out last is, until somebody acknowledges.
+        self._since: deque[tuple[Place, list[int]]] = deque(maxlen=_REMEMBERED)
         self._acknowledges = False
         #: Per place the next offset, and what lies below it and is not done.
         self._next: dict[Place, int] = {}
@@ -149,7 +149,7 @@ class PullConsumer(StoreUser):
                 for message in self._in_turn(messages):
                     yield self._due(message)
             else:
-                self._since.append(rows)
+                self._since.append((rows.place, rows.offsets))
                 yield from messages
                 self._next[rows.place] = end
 
@@ -176,7 +176,8 @@ class PullConsumer(StoreUser):
         """This message is done, which survives the end of the process.
 
         From the first call on, the next consumer gets everything again from the first message
-        that was not acknowledged. InvalidRequestError for the id of no message of this queue.
+        that was not acknowledged, some thousands before this call included. InvalidRequestError
+        for the id of no message of this queue.
         """
         self._check_open()
         topic, _, number = str(message_id).rpartition(":")[0].rpartition(":")
@@ -186,10 +187,10 @@ class PullConsumer(StoreUser):
             raise InvalidRequestError(f"no message of queue {self._queue} has id {message_id!r}")
         if not self._acknowledges:
             self._acknowledges = True
-            for rows in self._since:
-                self._open[rows.place].update(dict.fromkeys(rows.offsets))
-                self._next[rows.place] = rows.offsets[-1] + 1
-            self._since = []
+            for seen, offsets in self._since:
+                self._open[seen].update(dict.fromkeys(offsets))
+                self._next[seen] = offsets[-1] + 1
+            self._since.clear()
         self._open[place].pop(int(offset), None)
         self._store_position()
 
@@ -199,7 +200,6 @@ class PullConsumer(StoreUser):
         if last is not None and not self._acknowledges:
             place = _place(last)
             self._next[place] = max(self._next[place], _offset(last) + 1)
-            self._since = self._since[-1:]
         log = self._store.log
         state = log.state
         moved: dict[str, dict[int, int]] = {}
