@@ -18,11 +18,11 @@ _lock = threading.Lock()
 _shared: dict[str, Shared] = {}
 
 
-class Flushes(Protocol):
+class Settles(Protocol):
     """A producer of this process."""
 
-    def flush(self) -> None:
-        """Bring to the store what was sent."""
+    def settle(self) -> None:
+        """Wait until everything sent is stored, or refused."""
 
 
 class Shared:
@@ -31,7 +31,7 @@ class Shared:
     def __init__(self, path: str) -> None:
         self.store = open_store(path)
         self.users: set[StoreUser] = set()
-        self.producers: WeakSet[Flushes] = WeakSet()
+        self.producers: WeakSet[Settles] = WeakSet()
 
 
 class StoreUser:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from kmq_spark.client.arrow_extras import sizes_of
 from kmq_spark.client.metadata import BatchMetadata
 from kmq_spark.client.partitioner import partitions_by_key
-from kmq_spark.errors import InvalidRequestError, KmqError
+from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.columns import Row, batch_of
 from kmq_spark.openmessaging.key_value import KeyValue, put
@@ -174,13 +174,21 @@ class Producer(StoreUser):
         self._flush()
 
     def _flush(self) -> None:
+        self.settle()
+        with self._lock:
+            errors = [sent.exception() for sent in self._sent if sent.done()]
+            self._sent = [sent for sent in self._sent if not sent.done()]
+        for error in filter(None, errors):
+            raise error
+
+    def settle(self) -> None:
+        """Wait until everything sent is stored, or refused; `flush` tells of errors."""
         with self._lock:
             for batch in list(self._batches.values()):
                 self._hand_over(batch)
-            sent, self._sent = self._sent, []
-        errors = [future.exception() for future in sent]
-        for error in filter(None, errors):
-            raise error
+            sent = list(self._sent)
+        for each in sent:
+            each.exception()
 
     def _end(self) -> None:
         try:
@@ -281,7 +289,7 @@ class Producer(StoreUser):
                 if queue is None
                 else self._producer.send_arrow_to_queue(queue, data)
             )
-        except KmqError as error:
+        except Exception as error:  # told by the future: nobody else may be there to hear it
             batch.sent = Future()
             batch.sent.set_exception(error)
         batch.rows = []

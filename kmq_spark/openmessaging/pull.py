@@ -85,7 +85,7 @@ class PullConsumer(StoreUser):
         bound = state.queues.named(queue).bindings
         topics = [t for t in state.user_topics() if t.id in bound] + [state.topic(queue_log(queue))]
         self._reader.subscribe([topic.name for topic in topics])
-        stored = committed_offsets(state, _group(queue))
+        stored = committed_offsets(log.written_state(), _group(queue))  # not synced, maybe
         for topic in topics:
             for number, part in enumerate(topic.parts):
                 known = at.get(topic.name, stored.get(topic.name, {})).get(number, part.start)
@@ -120,7 +120,7 @@ class PullConsumer(StoreUser):
             table = self._reader.consume_arrow(_TOGETHER, 0.0)
             if table is None:
                 for producer in list(self._shared.producers):
-                    producer.flush()  # what this process sent is seen here
+                    producer.settle()  # what this process sent is seen here
                 table = self._reader.consume_arrow(_TOGETHER, self._pause(deadline - now()))
             self._messages = self._decoded(table)
             message = next(self._messages, None)

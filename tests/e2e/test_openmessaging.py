@@ -86,7 +86,8 @@ def test_another_process_reads_everything_in_order_after_a_kill(tmp_path: Path):
     direct, bound = PRODUCERS * MESSAGES // 10, PRODUCERS * MESSAGES * 9 // 10
     total = 0
     for number, queue in enumerate(QUEUES):
-        wrong, count = _killed(_consume, path, queue, TOPICS[number : number + 5])  # type: ignore[misc]
+        topics = TOPICS[number : number + 5]
+        wrong, count = _killed(_consume, path, queue, topics)  # type: ignore[misc]
         assert wrong == []
         total += count
     shares = [sum(n % 10 != 0 and n % 8 == t for n in range(MESSAGES)) for t in range(8)]

@@ -42,7 +42,7 @@ LAYERS = (
     ),
     ("kmq_storage.keyed", "kmq_storage.queues"),
     ("kmq_spark.errors", "kmq_spark.client"),
-    ("kmq_spark.aio", "kmq_spark.lake"),
+    ("kmq_spark.aio", "kmq_spark.lake", "kmq_spark.openmessaging"),
     tuple(
         f"kmq_spark.datasource.{name}"
         for name in ("offsets", "opening", "refusal", "spark_versions", "store_url", "warning")

@@ -28,6 +28,15 @@ PRINTED = {
         "worker-b {'orders': [3, 4, 5]}",
         "worker-a {'orders': [0, 1, 2]}",
     ],
+    "openmessaging": [
+        "orders:0:0",
+        "orders 42.0",
+        "mails b'hello'",
+        "b'hello'",
+        "b'42 EUR'",
+        "[b'42 EUR', b'1 EUR', b'2 EUR']",
+        "b'42 EUR' 0 2",
+    ],
     "queues": [
         "6 QueueStats(ready=0, locked=6, delayed=0, delivered=6, acked=0, dead=0, expired=0)",
         "2",
