@@ -13,6 +13,7 @@ from kmq_spark.cli import (
     log,
     maintenance,
     produce,
+    queue,
     topic,
 )
 from kmq_spark.cli.command import Command
@@ -24,6 +25,7 @@ COMMANDS: tuple[Command, ...] = (
     *produce.COMMANDS,
     *consume.COMMANDS,
     *group.COMMANDS,
+    *queue.COMMANDS,
     *log.COMMANDS,
     *copying.COMMANDS,
     *archive.COMMANDS,
@@ -35,4 +37,5 @@ COMMANDS: tuple[Command, ...] = (
 FAMILIES = {
     "topic": "create, list, describe, alter and delete topics",
     "group": "list, describe, set, copy and delete the offsets of consumer groups",
+    "queue": "create, bind, list, describe and delete queues; move dead letters back",
 }

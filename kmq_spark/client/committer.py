@@ -24,6 +24,7 @@ from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
 from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.uniqs import StoredBeforeError
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.model import Commit
 from kmq_storage.waking import can_be_interrupted
@@ -46,6 +47,8 @@ class Written:
     commit: WrittenCommit | None = None
     #: Stored so long ago that the commit was collected: nobody knows the places any more.
     collected: bool = False
+    #: The commit with which everything is stored that was not to be stored again.
+    lsn: int = 0
 
     def fail(self, error: KmqError) -> None:
         """None of the sends is stored."""
@@ -129,6 +132,8 @@ class Committer:
             except RefusedError as refused:
                 work = list(units)[refused.unit]
                 del units[work]
+                if isinstance(refused.cause, StoredBeforeError):
+                    written.lsn = max(written.lsn, refused.cause.lsn)
                 units = self._encode_all(work.refuse(refused.cause), units)
             else:
                 return
@@ -159,6 +164,8 @@ class Committer:
             if unit.entries:
                 done[work] = unit
                 room -= _inline_bytes(unit)
+            elif isinstance(work, RowWork) and work.doubles:
+                work.committed({})  # nothing to store: every record is there already
         return done
 
     def _encode(self, work: Work, state: StoreState, room: int) -> Unit:
@@ -172,7 +179,7 @@ class Committer:
             work.check_schedules(state)
         now = self._log.environment.now_us()
         placed = self._place(work.encode(topic, self._router, now), room)
-        more = work.more_entries(topic) if isinstance(work, RowWork) and placed.entries else ()
+        more = work.more_entries(topic, now) if isinstance(work, RowWork) and placed.entries else ()
         return replace(placed, entries=placed.entries + more) if more else placed
 
     def _uploaded(self, units: dict[Work, Unit]) -> dict[Work, Unit]:
@@ -233,6 +240,8 @@ class Committer:
             try:
                 if written.commit is not None:
                     self._log.sync(written.commit)
+                elif written.lsn:
+                    self._log.sync(written.lsn)
                 return
             except UnavailableError as error:
                 if attempt == _ATTEMPTS - 1 or not self._write_again(written):
@@ -275,4 +284,6 @@ def _tell_places(units: dict[Work, Unit], commit: Commit) -> None:
         count = sum(isinstance(entry, RecordsEntry) for entry in unit.entries)
         for entry in islice(entries, count):
             first_offsets.setdefault(entry.partition, entry.base_offset)
+        if isinstance(work, RowWork) and work.doubles:
+            work.resolve_doubles(commit.entries)
         work.committed(first_offsets)

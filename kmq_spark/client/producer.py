@@ -23,7 +23,7 @@ from kmq_spark.client.schedule import scheduled
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.topic_arrow import batches_of
 from kmq_spark.client.typed_rows import Value, value_of
-from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
+from kmq_spark.client.values import Headers, Properties, checked_extras, checked_uniq, to_bytes
 from kmq_spark.errors import (
     ClosedError,
     InvalidRequestError,
@@ -115,7 +115,8 @@ class Producer:
         ClosedError come at once; NotFoundError, InvalidRequestError (too large, no such
         partition), QueueFullError, FencedError and UnavailableError come through the future
         and `on_delivery(error, metadata)`, which runs in the producer's thread and must not
-        wait for another send.
+        wait for another send. Within the topic's `uniq_window` a second record with the same
+        `uniq` is not stored: its metadata is the first one's place, with `duplicate=True`.
         """
         if type(value) is not bytes:
             value = value_of(self._log, topic, value, key)
@@ -129,8 +130,9 @@ class Producer:
             or timestamp is not None
             or uniq is not None
         ):
-            _refuse_uniq(uniq)
             extras = checked_extras(headers, properties, partition, timestamp)
+            if uniq is not None:
+                extras = replace(extras, uniq=checked_uniq(uniq))
         if on_delivery is not None and not callable(on_delivery):
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
@@ -242,13 +244,14 @@ class Producer:
         check_name("queue", queue)
         value = to_bytes("value", value)
         key = None if key is None else to_bytes("key", key)
-        _refuse_uniq(uniq)
+        digest = checked_uniq(uniq)
         schedule = scheduled(
             self._log.environment.now_us(), delay, deliver_at, expires_at, priority=priority
         )
         extras = None
-        if headers is not None or properties is not None or schedule is not None:
-            extras = replace(checked_extras(headers, properties, None, None), schedule=schedule)
+        if headers is not None or properties is not None or schedule is not None or digest:
+            extras = checked_extras(headers, properties, None, None)
+            extras = replace(extras, schedule=schedule, uniq=digest)
         delivery = self._pending.add(queue_log(queue), value, key, extras, None)
         if not self._lingers and delivery.first:
             self._commits.sent()
@@ -309,11 +312,6 @@ def _open_epoch(log: CommitLog, name: str) -> int:
         except (DuplicateCommitError, RefusedError):
             continue  # another one opened the same name at the same moment
         return epoch
-
-
-def _refuse_uniq(uniq: str | None) -> None:
-    if uniq is not None:
-        raise InvalidRequestError("uniq is not supported by this version", field="uniq")
 
 
 def _common_length(values: object, **others: object) -> int:

@@ -30,6 +30,9 @@ class Places(Protocol):
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Partitions and offsets of the rows from `first` up to `end`."""
 
+    def is_duplicate(self, row: int) -> bool:
+        """Whether a row is not stored, since one like it was before."""
+
 
 class Sends(Outcome):
     """Records of one topic that were handed in together."""
@@ -112,8 +115,11 @@ class RowSends(Sends):
         assert self._places is not None, "only committed rows have a place"
         partitions, offsets = self._places.places(self._start + first, self._start + end)
         times = [time // 1000 for time in self.times[first:end]]
+        duplicates: Iterable[bool] = repeat(False)
         if self.extras:
             times = [self._timestamp(row, times[row - first]) for row in range(first, end)]
+            start, known = self._start, self._places
+            duplicates = [known.is_duplicate(start + row) for row in range(first, end)]
         return list(
             map(
                 RecordMetadata,
@@ -122,7 +128,7 @@ class RowSends(Sends):
                     partitions,
                     offsets,
                     times,
-                    repeat(False),
+                    duplicates,
                     strict=False,
                 ),
             )

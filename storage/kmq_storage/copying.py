@@ -153,7 +153,7 @@ class _PartitionCopy:
             self._topic, self._number, tuple(run), lsn, first=self._position, behind=behind
         )
         file_id = new_file_id(self._target.environment.new_uuid(), lsn)
-        entry = write_segment(self._target.disk, file_id, piece, piece.slices(self._reader))
+        entry = write_segment(self._target.disk, file_id, piece, piece.merged(self._reader))
         _prove(self._proof, self._topic, self._number, entry)
         return replace(entry, old_rows=0, old_size=0)
 

@@ -113,8 +113,9 @@ class Replacement:
         return 2 * full + 4
 
     def merged(self, reader: ChunkReader) -> Records:
-        """The records that stand there now, runs as such."""
-        if all(row.in_run for row in self.rows):
+        """The records that stand there now, whole runs as such."""
+        whole = self.rows[0].base_offset, self.rows[-1].end_offset
+        if self.span == whole and all(row.in_run for row in self.rows):
             return RunMerge([RunIndex(reader, place) for place in self._places()], self.schema)
         return self.slices(reader)
 
@@ -340,12 +341,12 @@ def write_segment(
     """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
     topic, (base, end) = replaced.topic, replaced.span
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
-    watched = _Watched(() if isinstance(records, RunMerge) else records)
-    of_run = isinstance(records, RunMerge)
-    batches, encoder = _encoded(file_id, replaced, records if of_run else watched)
+    watched = records if isinstance(records, RunMerge) else _Watched(records)
+    batches, encoder = _encoded(file_id, replaced, watched)
     with translated(disk.url):
         disk.stage(file, encoder.buffers(batches), sync=True)
-    waits = topic.settings.cleanup == "compact" and watched.has_tombstones
+    compacts = topic.settings.cleanup == "compact"
+    waits = compacts and isinstance(watched, _Watched) and watched.has_tombstones
     return SegmentEntry(
         topic.id,
         replaced.partition,
