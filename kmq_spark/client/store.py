@@ -19,6 +19,7 @@ from kmq_spark.client.arguments import (
     checked_seconds,
 )
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
+from kmq_spark.client.finding import Finding
 from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.producer import Producer, ProducerSettings
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-class Store(OpensOrderly, StoreQueues, Upkeep):
+class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
     def __init__(self, log: CommitLog, *, maintenance: bool = True) -> None:

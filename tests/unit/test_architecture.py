@@ -38,7 +38,8 @@ LAYERS = (
     ("kmq_storage.membership",),
     ("kmq_storage.sharing",),
     tuple(
-        f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
+        f"kmq_storage.{name}"
+        for name in ("cloning", "copying", "groups", "integrity", "topics", "tracing")
     ),
     ("kmq_storage.keyed", "kmq_storage.queues"),
     ("kmq_spark.errors", "kmq_spark.client"),

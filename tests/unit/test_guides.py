@@ -37,6 +37,15 @@ PRINTED = {
         "[b'42 EUR', b'1 EUR', b'2 EUR']",
         "b'42 EUR' 0 2",
     ],
+    "finding": [
+        "[b'0 EUR', b'3 EUR', b'6 EUR']",
+        "3",
+        "[b'4 EUR']",
+        "2",
+        "3",
+        "sent None",
+        "passed audit",
+    ],
     "queues": [
         "6 QueueStats(ready=0, locked=6, delayed=0, delivered=6, acked=0, dead=0, expired=0)",
         "2",
