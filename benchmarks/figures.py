@@ -177,6 +177,18 @@ QUEUES = Group(
     ),
 )
 
+TRANSACTIONS = Group(
+    named("transactions", "beside_commits"),
+    (
+        Figure(
+            "transaction of 10 records, 3 topics / a batch of 10, fsync",
+            "beside_commits.transaction_ms",
+            "beside_commits.single_ms",
+            1.2,
+        ),
+    ),
+)
+
 BUCKET = Group(
     named(
         "bucket",
@@ -308,6 +320,7 @@ GROUPS = {
     "group_commit": GROUP_COMMIT,
     "sharing": SHARING,
     "queues": QUEUES,
+    "transactions": TRANSACTIONS,
     "bucket": BUCKET,
     "requests": REQUESTS,
     "engine": ENGINE,

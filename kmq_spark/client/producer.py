@@ -22,6 +22,7 @@ from kmq_spark.client.routing import Partitioner, Router
 from kmq_spark.client.schedule import scheduled
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.topic_arrow import batches_of
+from kmq_spark.client.transactional import Transactional
 from kmq_spark.client.typed_rows import Value, value_of
 from kmq_spark.client.values import Headers, Properties, checked_extras, checked_uniq, to_bytes
 from kmq_spark.errors import (
@@ -55,7 +56,7 @@ class ProducerSettings:
         checked_count("max_pending_bytes", self.max_pending_bytes)
 
 
-class Producer:
+class Producer(Transactional):
     """Sends records to topics; safe for any number of threads.
 
     Per topic, records are stored in the order of the calls. A closed producer raises
@@ -67,6 +68,7 @@ class Producer:
         self._log = log
         self._settings = settings
         self._router = Router(settings.partitioner)
+        self._transaction = None
         self._open(settings.name)
         reopen_in_child(self)
         atexit.register(self.close)
@@ -92,8 +94,10 @@ class Producer:
 
     def after_fork_in_child(self) -> None:
         """Start empty in the child: what waits is the parent's to commit."""
-        if not self._closed:
-            self._open(None)
+        if self._closed:
+            return
+        self._open(None)
+        self._leave_to_parent()
 
     def send(
         self,
@@ -195,7 +199,8 @@ class Producer:
         checked_extras(None, None, partition, None)
         batches = batches_of(self._log, topic, data)
         send = ArrowSend(topic, batches, partition, self._pending.expedite)
-        self._committer.prepare(send)
+        if not self._in_transaction:
+            self._committer.prepare(send)
         return self._put(send)
 
     def _all_values(
@@ -255,7 +260,10 @@ class Producer:
         return delivery
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until everything sent is durable; the number of records that still are not."""
+        """Wait until everything sent is durable; the number of records that still are not.
+
+        What an open transaction sent is neither waited for nor counted.
+        """
         return self._pending.flush(checked_timeout(timeout))
 
     def __len__(self) -> int:
@@ -265,10 +273,13 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Accept nothing more and return when all is committed; again is no error.
 
+        An open transaction is aborted.
+
         KmqTimeoutError when that takes longer than `timeout` seconds: committing goes on.
         """
         timeout = checked_timeout(timeout)
         self._closed = True
+        self._abort(ClosedError("the producer was closed before the commit"))
         self._pending.close()
         if threading.current_thread() in self._pending.workers:
             return  # a callback must not wait for itself

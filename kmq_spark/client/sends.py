@@ -6,6 +6,7 @@ Each is an Outcome too: it holds its rows until they are committed, and finds th
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
@@ -53,6 +54,13 @@ class Sends(Outcome):
         """Why it failed."""
         return self.failure
 
+    def first_error(self) -> KmqError | None:
+        """Why something of it can't be stored, if so."""
+        return self.failure
+
+    def let_go(self) -> None:
+        """Keep no data any more: it is stored, or on its way."""
+
 
 class RowSends(Sends):
     """Records sent one by one; each is accepted or refused for itself."""
@@ -75,7 +83,7 @@ class RowSends(Sends):
         self.values: list[Any] = []
         self.keys: list[bytes | None] = []
         #: Nanoseconds since 1970 UTC, when `send` was called.
-        self.times: list[int] = []
+        self.times: list[int] | array[int] = []
         self.extras: dict[int, Extras] = {}
         #: The size in bytes at which the producer is told that enough has gathered.
         self.alarm = 0
@@ -105,6 +113,10 @@ class RowSends(Sends):
     def error(self, index: int) -> KmqError | None:
         """Why this row failed."""
         return self.failure or self.row_errors.get(index)
+
+    def first_error(self) -> KmqError | None:
+        """Why a row can't be stored, if so."""
+        return self.failure or next(iter(self.row_errors.values()), None)
 
     def place(self, index: int) -> Any:
         """Where this row is."""
@@ -143,11 +155,15 @@ class RowSends(Sends):
         extra = self.extras.get(row)
         return sent if extra is None or extra.timestamp is None else extra.timestamp
 
-    def finish(self) -> None:
-        """Wake who waits, and let go of the data: futures that are kept must not keep it."""
+    def let_go(self) -> None:
+        """Keep how many rows there are, and when they were sent."""
         if self._count is None:
             self._count = len(self.values)
         self.values, self.keys = [], []
+
+    def finish(self) -> None:
+        """Wake who waits, and let go of the data: futures that are kept must not keep it."""
+        self.let_go()
         super().finish()
 
     @property
@@ -207,9 +223,13 @@ class ArrowSend(Sends):
     def __len__(self) -> int:
         return self._rows
 
+    def let_go(self) -> None:
+        """Keep how many rows there are."""
+        self.batches, self.work = (), None
+
     def finish(self) -> None:
         """Wake who waits, and let go of the data."""
-        self.batches, self.work = (), None
+        self.let_go()
         super().finish()
 
     def place(self, index: int) -> BatchMetadata:

@@ -48,7 +48,7 @@ _WORK_BYTES = 4 * 1024 * 1024
 Parts = Sequence[PartitionRecords]
 
 #: A topic that was deleted meanwhile may be there anew; files that were given up, too.
-_TRY_AGAIN = (NotFoundError, ConflictError)
+TRY_AGAIN = (NotFoundError, ConflictError)
 
 
 class RowWork:
@@ -175,7 +175,7 @@ class RowWork:
 
     def refuse(self, error: KmqError) -> list[RowWork]:
         """What is left to try after a refusal: nothing, or fewer rows."""
-        if isinstance(error, _TRY_AGAIN):
+        if isinstance(error, TRY_AGAIN):
             return [self]
         if isinstance(error, StoredBeforeError):
             self.doubles.note(error)
@@ -283,7 +283,7 @@ class ArrowWork:
 
     def refuse(self, error: KmqError) -> list[ArrowWork]:
         """What is left to try after a refusal: all of it, or nothing."""
-        if isinstance(error, _TRY_AGAIN):
+        if isinstance(error, TRY_AGAIN):
             return [self]
         self.fail(error)
         return []
