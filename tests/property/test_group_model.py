@@ -28,7 +28,6 @@ from kmq_storage.log.group_state import Group
 from kmq_storage.log.state import StoreState
 from kmq_storage.membership import topics_of
 
-TOPICS = {"a": b"a" * 16, "b": b"b" * 16, "c": b"c" * 16}
 RECORDS = 1_000
 INTERESTS = [Interest(("a",)), Interest(("a", "b")), Interest(pattern="b|c"), Interest(pattern="")]
 
@@ -56,11 +55,13 @@ class GroupModel(RuleBasedStateMachine):
         self.state = StoreState()
         self.members: list[Member] = []
         self.committed: dict[Key, int] = {}
+        #: A topic that is made again has another id.
+        self.ids = {name: name.encode() * 16 for name in "abc"}
         self._define("a", 3)
         self._define("b", 2)
 
     def _define(self, name: str, partitions: int) -> None:
-        self._commit(TopicEntry(TOPICS[name], name, partitions, {}))
+        self._commit(TopicEntry(self.ids[name], name, partitions, {}))
         for part in self.state.topics[name].parts:
             part.end = RECORDS
 
@@ -112,8 +113,10 @@ class GroupModel(RuleBasedStateMachine):
         if member.epoch not in member.plan.members:
             member.alive = False  # it would join again, as another one
             return
-        mine = set(member.plan.owned_by(member.epoch)) - set(member.plan.targets)
-        kept = set(member.plan.owned_by(member.epoch)) & set(member.positions)
+        there = {topic.id for topic in self.state.topics.values()}
+        owned = {key for key in member.plan.owned_by(member.epoch) if key[0] in there}
+        mine = owned - set(member.plan.targets)
+        kept = owned & set(member.positions)
         for key in set(member.positions) - kept:
             del member.positions[key]
         for key in mine - set(member.positions):
@@ -212,12 +215,12 @@ class GroupModel(RuleBasedStateMachine):
     @rule()
     def make_or_delete_topic(self) -> None:
         if "c" in self.state.topics:
-            self._commit(TopicEntry(TOPICS["c"], "c", 0, {}))
-            self.committed = {k: at for k, at in self.committed.items() if k[0] != TOPICS["c"]}
+            gone = self.ids["c"]
+            self._commit(TopicEntry(gone, "c", 0, {}))
+            self.ids["c"] = (int.from_bytes(gone) + 1).to_bytes(16)
+            self.committed = {k: at for k, at in self.committed.items() if k[0] != gone}
             for member in self.members:  # its records are gone, too
-                member.positions = {
-                    k: at for k, at in member.positions.items() if k[0] != TOPICS["c"]
-                }
+                member.positions = {k: at for k, at in member.positions.items() if k[0] != gone}
         else:
             self._define("c", 2)
 
