@@ -157,6 +157,18 @@ SHARING = Group(
     ),
 )
 
+TRANSACTIONS = Group(
+    named("transactions", "beside_commits"),
+    (
+        Figure(
+            "transaction of 10 records, 3 topics / a batch of 10, fsync",
+            "beside_commits.transaction_ms",
+            "beside_commits.single_ms",
+            1.2,
+        ),
+    ),
+)
+
 BUCKET = Group(
     named(
         "bucket",
@@ -287,6 +299,7 @@ GROUPS = {
     "spark_sink": SPARK_SINK,
     "group_commit": GROUP_COMMIT,
     "sharing": SHARING,
+    "transactions": TRANSACTIONS,
     "bucket": BUCKET,
     "requests": REQUESTS,
     "engine": ENGINE,

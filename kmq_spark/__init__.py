@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         TopicInfo,
         TopicSettings,
     )
+    from kmq_storage.tracing import TraceStep
 
 __version__ = "0.1.0"
 
@@ -120,6 +121,7 @@ __all__ = [
     "StoreStats",
     "TopicInfo",
     "TopicSettings",
+    "TraceStep",
     "TransactionAbortedError",
     "TrimReport",
     "UnavailableError",
@@ -169,6 +171,7 @@ _LATER = {
         ),
         "kmq_storage.model",
     ),
+    "TraceStep": "kmq_storage.tracing",
 }
 
 

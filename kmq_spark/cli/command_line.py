@@ -77,18 +77,22 @@ def _parser() -> argparse.ArgumentParser:
     }
     for command in COMMANDS:
         family, _, word = command.name.rpartition(" ")
-        owner = families[family] if family else words
-        _add_command(owner, word, command)
+        made = _add_command(families[family] if family else words, word, command)
+        if any(each.name.startswith(f"{command.name} ") for each in COMMANDS):
+            families[word] = made.add_subparsers(metavar="command")
     return parser
 
 
-def _add_command(owner: Any, word: str, command: Command) -> None:
-    parser = owner.add_parser(word, help=command.summary, description=command.summary)
+def _add_command(owner: Any, word: str, command: Command) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = owner.add_parser(
+        word, help=command.summary, description=command.summary
+    )
     # Suppressed defaults: what was given before the command must not be reset by its own parser.
     _add_shared(parser, store=argparse.SUPPRESS, as_json=argparse.SUPPRESS)
     for item in command.arguments:
         parser.add_argument(*item.names, **item.settings)
     parser.set_defaults(command=command)
+    return parser
 
 
 def _add_shared(parser: argparse.ArgumentParser, *, store: str | None, as_json: bool | str) -> None:

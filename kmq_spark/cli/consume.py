@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Iterator
+from typing import Any
 
 import kmq_spark as kmq
 from kmq_spark.cli.command import Command, argument, count
@@ -25,8 +26,7 @@ def _consume(arguments: Namespace, output: Output) -> None:
     ):
         for records in _batches(consumer, arguments):
             for record in records:
-                fact = {name: getattr(record, name) for name in _FIELDS}
-                output.stream(fact, _line(record, arguments.separator))
+                output.stream(fact_of(record), _line(record, arguments.separator))
             # First seen by the reader of our output, then committed: nothing is skipped if it ends.
             output.flush()
             if arguments.group is not None:
@@ -45,10 +45,19 @@ def _batches(consumer: kmq.Consumer, arguments: Namespace) -> Iterator[list[kmq.
         left = None if left is None else left - len(records)
 
 
-def _line(record: kmq.Record, separator: str | None) -> bytes:
+def fact_of(record: kmq.Record) -> dict[str, Any]:
+    """What `--json` prints of a record."""
+    return {name: getattr(record, name) for name in _FIELDS}
+
+
+def value_of(record: kmq.Record) -> bytes:
+    """The value as it is; as JSON, where it has the columns of a typed topic."""
     value = record.value or b""
-    if not isinstance(value, bytes):  # the columns of a typed topic
-        value = json.dumps(plain(value)).encode()
+    return value if isinstance(value, bytes) else json.dumps(plain(value)).encode()
+
+
+def _line(record: kmq.Record, separator: str | None) -> bytes:
+    value = value_of(record)
     return value if separator is None else (record.key or b"") + separator.encode() + value
 
 

@@ -8,11 +8,13 @@ from kmq_spark.cli import (
     copying,
     demo,
     doctor,
+    finding,
     group,
     integrity,
     log,
     maintenance,
     produce,
+    queue,
     topic,
 )
 from kmq_spark.cli.command import Command
@@ -24,7 +26,9 @@ COMMANDS: tuple[Command, ...] = (
     *produce.COMMANDS,
     *consume.COMMANDS,
     *group.COMMANDS,
+    *queue.COMMANDS,
     *log.COMMANDS,
+    *finding.COMMANDS,
     *copying.COMMANDS,
     *archive.COMMANDS,
     *maintenance.COMMANDS,
@@ -35,4 +39,5 @@ COMMANDS: tuple[Command, ...] = (
 FAMILIES = {
     "topic": "create, list, describe, alter and delete topics",
     "group": "list, describe, set, copy and delete the offsets of consumer groups",
+    "queue": "create, bind, list, describe and delete queues; move dead letters back",
 }

@@ -25,6 +25,13 @@ def checked_seconds(what: str, value: object, *, above: float = -1e-9) -> float:
     raise InvalidRequestError(f"{what} must be seconds or a timedelta, not {value!r}", option=what)
 
 
+def checked_milliseconds(what: str, value: object) -> float:
+    """A duration in seconds from a number of milliseconds."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return value / 1000
+    raise InvalidRequestError(f"{what} must be milliseconds from 0 on, not {value!r}", option=what)
+
+
 def checked_timeout(value: object) -> float | None:
     """Seconds to wait from 0 on; None waits for ever."""
     return None if value is None else checked_seconds("timeout", value)

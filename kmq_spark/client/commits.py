@@ -53,6 +53,8 @@ class Commits:
         Not at once where commits take long: a caller who waited for its last send will be at it
         sooner, and two at once are in each other's way.
         """
+        if self._pending.relieved():
+            return
         awaited = self._pending.awaited()
         here = self._pending.calm() and self._log.prompt
         if not (here and self.try_here(waits=awaited)):
@@ -60,6 +62,8 @@ class Commits:
 
     def sent_batch(self, sends: Sends) -> None:
         """A batch was sent: commit it here if the caller waits for each, or leave it to gather."""
+        if self._pending.relieved():
+            return
         here = self._pending.awaited() and self._log.prompt
         if not (here and self.try_here()):
             self._pending.call_worker_for(sends)

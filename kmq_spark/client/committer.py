@@ -7,23 +7,32 @@ Each commit carries the producer's sequence, so a retry after an unknown outcome
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import groupby, islice
 
 from kmq_spark.client.few_rows import FewRows, are_few
+from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
-from kmq_spark.client.work import ArrowWork, RowWork, work_of
-from kmq_spark.errors import KmqError, OffsetOutOfRangeError, UnavailableError
+from kmq_spark.client.work import TRY_AGAIN, ArrowWork, RowWork, work_of
+from kmq_spark.errors import (
+    CommitOutcomeUnknownError,
+    KmqError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
 from kmq_storage.cutting import cut
-from kmq_storage.format.entries import ProducerEntry, RecordsEntry
+from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry
+from kmq_storage.format.queue_entries import ScheduleEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
 from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.uniqs import StoredBeforeError
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.model import Commit
 from kmq_storage.waking import can_be_interrupted
@@ -42,10 +51,20 @@ class Written:
     sends: Sequence[Sends]
     units: dict[Work, Unit]
     sequence: int
+    #: What a transaction commits beside its sends; it goes into one unit with them.
+    parts: Sequence[Unit] | None = None
     #: None when nothing was left to store.
     commit: WrittenCommit | None = None
     #: Stored so long ago that the commit was collected: nobody knows the places any more.
     collected: bool = False
+    #: The commit with which everything is stored that was not to be stored again.
+    lsn: int = 0
+
+    def to_append(self) -> list[Unit]:
+        """What is accepted or refused, each for itself."""
+        if self.parts is None:
+            return list(self.units.values())
+        return [joined([*self.units.values(), *self.parts])]
 
     def fail(self, error: KmqError) -> None:
         """None of the sends is stored."""
@@ -118,6 +137,9 @@ class Committer:
 
     def _write(self, written: Written) -> None:
         """Try until a commit of all that can be stored is written."""
+        if isinstance(written.sends[0], Gathered):
+            self._write_whole(written, written.sends[0])
+            return
         left = [send for send in written.sends if not (send.failure or send.done)]
         units = self._encode_all(self._work_of(left), {})
         while units:
@@ -129,25 +151,82 @@ class Committer:
             except RefusedError as refused:
                 work = list(units)[refused.unit]
                 del units[work]
+                if isinstance(refused.cause, StoredBeforeError):
+                    written.lsn = max(written.lsn, refused.cause.lsn)
                 units = self._encode_all(work.refuse(refused.cause), units)
             else:
                 return
 
+    def _write_whole(self, written: Written, transaction: Gathered) -> None:
+        """Write all of a transaction, or nothing; what others changed meanwhile is tried again."""
+        for last in (False,) * (_ATTEMPTS - 1) + (True,):
+            if transaction.failure is not None:
+                return
+            units = self._encode_all(self._work_of(transaction.waiting), transaction.in_files)
+            written.units = self._uploaded(units)
+            state = self._log.recent_state()
+            written.parts = [part.unit(state) for part in transaction.parts]
+            error = transaction.first_error()
+            if error is not None:
+                raise error
+            if not (written.units or written.parts):
+                return
+            try:
+                self._store_surely(written)
+            except RefusedError as refused:
+                if last or transaction.in_files or not isinstance(refused.cause, TRY_AGAIN):
+                    raise refused.cause from None
+            else:
+                return
+
+    def _store_surely(self, written: Written) -> None:
+        """Store, and again under its sequence if nobody knows whether it is: then it is found.
+
+        What refuses it then may be itself, or have come later, so the outcome stays unknown.
+        """
+        try:
+            self._store(written)
+            return
+        except CommitOutcomeUnknownError as error:
+            unknown = error
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(KmqError, RefusedError, OSError):
+                self._store(written)
+                return
+        raise unknown
+
     def _store(self, written: Written) -> None:
         try:
-            written.commit = self._append(written.units, written.sequence)
+            written.commit = self._append(written.to_append(), written.sequence)
         except OffsetOutOfRangeError:  # a retry that came late: what was collected was on disk
             written.commit, written.collected = None, True
 
     def _work_of(self, sends: Sequence[Sends]) -> Sequence[Work]:
-        first = sends[0] if len(sends) == 1 else None
-        if isinstance(first, RowSends) and self._router.by_hash and are_few(first):
-            return [FewRows(first)]
+        if self._router.by_hash and all(map(are_few, sends)):
+            rows = [send for send in sends if isinstance(send, RowSends)]
+            if len({send.topic for send in rows}) == len(sends):
+                return [FewRows(send) for send in rows]
         return work_of(sends)
 
-    def _encode_all(self, waiting: Sequence[Work], done: dict[Work, Unit]) -> dict[Work, Unit]:
-        state = self._log.recent_state()
-        room = self._log.inline_bytes_max - sum(map(_inline_bytes, done.values()))
+    def stage(self, sends: Sequence[Sends]) -> dict[Work, Unit]:
+        """Write the records of a transaction to files that nobody reads before its commit.
+
+        In the calling thread, as durable as its commit; KmqError when some can't be stored.
+        """
+        try:
+            units = self._encode_all(work_of(sends), {}, room=0)
+        except OSError as error:
+            raise UnavailableError(f"store {self._log.disk.url}: {error}") from error
+        for refused in filter(None, (send.first_error() for send in sends)):
+            raise refused
+        return units
+
+    def _encode_all(
+        self, waiting: Sequence[Work], before: Mapping[Work, Unit], *, room: int | None = None
+    ) -> dict[Work, Unit]:
+        state, done = self._log.recent_state(), dict(before)
+        if room is None:
+            room = self._log.inline_bytes_max - sum(map(_inline_bytes, done.values()))
         for work in waiting:
             if state.find_topic(work.topic) is None:
                 state = self._log.refresh()  # it may have been made just now, by another process
@@ -159,6 +238,8 @@ class Committer:
             if unit.entries:
                 done[work] = unit
                 room -= _inline_bytes(unit)
+            elif isinstance(work, RowWork) and work.doubles:
+                work.committed({})  # nothing to store: every record is there already
         return done
 
     def _encode(self, work: Work, state: StoreState, room: int) -> Unit:
@@ -172,7 +253,7 @@ class Committer:
             work.check_schedules(state)
         now = self._log.environment.now_us()
         placed = self._place(work.encode(topic, self._router, now), room)
-        more = work.more_entries(topic) if isinstance(work, RowWork) and placed.entries else ()
+        more = work.more_entries(topic, now) if isinstance(work, RowWork) and placed.entries else ()
         return replace(placed, entries=placed.entries + more) if more else placed
 
     def _uploaded(self, units: dict[Work, Unit]) -> dict[Work, Unit]:
@@ -212,14 +293,14 @@ class Committer:
             synced=self._durable,
         )
 
-    def _append(self, units: dict[Work, Unit], sequence: int) -> WrittenCommit:
+    def _append(self, units: Sequence[Unit], sequence: int) -> WrittenCommit:
         """Write a commit under its sequence, or find it when it is stored already.
 
         OffsetOutOfRangeError when it was stored, and collected since.
         """
         entry = ProducerEntry(self._name, self._epoch, sequence)
         try:
-            return self._log.append([*units.values(), Unit((entry,))])
+            return self._log.append([*units, Unit((entry,))])
         except DuplicateCommitError as duplicate:
             return own_part(self._log.written_commit(duplicate.lsn), entry)
         except RefusedError as refused:
@@ -233,6 +314,8 @@ class Committer:
             try:
                 if written.commit is not None:
                     self._log.sync(written.commit)
+                elif written.lsn:
+                    self._log.sync(written.lsn)
                 return
             except UnavailableError as error:
                 if attempt == _ATTEMPTS - 1 or not self._write_again(written):
@@ -249,11 +332,37 @@ class Committer:
 
 
 def _runs(sends: Sequence[Sends], most: int) -> Iterable[Sequence[Sends]]:
-    return [sends] if len(sends) == 1 else cut(sends, lambda send: send.size, most)
+    """What goes into one commit each: a transaction goes alone."""
+    if len(sends) == 1:
+        yield sends
+        return
+    for whole, group in groupby(sends, lambda send: isinstance(send, Gathered)):
+        some = list(group)
+        yield from ([send] for send in some) if whole else cut(some, lambda send: send.size, most)
+
+
+def joined(units: Sequence[Unit]) -> Unit:
+    """One unit of several, in their order."""
+    return Unit(
+        tuple(_shifted(unit.entries for unit in units)),
+        tuple(body for unit in units for body in unit.bodies),
+        synced=all(unit.synced for unit in units),
+    )
 
 
 def _inline_bytes(unit: Unit) -> int:
     return sum(body.size for body in unit.bodies)
+
+
+def _shifted(parts: Iterable[Sequence[Entry]]) -> Iterator[Entry]:
+    """All entries; what counts the rows of a unit counts those of the parts before its own."""
+    rows: Counter[bytes] = Counter()
+    for entries in parts:
+        for entry in entries:
+            yield entry.shifted(rows[entry.queue_id]) if isinstance(entry, ScheduleEntry) else entry
+        for entry in entries:
+            if isinstance(entry, RecordsEntry):
+                rows[entry.topic_id] += entry.rows
 
 
 def own_part(commit: WrittenCommit, last: ProducerEntry) -> WrittenCommit:
@@ -275,4 +384,6 @@ def _tell_places(units: dict[Work, Unit], commit: Commit) -> None:
         count = sum(isinstance(entry, RecordsEntry) for entry in unit.entries)
         for entry in islice(entries, count):
             first_offsets.setdefault(entry.partition, entry.base_offset)
+        if isinstance(work, RowWork) and work.doubles:
+            work.resolve_doubles(commit.entries)
         work.committed(first_offsets)

@@ -37,6 +37,7 @@ from kmq_spark.client.subscription import (
 )
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import ClosedError, FencedError, IllegalStateError, InvalidRequestError
+from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.groups import check_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
@@ -225,6 +226,19 @@ class Consumer(OneThread):
         except FencedError:
             self._assignment.is_called_in = True  # the next call looks what is its own now
             raise
+
+    @alone_or_called_back
+    def _offsets_to_commit(self, offsets: Offsets | None = None) -> tuple[GroupOffsetsEntry, ...]:
+        """Positions, or the given offsets, for a transaction to commit them as this member."""
+        if self._auto_commit:
+            raise IllegalStateError(
+                "this consumer commits by itself (auto_commit), whatever becomes of a transaction; "
+                "open it without"
+            )
+        member = self._in_group()
+        if offsets is None:
+            offsets = self._assignment.committable_positions()
+        return member.entries(self._log.refresh(), offsets)
 
     def _in_group(self) -> GroupMember:
         if self._member is None:

@@ -70,6 +70,10 @@ class FewRows:
         self._bases = first_offsets
         self._sends.placed(self, 0)
 
+    def is_duplicate(self, row: int) -> bool:
+        """Never: these have nothing by which they could be known."""
+        return False
+
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Partitions and offsets of the rows from `first` up to `end`; -1 for those that failed."""
         known = bool(self._bases)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kmq_spark.client.subscription import Partitions, Subscription, TopicPartition
+from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.group_entries import NO_PLAN, GroupPlan
 from kmq_storage.format.manifest import Key
 from kmq_storage.group_planning import is_complete
@@ -65,17 +66,20 @@ class GroupMember:
 
     def release(self, state: StoreState, keys: Iterable[Key], offsets: Offsets) -> None:
         """Give these partitions to those that wait for them, with their offsets."""
-        entries = offset_entries(state, self.group, offsets, generation=self.place.epoch)
-        self.place.release(keys, entries)
+        self.place.release(keys, self.entries(state, offsets))
 
     def commit(self, state: StoreState, offsets: Offsets, *, durable: bool | None) -> None:
         """Commit these offsets, which are of topics that a state knows, for the group.
 
         As durable as the store is opened for, or as asked.
         """
-        entries = offset_entries(state, self.group, offsets, generation=self.place.epoch)
+        entries = self.entries(state, offsets)
         if entries:
             self._log.commit([Unit(entries)], durable=durable)
+
+    def entries(self, state: StoreState, offsets: Offsets) -> tuple[GroupOffsetsEntry, ...]:
+        """The entries that commit these offsets as this member."""
+        return offset_entries(state, self.group, offsets, generation=self.place.epoch)
 
     def committed_position(self, state: StoreState, partition: TopicPartition) -> int | None:
         """Where the group goes on in a partition."""

@@ -10,11 +10,12 @@ from itertools import chain
 from queue import SimpleQueue
 
 from kmq_spark.client.delivery import Delivery
+from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.sends import OnDelivery, RowSends, Sends
 from kmq_spark.client.structured import TypedValue
 from kmq_spark.client.values import Extras
-from kmq_spark.errors import ClosedError
+from kmq_spark.errors import ClosedError, IllegalStateError, KmqError
 from kmq_storage.environment import Environment
 from kmq_storage.names import check_name, queue_of_log
 from kmq_storage.waking import Bell, Sleepers
@@ -51,6 +52,8 @@ class Pending:
         #: Records sent one by one gather here until they are taken.
         self._open: dict[str, RowSends] = {}
         self._waiting: deque[Sends] = deque()
+        #: The open transaction, which has all that is sent meanwhile.
+        self._transaction: Gathered | None = None
         #: What is taken and not finished, in order.
         self._taken: dict[Sends, None] = {}
         #: What finished last, and when.
@@ -116,12 +119,21 @@ class Pending:
     def _open_rows(self, topic: str) -> RowSends:
         self._check_open()
         rows = RowSends(_checked(topic), self.expedite)
+        if self._transaction is not None:
+            rows.alarm = min(self._batch_bytes, self._transaction.share(len(self._open)))
+            self._take_part(self._transaction, rows)
+            self._open[topic] = rows
+            return rows
         rows.alarm = min(self._batch_bytes, self._room() // (len(self._open) + 1))
         if self._linger:  # else the producer decides who commits, and wakes the worker
             self._arrived.ring()  # it looks when this lock is free
         self._open[topic] = rows
         self._waiting.append(rows)
         return rows
+
+    def _take_part(self, transaction: Gathered, sends: Sends) -> None:
+        transaction.check()
+        transaction.add(sends)
 
     def _room(self) -> int:
         """The bytes that may still gather; each topic has its share of them."""
@@ -136,17 +148,67 @@ class Pending:
         with self._lock:
             if self._open.get(rows.topic) is rows:
                 del self._open[rows.topic]
+                self._counted(rows)
             rows.alarm = sys.maxsize
-        self.call_worker()
-        self._wait_for_room()
+        if not self.relieved():
+            self.call_worker()
+            self._wait_for_room()
+
+    def _counted(self, sends: Sends | None) -> None:
+        if self._transaction is not None and sends is not None:
+            self._transaction.count(sends)
 
     def put(self, sends: Sends) -> None:
         """Add a batch behind everything that was sent before; it is nobody's to commit yet."""
         with self._lock:
             self._check_open()
             # Later single records of this topic go behind the batch.
-            self._open.pop(sends.topic, None)
-            self._waiting.append(sends)
+            self._counted(self._open.pop(sends.topic, None))
+            if self._transaction is None:
+                self._waiting.append(sends)
+            else:
+                self._take_part(self._transaction, sends)
+                self._transaction.count(sends)
+
+    def begin(self, transaction: Gathered) -> None:
+        """Have all that is sent from now on take part in a transaction, until its end."""
+        with self._lock:
+            self._check_open()
+            if self._transaction is not None:
+                raise IllegalStateError(
+                    "a transaction of this producer is open already: commit or abort it first, or "
+                    "use one producer for each"
+                )
+            self._open.clear()  # what was sent before is committed before
+            self._transaction = transaction
+
+    def end(self, transaction: Gathered, failure: KmqError | None = None) -> bool:
+        """Have a transaction committed behind all that was sent before; with a failure, told of it.
+
+        False when it was ended already. The caller waits for it, or calls the worker.
+        """
+        with transaction.staging, self._lock:
+            if self._transaction is not transaction:
+                return False
+            transaction.end(failure)
+            self._open.clear()
+            self._transaction = None
+            self._waiting.append(transaction)
+            return True
+
+    def relieved(self) -> bool:
+        """Whether a transaction is open; what of it is too much for the memory goes into files."""
+        transaction = self._transaction
+        if transaction is not None and transaction.is_too_much:
+            transaction.stage(lambda: self._take_part_of(transaction))
+        return transaction is not None
+
+    def _take_part_of(self, transaction: Gathered) -> list[Sends]:
+        with self._lock:
+            if not (transaction.is_open and transaction.is_too_much):
+                return []
+            self._open.clear()
+            return transaction.take_waiting()
 
     def call_worker_for(self, sends: Sends) -> None:
         """Leave a batch to the worker; waits while too much is pending."""
@@ -176,7 +238,7 @@ class Pending:
 
     def __len__(self) -> int:
         with self._lock:
-            return self._count()
+            return self._count() + len(self._transaction or ())
 
     def _count(self) -> int:
         return sum(map(len, chain(self._waiting, self._taken)))
@@ -276,13 +338,18 @@ class Pending:
             while not self._sleepers.sleep(self._is_flushed, left):
                 if until is not None and (left := until - self._monotonic()) <= 0:
                     break
-        return len(self)
+        return self._unfinished()
 
     def _is_flushed(self) -> bool:
-        left = len(self)
+        left = self._unfinished()
         if left:
             self.call_worker()
         return not left
+
+    def _unfinished(self) -> int:
+        """Without those of an open transaction: they wait for its end, and nobody for them."""
+        with self._lock:
+            return self._count()
 
     def close(self) -> None:
         """Accept nothing more; what is there is still taken."""

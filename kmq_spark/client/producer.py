@@ -22,8 +22,9 @@ from kmq_spark.client.routing import Partitioner, Router
 from kmq_spark.client.schedule import scheduled
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.topic_arrow import batches_of
+from kmq_spark.client.transactional import Transactional
 from kmq_spark.client.typed_rows import Value, value_of
-from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
+from kmq_spark.client.values import Headers, Properties, checked_extras, checked_uniq, to_bytes
 from kmq_spark.errors import (
     ClosedError,
     InvalidRequestError,
@@ -55,7 +56,7 @@ class ProducerSettings:
         checked_count("max_pending_bytes", self.max_pending_bytes)
 
 
-class Producer:
+class Producer(Transactional):
     """Sends records to topics; safe for any number of threads.
 
     Per topic, records are stored in the order of the calls. A closed producer raises
@@ -67,6 +68,7 @@ class Producer:
         self._log = log
         self._settings = settings
         self._router = Router(settings.partitioner)
+        self._transaction = None
         self._open(settings.name)
         reopen_in_child(self)
         atexit.register(self.close)
@@ -92,8 +94,10 @@ class Producer:
 
     def after_fork_in_child(self) -> None:
         """Start empty in the child: what waits is the parent's to commit."""
-        if not self._closed:
-            self._open(None)
+        if self._closed:
+            return
+        self._open(None)
+        self._leave_to_parent()
 
     def send(
         self,
@@ -115,7 +119,8 @@ class Producer:
         ClosedError come at once; NotFoundError, InvalidRequestError (too large, no such
         partition), QueueFullError, FencedError and UnavailableError come through the future
         and `on_delivery(error, metadata)`, which runs in the producer's thread and must not
-        wait for another send.
+        wait for another send. Within the topic's `uniq_window` a second record with the same
+        `uniq` is not stored: its metadata is the first one's place, with `duplicate=True`.
         """
         if type(value) is not bytes:
             value = value_of(self._log, topic, value, key)
@@ -129,8 +134,9 @@ class Producer:
             or timestamp is not None
             or uniq is not None
         ):
-            _refuse_uniq(uniq)
             extras = checked_extras(headers, properties, partition, timestamp)
+            if uniq is not None:
+                extras = replace(extras, uniq=checked_uniq(uniq))
         if on_delivery is not None and not callable(on_delivery):
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
@@ -193,7 +199,8 @@ class Producer:
         checked_extras(None, None, partition, None)
         batches = batches_of(self._log, topic, data)
         send = ArrowSend(topic, batches, partition, self._pending.expedite)
-        self._committer.prepare(send)
+        if not self._in_transaction:
+            self._committer.prepare(send)
         return self._put(send)
 
     def _all_values(
@@ -239,20 +246,24 @@ class Producer:
         check_name("queue", queue)
         value = to_bytes("value", value)
         key = None if key is None else to_bytes("key", key)
-        _refuse_uniq(uniq)
+        digest = checked_uniq(uniq)
         schedule = scheduled(
             self._log.environment.now_us(), delay, deliver_at, expires_at, priority=priority
         )
         extras = None
-        if headers is not None or properties is not None or schedule is not None:
-            extras = replace(checked_extras(headers, properties, None, None), schedule=schedule)
+        if headers is not None or properties is not None or schedule is not None or digest:
+            extras = checked_extras(headers, properties, None, None)
+            extras = replace(extras, schedule=schedule, uniq=digest)
         delivery = self._pending.add(queue_log(queue), value, key, extras, None)
         if not self._lingers and delivery.first:
             self._commits.sent()
         return delivery
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until everything sent is durable; the number of records that still are not."""
+        """Wait until everything sent is durable; the number of records that still are not.
+
+        What an open transaction sent is neither waited for nor counted.
+        """
         return self._pending.flush(checked_timeout(timeout))
 
     def __len__(self) -> int:
@@ -262,10 +273,13 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Accept nothing more and return when all is committed; again is no error.
 
+        An open transaction is aborted.
+
         KmqTimeoutError when that takes longer than `timeout` seconds: committing goes on.
         """
         timeout = checked_timeout(timeout)
         self._closed = True
+        self._abort(ClosedError("the producer was closed before the commit"))
         self._pending.close()
         if threading.current_thread() in self._pending.workers:
             return  # a callback must not wait for itself
@@ -299,11 +313,6 @@ def _open_epoch(log: CommitLog, name: str) -> int:
         except (DuplicateCommitError, RefusedError):
             continue  # another one opened the same name at the same moment
         return epoch
-
-
-def _refuse_uniq(uniq: str | None) -> None:
-    if uniq is not None:
-        raise InvalidRequestError("uniq is not supported by this version", field="uniq")
 
 
 def _common_length(values: object, **others: object) -> int:

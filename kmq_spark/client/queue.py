@@ -45,6 +45,7 @@ from kmq_storage.format.queue_entries import (
     RELEASE,
     RETRY,
     AcquireEntry,
+    AnswerEntry,
     Run,
 )
 from kmq_storage.log.binding import Unit
@@ -186,6 +187,11 @@ class Queue:
                 self._checked([deliveries] if single else deliveries)  # type: ignore[list-item]
             )
         self._answer(ACK, runs)
+
+    def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
+        """What acknowledges these once it is committed, with what a transaction commits."""
+        runs = runs_of_deliveries(self._checked(deliveries))
+        return handing.answer(self._log, self._live(), ACK, runs)
 
     def nack(self, delivery: Delivery, delay: float | timedelta | None = None) -> None:
         """It failed: it comes again after `delay` seconds, or as `backoff` says.

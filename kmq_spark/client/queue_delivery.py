@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from kmq_spark.client.record import Record
 from kmq_storage.deliveries import merged
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import Run
+from kmq_storage.format.queue_entries import AnswerEntry, Run
 from kmq_storage.model import to_datetime
 
 
@@ -19,6 +19,9 @@ class Answers(Protocol):
 
     def ack(self, deliveries: Any) -> None:
         """They are done."""
+
+    def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
+        """What acknowledges these once it is committed; a late one is refused then."""
 
     def nack(self, delivery: Delivery, delay: float | timedelta | None) -> None:
         """It failed, and comes again."""

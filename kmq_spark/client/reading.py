@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -19,8 +20,10 @@ from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError, NotFoundError
 from kmq_storage.groups import committed_offsets
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import scan
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
 from kmq_storage.names import nearest
 from kmq_storage.topics import first_offset_since
@@ -39,32 +42,57 @@ def topic_reader(
 ) -> pa.RecordBatchReader:
     """The reader behind `Store.read`: checked and planned now, read when it is iterated."""
     checked_count("batch_rows", batch_rows)
-    state = log.refresh()
-    topic = state.topic(name)
+    chosen = None if partitions is None else checked_numbers(partitions)
+    plan = plan_read(log, name, chosen, bounds)
+    topic, reader = plan.topic, ChunkReader(log.disk)
     schema = _projected(public_schema(topic.layout()), columns)
     layout = topic.layout(None if columns is None else frozenset(schema.names))
-    chosen = range(topic.partitions) if partitions is None else checked_numbers(partitions)
-    reader = ChunkReader(log.disk)
-    spans = _spans(topic, sorted(set(chosen)), bounds, reader)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for number, span in spans.items():
+        for number, span in plan.spans.items():
             for part in scan(
                 log, reader, topic, number, span, batch_rows=batch_rows, layout=layout
             ):
                 if part.batch.num_rows:
                     yield from public_batches(part, schema)
-            if _asks_for_all(topic, number, bounds[1], span[1]):
-                state.check_end(name, number)
+            plan.check_end(number)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _asks_for_all(topic: Topic, number: int, bound: Bound, end: int) -> bool:
-    """Whether an end asks for what may stand behind the last record that can be read, too."""
-    if isinstance(bound, Mapping):
-        return bound.get(number, end + 1) > end
-    return end >= topic.partition(number).end
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What is read of a topic: start and end offset per partition."""
+
+    state: StoreState
+    topic: Topic
+    spans: Mapping[int, tuple[int, int]]
+    #: The end as it was asked for.
+    bound: Bound
+
+    def check_end(self, number: int) -> None:
+        """CorruptionError when what was asked for may go on behind what can be read."""
+        end = self.spans[number][1]
+        if isinstance(self.bound, Mapping):
+            asks_for_all = self.bound.get(number, end + 1) > end
+        else:
+            asks_for_all = end >= self.topic.partition(number).end
+        if asks_for_all:
+            self.state.check_end(self.topic.name, number)
+
+
+def plan_read(
+    log: CommitLog, name: str, chosen: Iterable[int] | None, bounds: tuple[Bound, Bound]
+) -> ReadPlan:
+    """What these bounds say of a topic, or of some partitions of it, as it is now."""
+
+    def planned(state: StoreState) -> ReadPlan:
+        topic = state.topic(name)
+        numbers = range(topic.partitions) if chosen is None else sorted(set(chosen))
+        spans = _spans(topic, numbers, bounds, ChunkReader(log.disk))
+        return ReadPlan(state, topic, spans, bounds[1])
+
+    return looking_again(log, planned)
 
 
 def _projected(whole: pa.Schema, columns: Iterable[str] | None) -> pa.Schema:

@@ -6,6 +6,7 @@ Each is an Outcome too: it holds its rows until they are committed, and finds th
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,6 +31,9 @@ class Places(Protocol):
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Partitions and offsets of the rows from `first` up to `end`."""
 
+    def is_duplicate(self, row: int) -> bool:
+        """Whether a row is not stored, since one like it was before."""
+
 
 class Sends(Outcome):
     """Records of one topic that were handed in together."""
@@ -49,6 +53,13 @@ class Sends(Outcome):
     def error(self, index: int) -> KmqError | None:
         """Why it failed."""
         return self.failure
+
+    def first_error(self) -> KmqError | None:
+        """Why something of it can't be stored, if so."""
+        return self.failure
+
+    def let_go(self) -> None:
+        """Keep no data any more: it is stored, or on its way."""
 
 
 class RowSends(Sends):
@@ -72,7 +83,7 @@ class RowSends(Sends):
         self.values: list[Any] = []
         self.keys: list[bytes | None] = []
         #: Nanoseconds since 1970 UTC, when `send` was called.
-        self.times: list[int] = []
+        self.times: list[int] | array[int] = []
         self.extras: dict[int, Extras] = {}
         #: The size in bytes at which the producer is told that enough has gathered.
         self.alarm = 0
@@ -103,6 +114,10 @@ class RowSends(Sends):
         """Why this row failed."""
         return self.failure or self.row_errors.get(index)
 
+    def first_error(self) -> KmqError | None:
+        """Why a row can't be stored, if so."""
+        return self.failure or next(iter(self.row_errors.values()), None)
+
     def place(self, index: int) -> Any:
         """Where this row is."""
         return self._places_of(index, index + 1)[0]
@@ -112,8 +127,11 @@ class RowSends(Sends):
         assert self._places is not None, "only committed rows have a place"
         partitions, offsets = self._places.places(self._start + first, self._start + end)
         times = [time // 1000 for time in self.times[first:end]]
+        duplicates: Iterable[bool] = repeat(False)
         if self.extras:
             times = [self._timestamp(row, times[row - first]) for row in range(first, end)]
+            start, known = self._start, self._places
+            duplicates = [known.is_duplicate(start + row) for row in range(first, end)]
         return list(
             map(
                 RecordMetadata,
@@ -122,7 +140,7 @@ class RowSends(Sends):
                     partitions,
                     offsets,
                     times,
-                    repeat(False),
+                    duplicates,
                     strict=False,
                 ),
             )
@@ -137,11 +155,15 @@ class RowSends(Sends):
         extra = self.extras.get(row)
         return sent if extra is None or extra.timestamp is None else extra.timestamp
 
-    def finish(self) -> None:
-        """Wake who waits, and let go of the data: futures that are kept must not keep it."""
+    def let_go(self) -> None:
+        """Keep how many rows there are, and when they were sent."""
         if self._count is None:
             self._count = len(self.values)
         self.values, self.keys = [], []
+
+    def finish(self) -> None:
+        """Wake who waits, and let go of the data: futures that are kept must not keep it."""
+        self.let_go()
         super().finish()
 
     @property
@@ -201,9 +223,13 @@ class ArrowSend(Sends):
     def __len__(self) -> int:
         return self._rows
 
+    def let_go(self) -> None:
+        """Keep how many rows there are."""
+        self.batches, self.work = (), None
+
     def finish(self) -> None:
         """Wake who waits, and let go of the data."""
-        self.batches, self.work = (), None
+        self.let_go()
         super().finish()
 
     def place(self, index: int) -> BatchMetadata:

@@ -19,6 +19,7 @@ from kmq_spark.client.arguments import (
     checked_seconds,
 )
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
+from kmq_spark.client.finding import Finding
 from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.producer import Producer, ProducerSettings
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-class Store(OpensOrderly, StoreQueues, Upkeep):
+class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
     def __init__(self, log: CommitLog, *, maintenance: bool = True) -> None:
@@ -218,18 +219,21 @@ class Store(OpensOrderly, StoreQueues, Upkeep):
     ) -> Producer:
         """A producer; a `name` is its identity across restarts and fences the earlier holder.
 
+        So is a `transactional_id`, another word for it.
         `linger` in seconds, sizes in bytes; `partitioner`: "murmur2" or `(topic, key,
         partitions) -> int`; `durability` as in `open`, for this producer only.
         """
-        if transactional_id is not None:
+        if None not in (name, transactional_id) and name != transactional_id:
             raise InvalidRequestError(
-                "transactions are not supported by this version", option="transactional_id"
+                f"a producer has one identity: name {name!r} or transactional_id "
+                f"{transactional_id!r}",
+                option="transactional_id",
             )
         if durability is not None:
             check_choice("durability", durability, DURABILITIES)
         durable = self.log.durable if durability is None else durability == "fsync"
         settings = ProducerSettings(
-            name=name,
+            name=name if transactional_id is None else transactional_id,
             linger=checked_seconds("linger", linger),
             batch_bytes=batch_bytes,
             max_pending_bytes=max_pending_bytes,

@@ -9,6 +9,7 @@ from typing import Any
 
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.queue_entries import Schedule
+from kmq_storage.format.uniq_entry import digest_of
 from kmq_storage.model import to_microseconds
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
@@ -32,6 +33,8 @@ class Extras:
     size: int = 0
     #: Of a record that is sent to a queue, when and before which others it is handed out.
     schedule: Schedule | None = None
+    #: The digest of what it is not to be stored a second time for; empty for nothing.
+    uniq: bytes = b""
 
 
 def to_bytes(what: str, value: object) -> bytes:
@@ -68,6 +71,16 @@ def checked_extras(
         None if timestamp is None else to_timestamp(timestamp),
         _size(stored_headers, stored_properties),
     )
+
+
+def checked_uniq(uniq: object) -> bytes:
+    """The digest of a text, empty for None; InvalidRequestError for what is no text."""
+    if uniq is None:
+        return b""
+    if not isinstance(uniq, str) or not uniq:
+        raise InvalidRequestError(f"uniq must be non-empty text, not {uniq!r:.80}", field="uniq")
+    _utf8("uniq", uniq)
+    return digest_of(uniq)
 
 
 def to_timestamp(when: object, what: str = "timestamp") -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from kmq_spark.client.doubles import Doubles
 from kmq_spark.client.routing import Router, Routes, Rows, ranks, split
 from kmq_spark.client.schedule import schedule_entry
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
@@ -33,6 +34,7 @@ from kmq_storage.log.queue_rows import PRIORITY
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.uniqs import StoredBeforeError
 from kmq_storage.names import queue_of_log
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ _WORK_BYTES = 4 * 1024 * 1024
 Parts = Sequence[PartitionRecords]
 
 #: A topic that was deleted meanwhile may be there anew; files that were given up, too.
-_TRY_AGAIN = (NotFoundError, ConflictError)
+TRY_AGAIN = (NotFoundError, ConflictError)
 
 
 class RowWork:
@@ -62,16 +64,18 @@ class RowWork:
         self._routes: Routes = 0
         self._places: tuple[Numbers, Numbers] | None = None
         self._bases: dict[int, int] = {}
+        self.doubles = Doubles()
 
     def encode(self, topic: Topic, router: Router, now: int) -> list[PartitionRecords]:
         """The rows per partition, without those that can't be stored; empty when none is left."""
         rows = self._rows(topic)
-        failed = self._failed()
-        if failed is not None:
-            self._kept = np.flatnonzero(~failed)
+        out = self._left_out()
+        if out is not None:
+            self._kept = np.flatnonzero(~out)
             if not len(self._kept):
+                self._routes = 0
                 return []
-            rows = rows.keep(~failed)
+            rows = rows.keep(~out)
         routes = router.routes(topic, rows)
         bad = unstorable(topic, rows.sizes, routes)
         if bad.any():
@@ -102,12 +106,46 @@ class RowWork:
                 if extra.schedule is not None and extra.schedule.priority != PRIORITY:
                     self._refuse_row(row, _has_an_order(queue.name, queue.settings.order))
 
-    def more_entries(self, topic: Topic) -> tuple[Entry, ...]:
-        """What is committed beside the records: when those of a queue are handed out."""
-        if not any(send.extras for send in self._sends) or queue_of_log(topic.name) is None:
+    def more_entries(self, topic: Topic, now: int) -> tuple[Entry, ...]:
+        """What is committed beside the records: when they are handed out, what they are known by.
+
+        `now`: UTC us.
+        """
+        if not any(send.extras for send in self._sends):
             return ()
         kept = range(self._starts[-1]) if self._kept is None else self._kept.tolist()
-        return schedule_entry(topic.id, kept, self._extras())
+        numbers = ranks(self._routes, len(kept)).tolist()
+        partitions = np.broadcast_to(self._routes, len(kept)).tolist()
+        places = dict(zip(kept, zip(partitions, numbers, strict=True), strict=True))
+        uniqs = self.doubles.entries(topic.id, now, places)
+        if queue_of_log(topic.name) is None:
+            return uniqs
+        return (*schedule_entry(topic.id, kept, self._extras()), *uniqs)
+
+    def _left_out(self) -> Mask | None:
+        """The rows that are not stored, or None when all are."""
+        failed = self._failed()
+        digests = {row: extra.uniq for row, extra in self._extras().items() if extra.uniq}
+        if not digests:
+            return failed
+        gone = frozenset() if failed is None else frozenset(np.flatnonzero(failed).tolist())
+        doubles = self.doubles.rows(digests, gone)
+        if doubles and failed is None:
+            failed = np.zeros(self._starts[-1], np.bool_)
+        if failed is not None:
+            failed[doubles] = True
+        return failed
+
+    def is_duplicate(self, row: int) -> bool:
+        """Whether a row is not stored, since one like it was before."""
+        return row in self.doubles
+
+    def resolve_doubles(self, entries: Sequence[Entry]) -> None:
+        """Find the first ones that are in the same commit."""
+        for row in self.doubles.resolve(entries):
+            self._refuse_row(
+                row, ConflictError("the record that this one repeats was not stored; send it again")
+            )
 
     def _extras(self) -> dict[int, Extras]:
         return {
@@ -138,7 +176,10 @@ class RowWork:
 
     def refuse(self, error: KmqError) -> list[RowWork]:
         """What is left to try after a refusal: nothing, or fewer rows."""
-        if isinstance(error, _TRY_AGAIN):
+        if isinstance(error, TRY_AGAIN):
+            return [self]
+        if isinstance(error, StoredBeforeError):
+            self.doubles.note(error)
             return [self]
         if not isinstance(error, QueueFullError):
             self.fail(error)
@@ -178,11 +219,15 @@ class RowWork:
         kept = np.arange(count) if self._kept is None else self._kept
         partitions, offsets = np.full(count, -1), np.full(count, -1)
         partitions[kept] = self._routes
-        if not self._bases:
-            return partitions, offsets
-        bases = np.zeros(max(self._bases) + 1, np.int64)
-        bases[list(self._bases)] = list(self._bases.values())
-        offsets[kept] = bases[partitions[kept]] + ranks(self._routes, len(kept))
+        if self._bases:
+            bases = np.zeros(max(self._bases) + 1, np.int64)
+            bases[list(self._bases)] = list(self._bases.values())
+            offsets[kept] = bases[partitions[kept]] + ranks(self._routes, len(kept))
+        for row in range(count) if self.doubles else ():
+            if row in self.doubles:
+                place = self.doubles.place(row)
+                first = (partitions[place], offsets[place]) if isinstance(place, int) else place
+                partitions[row], offsets[row] = (-1, -1) if first is None else first
         return partitions, offsets
 
 
@@ -237,7 +282,7 @@ class ArrowWork:
 
     def refuse(self, error: KmqError) -> list[ArrowWork]:
         """What is left to try after a refusal: all of it, or nothing."""
-        if isinstance(error, _TRY_AGAIN):
+        if isinstance(error, TRY_AGAIN):
             return [self]
         self.fail(error)
         return []

@@ -56,6 +56,15 @@ RECORD_BYTES_DEFAULT = 1_048_576
 #: Larger than any sane record, and small enough that a batch of one stays under 2 GiB.
 RECORD_BYTES_MAX = 512 * 1024 * 1024
 
+#: What one transaction sends at most, in bytes and 64 more per record: it is one commit.
+TRANSACTION_BYTES_MAX = 1024 * 1024 * 1024
+
+#: An open transaction keeps so much in memory; more goes into files that its commit names.
+TRANSACTION_MEMORY_BYTES = 32 * 1024 * 1024
+
+#: A transaction that is open for longer (seconds) was forgotten: committing it would surprise.
+TRANSACTION_SECONDS_MAX = 900.0
+
 #: A writer that can't get the append lock for this long says who holds it (seconds).
 LOCK_TIMEOUT = 10.0
 

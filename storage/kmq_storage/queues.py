@@ -56,9 +56,10 @@ def _make(
     """The queue that was made; None when somebody else was faster."""
     state = log.refresh()
     queue_id = log.environment.new_uuid().bytes
+    own = TopicSettings(uniq_window=settings.uniq_window)
     entries: list[Entry] = [
         QueueEntry(queue_id, name, settings.to_json()),
-        TopicEntry(queue_id, queue_log(name), 1, TopicSettings().to_json()),
+        TopicEntry(queue_id, queue_log(name), 1, own.to_json()),
     ]
     entries += [BindEntry(queue_id, state.topic(topic).id, "earliest") for topic in topics]
     try:

@@ -38,11 +38,12 @@ LAYERS = (
     ("kmq_storage.membership",),
     ("kmq_storage.sharing",),
     tuple(
-        f"kmq_storage.{name}" for name in ("cloning", "copying", "groups", "integrity", "topics")
+        f"kmq_storage.{name}"
+        for name in ("cloning", "copying", "groups", "integrity", "topics", "tracing")
     ),
     ("kmq_storage.keyed", "kmq_storage.queues"),
     ("kmq_spark.errors", "kmq_spark.client"),
-    ("kmq_spark.aio", "kmq_spark.lake"),
+    ("kmq_spark.aio", "kmq_spark.lake", "kmq_spark.v2"),
     tuple(
         f"kmq_spark.datasource.{name}"
         for name in ("offsets", "opening", "refusal", "spark_versions", "store_url", "warning")

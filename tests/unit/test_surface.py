@@ -11,7 +11,7 @@ import pytest
 import kmq_spark
 import kmq_spark.errors
 import kmq_storage
-from kmq_spark import aio
+from kmq_spark import aio, v2
 from kmq_spark.cli.table import COMMANDS
 
 ERRORS = {
@@ -54,6 +54,7 @@ METHODS = {
         "delete_topic",
         "describe_group",
         "describe_topic",
+        "find",
         "groups",
         "keyed_queues",
         "maintain",
@@ -66,22 +67,29 @@ METHODS = {
         "queues",
         "read",
         "repair",
+        "replay",
         "seal",
         "set_group_offsets",
         "stats",
         "topics",
+        "trace",
         "trim",
         "unbind_queue",
         "url",
         "verify",
     ],
     "Producer": [
+        "abort_transaction",
+        "begin_transaction",
         "close",
+        "commit_transaction",
         "flush",
         "send",
         "send_arrow",
         "send_batch",
+        "send_offsets_to_transaction",
         "send_to_queue",
+        "transaction",
     ],
     "Consumer": [
         "assign",
@@ -159,6 +167,7 @@ VALUES = {
         "lag_seconds",
     ),
     "MemberInfo": ("name", "client", "assignment", "joined", "epoch"),
+    "TraceStep": ("lsn", "time", "event", "facts"),
     "QueueInfo": ("name", "topics", "settings", "stats"),
     "QueueStats": (
         *("ready", "locked", "delayed"),
@@ -211,13 +220,45 @@ def test_names_of_the_asyncio_twins():
     public = {
         name
         for name, value in vars(aio).items()
-        if isinstance(value, type | FunctionType) and value.__module__ == aio.__name__
+        if isinstance(value, type | FunctionType) and value.__module__.startswith(aio.__name__)
         if not name.startswith("_")
     }
     assert public == {
-        *("Consumer", "Delivery", "Opening", "OrderlyConsumer", "Producer", "Queue", "Store"),
+        *("Consumer", "Delivery", "Opening", "OrderlyConsumer", "Producer", "Queue"),
+        *("Sent", "Store", "Transaction"),
         "open",
     }
+
+
+V2_METHODS = {
+    "Kmq": [
+        "current_can_read_max_index",
+        "current_write_index",
+        "poll",
+        "register_consumer",
+    ],
+    "KmqBroker": ["create_consumer", "create_producer", "create_topic", "find_kmq"],
+    "KmqConsumer": ["close", "poll", "subscribe"],
+    "KmqMessage": ["body", "headers"],
+    "KmqProducer": [
+        "abort_transaction",
+        "begin_transaction",
+        "close",
+        "commit_transaction",
+        "send",
+        "send_without_lock",
+    ],
+}
+
+
+def test_names_of_version_2():
+    assert sorted(v2.__all__) == sorted(V2_METHODS)
+
+
+@pytest.mark.parametrize("name", V2_METHODS)
+def test_methods_of_version_2(name: str):
+    public = [item for item in dir(getattr(v2, name)) if not item.startswith("_")]
+    assert public == V2_METHODS[name]
 
 
 def test_kmq_storage_offers_modules_only():
@@ -266,7 +307,17 @@ def test_words_of_the_command_line():
         "group set",
         "group copy",
         "group delete",
+        "queue create",
+        "queue list",
+        "queue describe",
+        "queue bind",
+        "queue unbind",
+        "queue redrive",
+        "queue delete",
         "log",
+        "log find",
+        "log replay",
+        "log trace",
         "copy",
         "clone",
         "archive",

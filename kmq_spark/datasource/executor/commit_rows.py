@@ -41,6 +41,7 @@ from kmq_storage.format.queue_entries import (
     Run,
     ScheduleEntry,
 )
+from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.model import Commit, to_microseconds
 
 _BATCH_COMMITS = 1_000
@@ -116,6 +117,12 @@ def _entry_rows(entry: Entry, topics: Names) -> list[dict[str, Any]]:
             ]
         case CondemnEntry():
             return [{"kind": "condemn", "number": entry.before}]
+        case UniqEntry():
+            where = {"kind": "uniq", **_topic(entry.topic_id, topics)}
+            return [
+                {**where, "partition": each.partition, "base_offset": each.offset}
+                for each in entry.uniqs
+            ]
         case _:
             return _queue_rows(entry, topics)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import GroupInfo, TopicSettings, to_microseconds
+from kmq_storage.queues import info_of
 
 Row = Sequence[Any]
 
@@ -81,8 +83,10 @@ def member_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
 
 
 def queue_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
-    """A row per queue; this version has none."""
-    return iter(())
+    """A row per queue, in the order of its columns."""
+    for queue in sorted(state.queues, key=lambda each: each.name):
+        info = info_of(log, queue)
+        yield (info.name, info.topics, *astuple(info.stats))
 
 
 ROWS: Mapping[str, Callable[[CommitLog, StoreState], Iterator[Row]]] = {

@@ -22,6 +22,7 @@ from kmq_storage.format.layout_entries import (
     SegmentEntry,
 )
 from kmq_storage.format.queue_entries import QueueChange
+from kmq_storage.format.uniq_entry import UniqEntry
 
 _ENTRY = struct.Struct("<HHI")
 _RECORDS, _STAGED_RECORDS = 1, 10
@@ -302,6 +303,7 @@ Entry = (
     | LayoutEntry
     | CondemnEntry
     | QueueChange
+    | UniqEntry
 )
 
 INLINE_ENTRY_BYTES = _ENTRY.size + RecordsEntry._layout.size

@@ -6,11 +6,12 @@ A row says where the records of one partition with offsets in [base, end) stand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -302,10 +303,16 @@ _REF_SCHEMA = pa.schema(
 )
 
 
-def encode_refs(refs: Iterable[PageRef], state: bytes, queues: bytes = b"") -> pa.Buffer:
+#: A root whose state is all JSON.
+NOTHING_MORE: Mapping[str, bytes] = MappingProxyType({})
+
+
+def encode_refs(
+    refs: Iterable[PageRef], state: bytes, more: Mapping[str, bytes] = NOTHING_MORE
+) -> pa.Buffer:
     """A checkpoint's root: the table of pages, with the state of the store as metadata.
 
-    `queues`: what it has of queues that is too much for JSON.
+    `more`: parts of it that are too much for JSON, by name.
     """
     rows = [
         (
@@ -319,13 +326,13 @@ def encode_refs(refs: Iterable[PageRef], state: bytes, queues: bytes = b"") -> p
     arrays = [
         pa.array(column, field.type) for column, field in zip(columns, _REF_SCHEMA, strict=True)
     ]
-    more = {"kmq.queues": queues} if queues else {}
-    schema = _REF_SCHEMA.with_metadata({"kmq.state": state, **more})
+    parts = {f"kmq.{name}": part for name, part in more.items()}
+    schema = _REF_SCHEMA.with_metadata({"kmq.state": state, **parts})
     return arrow_file(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
-def decode_refs(contents: pa.Buffer) -> tuple[list[PageRef], bytes, bytes]:
-    """The table of pages and the state of a root, and that of queues."""
+def decode_refs(contents: pa.Buffer) -> tuple[list[PageRef], bytes, Mapping[str, bytes]]:
+    """The table of pages and the state of a root, and what is too much for JSON."""
     reader = pa.ipc.open_file(contents)
     columns = [column.to_pylist() for column in reader.get_batch(0).columns]
     refs = [
@@ -334,8 +341,8 @@ def decode_refs(contents: pa.Buffer) -> tuple[list[PageRef], bytes, bytes]:
             *columns, strict=True
         )
     ]
-    metadata = reader.schema.metadata
-    return refs, metadata[b"kmq.state"], metadata.get(b"kmq.queues", b"")
+    parts = {name.decode().removeprefix("kmq."): p for name, p in reader.schema.metadata.items()}
+    return refs, parts.pop("state"), parts
 
 
 def arrow_file(batch: pa.RecordBatch) -> pa.Buffer:

@@ -207,6 +207,10 @@ class ScheduleEntry:
         """The same with the offset of the first record."""
         return replace(self, base_offset=base_offset)
 
+    def shifted(self, rows: int) -> ScheduleEntry:
+        """The same behind so many more records of the unit."""
+        return replace(self, schedules=tuple(s._replace(row=s.row + rows) for s in self.schedules))
+
     def payload(self) -> bytes:
         """The binary form."""
         rows = [

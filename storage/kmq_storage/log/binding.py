@@ -53,6 +53,7 @@ from kmq_storage.format.queue_entries import (
     QueueEntry,
     ScheduleEntry,
 )
+from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.group_state import (
     Group,
     check_member,
@@ -70,6 +71,7 @@ from kmq_storage.log.queues import (
 )
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.log.uniqs import StoredBeforeError, bound_uniqs
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
             binding.begin_unit()
             bound += [binding.entry(entry) for entry in unit.entries]
         except KmqError as error:
+            if isinstance(error, StoredBeforeError):
+                binding.check_own(units)
             raise RefusedError(number, error) from error
         except DuplicateCommitError as error:
             error.unit = number
@@ -132,6 +136,19 @@ class _Binding:
         self._identities: set[tuple[type, str]] = set()
         #: The first offset that a unit got in each partition.
         self._bases: dict[tuple[bytes, int], int] = {}
+        #: What is to be stored once, by topic and digest.
+        self._uniqs: set[bytes] = set()
+
+    def check_own(self, units: Sequence[Unit]) -> None:
+        """DuplicateCommitError when what is stored before is this very commit."""
+        for number, unit in enumerate(units):
+            for entry in unit.entries:
+                if isinstance(entry, ProducerEntry):
+                    try:
+                        self._producer(entry)
+                    except DuplicateCommitError as error:
+                        error.unit = number
+                        raise
 
     def begin_unit(self) -> None:
         """What comes now is accepted or refused together."""
@@ -181,6 +198,8 @@ class _Binding:
                 return bound_bind(self._state, entry)
             case ScheduleEntry():
                 return entry.bound(self._bases[entry.queue_id, 0])
+            case UniqEntry():
+                return bound_uniqs(self._state, entry, self._bases, self._uniqs)
             case LookEntry():
                 check_look(self._state, entry)
             case AcquireEntry():

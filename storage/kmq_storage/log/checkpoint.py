@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -38,13 +38,15 @@ class Checkpoint:
     cursor: Cursor
     refs: tuple[PageRef, ...]
     members: dict[str, Any]
-    #: What queues have not finished, as `queue_snapshot` has it.
-    queues: bytes = b""
+    #: What is too much for JSON: `queues` (`queue_snapshot`), `uniqs`.
+    parts: Mapping[str, bytes] = field(default_factory=dict)
 
     def state(self, disk: Files, *, indexed: bool) -> StoreState:
         """The state to go on from; `indexed` knows where records are."""
         state = restored(self.members, Manifest(disk, self.refs) if indexed else None)
-        restore_queues(state.queues, self.members.get("queues", []), self.queues)
+        queues = self.parts.get("queues", b"")
+        restore_queues(state.queues, self.members.get("queues", []), queues)
+        state.uniqs.restore(self.parts.get("uniqs", b""))
         state.time = self.cursor.time
         return state
 
@@ -123,9 +125,9 @@ def read_checkpoint(disk: Files, lsn: int, digest: bytes) -> Checkpoint:
     contents = disk.map(file)
     if _digest(contents) != digest:
         raise CorruptionError(f"checkpoint {file} is damaged", file=file)
-    refs, raw, queues = decode_refs(contents)
+    refs, raw, parts = decode_refs(contents)
     members = json.loads(raw)
-    return Checkpoint(Cursor(**members.pop("cursor")), tuple(refs), members, queues)
+    return Checkpoint(Cursor(**members.pop("cursor")), tuple(refs), members, parts)
 
 
 def write_pages(
@@ -148,12 +150,14 @@ def write_pages(
         written += 1
     place = {name: getattr(cursor, name) for name in Cursor.__slots__}
     members = snapshot(state) | {"cursor": place}
-    queues = b""
+    parts: dict[str, bytes] = {}
     if state.queues:
         members["queues"] = queues_snapshot(state.queues)
-        queues = rows_snapshot(state.queues)
+        parts["queues"] = rows_snapshot(state.queues)
+    if state.uniqs:
+        parts["uniqs"] = state.uniqs.snapshot()
     raw = json.dumps(members, separators=(",", ":"), sort_keys=True).encode()
-    return encode_refs(refs, raw, queues), written
+    return encode_refs(refs, raw, parts), written
 
 
 def publish_root(disk: Files, lsn: int, root: pa.Buffer, *, began: int) -> None:

@@ -92,10 +92,12 @@ def scan(
     *,
     batch_rows: int,
     layout: Layout | None = None,
+    having: int = 0,
 ) -> Iterator[Slice]:
     """The records with offsets in [start, end), in slices of at most `batch_rows` rows.
 
-    They have the columns that the topic has now, or those of a layout.
+    They have the columns that the topic has now, or those of a layout. Places that say of
+    themselves that they lack one of the columns `having` (`format.records`) are passed over.
     OffsetOutOfRangeError below the log's start, CorruptionError where bytes are damaged,
     DataLossError where they were cut out, both after what stands before; NotFoundError when the
     topic is deleted meanwhile. Files that moved are looked up again.
@@ -110,7 +112,7 @@ def scan(
             layout = layout.knowing(topic.layout())
             for part in scan_places(
                 reader,
-                places,
+                [place for place in places if place.columns & having == having],
                 topic.name,
                 partition,
                 (start, until),
@@ -125,9 +127,7 @@ def scan(
                 raise
             missing = missing_file(error)
         else:
-            if not places and until == end:
-                return
-            start = start if places else until
+            start = min(places[-1].end_offset, until) if places else until
 
 
 def moved(log: CommitLog, topic_id: bytes, error: CorruptionError) -> Topic:

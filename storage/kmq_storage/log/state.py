@@ -44,12 +44,14 @@ from kmq_storage.format.queue_entries import (
     ScheduleEntry,
 )
 from kmq_storage.format.records import COMPACTED
+from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, Hole
 from kmq_storage.log.queues import Queues, no_queue
 from kmq_storage.log.topic_state import Partition, Topic
+from kmq_storage.log.uniqs import Uniqs
 from kmq_storage.model import LogDamage, TopicSettings
 from kmq_storage.names import queue_of_log
 
@@ -85,6 +87,7 @@ class StoreState:
         #: The logs of queues among them, by names that no topic of a user's can have.
         self.topics: dict[str, Topic] = {}
         self.queues = Queues()
+        self.uniqs = Uniqs()
         self.groups: dict[str, Group] = {}
         self.producers: dict[str, ProducerState] = {}
         #: The last batch of each application and its LSN; who wrote last comes last.
@@ -127,6 +130,7 @@ class StoreState:
             BindEntry: self.queues.apply_bind,
             ScheduleEntry: self.queues.apply_schedule,
             LookEntry: self.queues.apply_look,
+            UniqEntry: self._apply_uniqs,
             AcquireEntry: self.queues.apply_acquire,
             AnswerEntry: self.queues.apply_answer,
         }
@@ -304,6 +308,11 @@ class StoreState:
         if len(self.batches) > limits.APPLICATIONS_REMEMBERED:
             del self.batches[next(iter(self.batches))]
 
+    def _apply_uniqs(self, entry: UniqEntry, lsn: int, time: int) -> None:
+        topic = self._by_id.get(entry.topic_id)
+        if topic is not None:  # its making may be damaged
+            self.uniqs.apply(entry, time, topic.settings.uniq_window)
+
     def _apply_topic(self, entry: TopicEntry, lsn: int, time: int) -> None:
         self.definitions += 1
         if entry.partitions == 0:
@@ -327,6 +336,7 @@ class StoreState:
             del self.topics[entry.name]
             self.deleted.add(entry.topic_id)
             self.queues.forget_topic(entry.topic_id)
+            self.uniqs.forget(entry.topic_id)
             ends = tuple(part.end for part in topic.parts)
             self.gone.add(GoneTopic(topic.id, topic.name, ends, left))
 

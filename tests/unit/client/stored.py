@@ -34,3 +34,11 @@ def send_one(store: kmq.Store, *arguments: Any, **options: Any) -> kmq.Record:
     found = records(store, "t")
     assert found[-1].offset == sent.offset
     return found[-1]
+
+
+def aborted(future: Any, cause: type[BaseException] = BaseException) -> BaseException:
+    """The error of a send whose transaction was aborted for such a cause."""
+    error = future.exception(10)
+    assert isinstance(error, kmq.TransactionAbortedError), error
+    assert isinstance(error.__cause__ or error, cause), error.__cause__
+    return error

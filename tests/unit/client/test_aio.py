@@ -15,6 +15,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import aio
+from tests.unit.client.stored import values
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
@@ -243,6 +244,75 @@ def test_an_exception_in_the_block_is_seen_by_auto_commit(store: kmq.Store, stor
     with pytest.raises(RuntimeError, match="processing failed"):
         _run(work())
     assert store.describe_group("g").committed == {"t": {0: 2}}
+
+
+def test_a_transaction_of_the_twin_commits_and_aborts(store: kmq.Store, store_url: str):
+    for topic in "ab":
+        store.create_topic(topic)
+    store.create_queue("q")
+
+    async def work() -> None:
+        async with aio.open(store_url) as twin, twin.producer() as producer:
+            await producer.send_batch("a", [b"1", b"2"])
+            consumer = await twin.consumer("g", topics=["a"])
+            records = await consumer.consume()
+            async with producer.transaction() as tx:
+                sent = [await tx.send("b", record.value) for record in records]
+                batch, rows = await tx.send_batch("b", [b"3"]), pa.table({"value": [b"4"]})
+                arrow = await tx.send_arrow("b", rows)
+                await tx.commit_offsets(consumer)
+                queued = await tx.send_to_queue("q", b"job")
+                with pytest.raises(kmq.IllegalStateError, match="send with it"):
+                    await producer.send("b", b"this would wait for the commit")
+            assert [(await each).offset for each in sent] == [0, 1]
+            assert (await batch)[0].offset == 2
+            assert (await arrow).offsets == {0: (3, 4)}
+            assert (await queued).topic is None
+            async with twin.queue("q") as queue, producer.transaction() as tx:
+                await tx.ack(await queue.receive())
+            assert (await (await twin.queue("q")).stats()).acked == 1
+            assert await consumer.committed() == {"a": {0: 2}}
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction() as tx:
+                    lost = await tx.send("b", b"5")
+                    raise ZeroDivisionError
+            with pytest.raises(kmq.TransactionAbortedError):
+                await lost
+            tx = await producer.begin_transaction()
+            await tx.send("b", b"5")
+            await producer.send_offsets_to_transaction({"a": {0: 1}}, consumer)
+            await producer.commit_transaction()
+            await producer.begin_transaction()
+            await producer.abort_transaction()
+            await consumer.close()
+
+    _run(work())
+    assert values(store, "b") == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_task_that_is_cancelled_in_a_transaction_leaves_nothing(store: kmq.Store, store_url: str):
+    store.create_topic("a")
+
+    async def work() -> None:
+        async with aio.open(store_url) as twin, twin.producer() as producer:
+            inside = asyncio.Event()
+
+            async def send() -> None:
+                async with producer.transaction() as tx:
+                    await tx.send("a", b"lost")
+                    inside.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(send())
+            await inside.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with producer.transaction() as tx:
+                await tx.send("a", b"kept")
+
+    _run(work())
+    assert values(store, "a") == [b"kept"]
 
 
 def test_a_queue_is_received_from_and_answered(store_url: str):

@@ -191,6 +191,29 @@ def test_a_send_interrupted_anywhere_leaves_the_others_stored_and_the_producer_u
     assert at > 5
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_transaction_that_is_interrupted_is_whole_or_not_there_and_its_producer_goes_on(
+    shop: kmq.Store,
+):
+    shop.create_topic("other")
+    with shop.producer() as producer, shop.consumer(topics=["t", "other"]) as consumer:
+        consumer.seek_to_end()
+        for at in range(1, 400, 3):
+            futures = []
+            with suppress(KeyboardInterrupt), Interruption(at), producer.transaction() as tx:
+                futures.append(tx.send("t", b"%d" % at, partition=0))
+                futures.append(tx.send("other", b"%d" % at))
+            if producer._in_transaction:  # the signal came before `__exit__` began
+                producer.abort_transaction()
+            stored = [future for future in futures if future.exception(10) is None]
+            with producer.transaction() as tx:
+                tx.send("t", b"after")
+            found = [record.value for record in consumer.consume(timeout=0)]
+            assert found.count(b"after") == 1, at
+            assert found.count(b"%d" % at) in (0, 2), at
+            assert len(stored) in (0, found.count(b"%d" % at)), at
+
+
 def test_an_enum_member_is_a_whole_number_of_a_property(shop: kmq.Store):
     with shop.producer() as producer:
         producer.send("t", b"v", properties={"status": HTTPStatus.NOT_FOUND}, partition=0)

@@ -209,7 +209,7 @@ def test_without_a_timestamp_it_is_the_time_of_the_send(store: kmq.Store):
         ({"value": b"v", "partition": "0"}, "partition"),
         ({"value": b"v", "partition": 1.0}, "partition"),
         ({"value": b"v", "partition": True}, "partition"),
-        ({"value": b"v", "uniq": "u"}, "uniq"),
+        ({"value": b"v", "uniq": 5}, "uniq"),
         ({"value": "lone \ud800 surrogate"}, "value"),
         ({"value": b"v", "key": "lone \ud800 surrogate"}, "key"),
         ({"value": b"v", "headers": {"lone \ud800": b""}}, "header"),

@@ -278,7 +278,7 @@ def test_a_full_disk_fails_the_send_and_goes_on_when_there_is_space(
         {"batch_bytes": 0}, {"batch_bytes": "1m"}, {"max_pending_bytes": 0},
         {"max_pending_bytes": None}, {"durability": "disk"}, {"durability": 1},
         {"name": ""}, {"name": "../p"}, {"name": 5}, {"name": "x" * 250},
-        {"transactional_id": "t"}, {"partitioner": "random"},
+        {"transactional_id": ""}, {"name": "p", "transactional_id": "t"}, {"partitioner": "random"},
     ],
     ids=repr,
 )  # fmt: skip

@@ -116,6 +116,27 @@ def test_groups_show_what_they_committed_and_how_far_they_are_behind(shop: Shop)
     assert _read(shop, "members") == _read(shop, "queues") == []
 
 
+def test_queues_show_where_their_records_are(shop: Shop) -> None:
+    shop.send("orders", 0, 5)
+    shop.store.create_queue("none")
+    shop.store.create_queue("mails", topics=["orders"])
+    held = shop.store.queue("mails").receive(3)
+    held[0].ack()
+    mails, none = _read(shop, "queues")
+    assert mails == {
+        "queue": "mails",
+        "topics": ["orders"],
+        "ready": 2,
+        "locked": 2,
+        "delayed": 0,
+        "delivered": 3,
+        "acked": 1,
+        "dead": 0,
+        "expired": 0,
+    }
+    assert (none["queue"], none["topics"], none["ready"]) == ("none", [], 0)
+
+
 def test_commits_are_those_of_the_log_in_ranges(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,76 @@
+"""What all handles of asyncio have in common: a thread of their own, and ways to be opened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from kmq_spark.errors import ClosedError
+
+T = TypeVar("T")
+H = TypeVar("H", bound="Handle")
+
+#: A thread that waits looks this often whether its task was cancelled (seconds).
+SLICE = 0.2
+
+
+class Handle:
+    """A handle whose calls run one after another in a thread of its own."""
+
+    def __init__(self, handle: AbstractContextManager[Any]) -> None:
+        self._handle = handle
+        self._thread = ThreadPoolExecutor(1, "kmq-aio")
+
+    async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        return await asyncio.wrap_future(self._submit(call, *arguments, **options))
+
+    def _submit(self, call: Callable[..., T], *arguments: Any, **options: Any) -> Future[T]:
+        try:
+            return self._thread.submit(call, *arguments, **options)
+        except RuntimeError:
+            raise ClosedError("the handle is closed") from None
+
+    async def close(self) -> None:
+        """Close it, as the twin does; again is no error."""
+        await self.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # From another thread: a call that waits in ours is ended by it.
+        await asyncio.to_thread(self._handle.__exit__, kind, error, trace)
+        self._thread.shutdown(wait=False)
+
+
+class Opening(Generic[H]):
+    """A handle on its way: await it, or enter it with `async with`."""
+
+    def __init__(self, opened: Callable[[], Awaitable[H]]) -> None:
+        self._open = opened
+        self._opened: H | None = None
+
+    def __await__(self) -> Generator[Any, None, H]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> H:
+        self._opened = await self._open()
+        return self._opened
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, trace)

@@ -1,0 +1,170 @@
+"""The asyncio twins of whoever receives records: consumers and queues."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from kmq_spark.aio.handles import SLICE, Handle, T
+from kmq_spark.client import consumer, queue, queue_delivery
+from kmq_spark.client.arguments import checked_timeout
+from kmq_spark.client.hand import Taken
+from kmq_spark.client.orderly import consumer as orderly
+from kmq_spark.client.orderly.process_queue import QueueState
+from kmq_spark.client.record import Record
+from kmq_spark.errors import ClosedError
+
+
+class Consumer(Handle):
+    """The twin of `kmq_spark.Consumer`: every other method of it is here too, to be awaited."""
+
+    def __init__(self, handle: consumer.Consumer) -> None:
+        super().__init__(handle)
+        self._consumer = handle
+        #: One call after another, each until its result is handed out.
+        self._turn = asyncio.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._run, getattr(self._consumer, name))
+
+    async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        async with self._turn:
+            return await super()._run(call, *arguments, **options)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # In our thread, behind what a cancelled call is at; what waits there is ended before.
+        self._consumer._stop()
+        with suppress(ClosedError):
+            leaving = self._submit(self._consumer.__exit__, kind, error, trace)
+            self._thread.shutdown(wait=False)
+            await asyncio.shield(asyncio.wrap_future(leaving))
+
+    async def poll(self, timeout: float | None = 0.0) -> Record | None:
+        """The next record, or None when there is none within `timeout` seconds."""
+        records = await self._wait(timeout, partial(self._consumer._take_records, 1))
+        return records[0] if records else None
+
+    async def consume(self, max_records: int = 500, timeout: float | None = 1.0) -> list[Record]:
+        """What is there, at most `max_records`; waits up to `timeout` seconds for the first."""
+        return await self._wait(timeout, partial(self._consumer._take_records, max_records))
+
+    async def consume_arrow(
+        self, max_rows: int = 65_536, timeout: float | None = 1.0
+    ) -> pa.Table | None:
+        """The same as one table, or None when nothing came."""
+        return await self._wait(timeout, partial(self._consumer._take_table, max_rows))
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Records as they come, until the consumer is closed."""
+        while True:
+            try:
+                record = await self.poll(timeout=None)
+            except ClosedError:
+                return
+            if record is not None:
+                yield record
+
+    async def _wait(self, timeout: float | None, take: Callable[..., Taken[T]]) -> T:
+        """Take in slices of the time, so that a cancelled wait soon frees the thread."""
+        limit = checked_timeout(timeout)
+        now = asyncio.get_running_loop().time
+        deadline = None if limit is None else now() + limit
+        while True:
+            left = SLICE if deadline is None else min(SLICE, max(0.0, deadline - now()))
+            async with self._turn:  # nobody else takes before this was handed out, or cancelled
+                found = (await super()._run(take, timeout=left)).hand_out()
+            nothing = found is None or (isinstance(found, list) and not found)
+            if not nothing or (deadline is not None and now() >= deadline):
+                return found
+
+
+class OrderlyConsumer(Handle):
+    """The twin of `kmq_spark.OrderlyConsumer`; its listener runs in the event loop."""
+
+    def __init__(self, handle: orderly.OrderlyConsumer) -> None:
+        super().__init__(handle)
+        self.consumer = handle
+
+    async def join(self, timeout: float | None = None) -> None:
+        """Return when it is closed; raises what ended it before."""
+        await asyncio.to_thread(self.consumer.join, timeout)
+
+    def process_queues(self) -> dict[str, dict[int, QueueState]]:
+        """What of each partition waits, is taken and is done with, by topic and number."""
+        return self.consumer.process_queues()
+
+
+class Delivery(queue_delivery.Delivery):
+    """The twin of `kmq_spark.Delivery`: its answers are to be awaited."""
+
+    __slots__ = ()
+
+    async def ack(self) -> None:  # type: ignore[override]
+        """It is done; nobody gets it again."""
+        await self[-1]._run(super().ack)
+
+    async def nack(self, delay: float | timedelta | None = None) -> None:  # type: ignore[override]
+        """It failed, and comes again."""
+        await self[-1]._run(super().nack, delay)
+
+    async def reject(self, reason: str | None = None) -> None:  # type: ignore[override]
+        """It fails for ever: it becomes a dead letter at once."""
+        await self[-1]._run(super().reject, reason)
+
+    async def extend(self, seconds: float | timedelta) -> None:  # type: ignore[override]
+        """It takes longer: it is held until so many seconds from now."""
+        await self[-1]._run(super().extend, seconds)
+
+
+class Queue(Handle):
+    """The twin of `kmq_spark.Queue`: every other method of it is here too, to be awaited."""
+
+    def __init__(self, handle: queue.Queue) -> None:
+        super().__init__(handle)
+        self._queue = handle
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._run, getattr(self._queue, name))
+
+    async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
+        """Records that nobody else gets until they are answered, or their lock ends."""
+        found = await self._wait(timeout, partial(self._queue.receive, max_records))
+        return [Delivery((*each, self)) for each in found or ()]
+
+    async def receive_arrow(
+        self, max_rows: int = 65_536, timeout: float | None = 0.0
+    ) -> pa.Table | None:
+        """The same as a table, with a column `_delivery` for `ack`; None when nothing came."""
+        return await self._wait(timeout, partial(self._queue.receive_arrow, max_rows))
+
+    async def _wait(self, timeout: float | None, receive: Callable[..., T]) -> T | None:
+        """Receive in slices of the time, so that a cancelled wait soon frees the thread."""
+        limit = checked_timeout(timeout)
+        now = asyncio.get_running_loop().time
+        deadline = None if limit is None else now() + limit
+        while True:
+            left = SLICE if deadline is None else min(SLICE, max(0.0, deadline - now()))
+            found = await self._received(partial(receive, timeout=left))
+            if found or (deadline is not None and now() >= deadline):
+                return found
+
+    async def _received(self, receive: Callable[[], T]) -> T:
+        """What was received; given back when the task is cancelled meanwhile."""
+        future = self._submit(receive)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda done: self._queue._give_back(done.result()))
+            raise

@@ -1,0 +1,136 @@
+"""The asyncio twins of producers and their transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Generic, Self
+
+from kmq_spark.aio.handles import Handle, T
+from kmq_spark.aio.receiving import Consumer, Delivery
+from kmq_spark.client import producer, transaction
+from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.errors import IllegalStateError
+from kmq_storage.groups import Offsets
+
+
+class Producer(Handle):
+    """The twin of `kmq_spark.Producer`: an awaited send gives the metadata."""
+
+    def __init__(self, handle: producer.Producer) -> None:
+        super().__init__(handle)
+        self._producer = handle
+
+    async def send(self, *arguments: Any, **options: Any) -> RecordMetadata:
+        """Send a record; return its place when it is acknowledged."""
+        return await self._acknowledged(self._producer.send, *arguments, **options)
+
+    async def send_batch(self, *arguments: Any, **options: Any) -> list[RecordMetadata]:
+        """Send records as one unit; return their places when they are acknowledged."""
+        return await self._acknowledged(self._producer.send_batch, *arguments, **options)
+
+    async def send_arrow(self, *arguments: Any, **options: Any) -> BatchMetadata:
+        """Send Arrow data as one unit; return where it is when it is acknowledged."""
+        return await self._acknowledged(self._producer.send_arrow, *arguments, **options)
+
+    async def send_to_queue(self, *arguments: Any, **options: Any) -> RecordMetadata:
+        """Send a record to one queue; return its place when it is acknowledged."""
+        return await self._acknowledged(self._producer.send_to_queue, *arguments, **options)
+
+    async def _acknowledged(
+        self, send: Callable[..., Future[T]], *arguments: Any, **options: Any
+    ) -> T:
+        if self._producer._in_transaction:
+            raise IllegalStateError(
+                "a transaction is open: send with it, or this would wait for a commit to come"
+            )
+        return await asyncio.wrap_future(await self._run(send, *arguments, **options))
+
+    def transaction(self) -> Transaction:
+        """A transaction, to be entered by `async with`; leaving the block commits or aborts."""
+        return Transaction(self, self._producer.transaction())
+
+    async def begin_transaction(self) -> Transaction:
+        """Begin a transaction that `commit_transaction` or `abort_transaction` ends."""
+        return await self.transaction().__aenter__()
+
+    async def commit_transaction(self) -> None:
+        """Commit all that was sent since the beginning; returns when it is durable."""
+        await self._run(self._producer.commit_transaction)
+
+    async def abort_transaction(self) -> None:
+        """Store nothing of what was sent since the beginning."""
+        await self._run(self._producer.abort_transaction)
+
+    async def send_offsets_to_transaction(self, offsets: Offsets, group: str | Consumer) -> None:
+        """Commit offsets for a group, or as a consumer that is a member, with the transaction."""
+        await self._run(self._producer.send_offsets_to_transaction, offsets, twin_of(group))
+
+    async def flush(self, timeout: float | None = None) -> int:
+        """Wait until everything sent is durable; the number of records that still are not."""
+        return await asyncio.to_thread(self._producer.flush, timeout)
+
+    def __len__(self) -> int:
+        """How many records are not durable yet."""
+        return len(self._producer)
+
+
+class Sent(Generic[T]):
+    """A send of a transaction: awaited after the commit, it gives the metadata."""
+
+    def __init__(self, future: Future[T]) -> None:
+        self._future = future
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return asyncio.wrap_future(self._future).__await__()
+
+
+class Transaction:
+    """The twin of a producer's transaction: awaited sends are in it, and done after its commit."""
+
+    def __init__(self, producer: Producer, twin: transaction.Transaction) -> None:
+        self._run = producer._run
+        self._twin = twin
+
+    async def send(self, *arguments: Any, **options: Any) -> Sent[RecordMetadata]:
+        """Send a record with the commit; what this gives is awaited after that."""
+        return Sent(await self._run(self._twin.send, *arguments, **options))
+
+    async def send_batch(self, *arguments: Any, **options: Any) -> Sent[list[RecordMetadata]]:
+        """Send records with the commit."""
+        return Sent(await self._run(self._twin.send_batch, *arguments, **options))
+
+    async def send_arrow(self, *arguments: Any, **options: Any) -> Sent[BatchMetadata]:
+        """Send Arrow data with the commit."""
+        return Sent(await self._run(self._twin.send_arrow, *arguments, **options))
+
+    async def send_to_queue(self, *arguments: Any, **options: Any) -> Sent[RecordMetadata]:
+        """Send to a queue with the commit."""
+        return Sent(await self._run(self._twin.send_to_queue, *arguments, **options))
+
+    async def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
+        """Acknowledge what was received from queues with the commit."""
+        await self._run(self._twin.ack, deliveries)
+
+    async def commit_offsets(self, offsets: Consumer | Mapping[str, Offsets]) -> None:
+        """Commit what a consumer has handed out, or `{group: offsets}`."""
+        await self._run(self._twin.commit_offsets, twin_of(offsets))
+
+    async def __aenter__(self) -> Self:
+        await self._run(self._twin.__enter__)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.shield(self._run(self._twin.__exit__, kind, error, trace))
+
+
+def twin_of(value: Any) -> Any:
+    """A consumer of asyncio as the one that it stands for; all else as it is."""
+    return value._consumer if isinstance(value, Consumer) else value

@@ -1,0 +1,100 @@
+"""The asyncio twins of a store and of opening one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from kmq_spark.aio.handles import Handle, Opening, T
+from kmq_spark.aio.receiving import Consumer, OrderlyConsumer, Queue
+from kmq_spark.aio.sending import Producer
+from kmq_spark.client import store
+from kmq_spark.client.opening import open_store
+from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
+from kmq_spark.client.record import Record
+from kmq_storage.model import Commit
+
+AsyncListener = Callable[[list[Record], OrderlyContext], Coroutine[Any, Any, OrderlyStatus]]
+
+
+def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa: A001 - its name
+    """The twin of `kmq_spark.open`."""
+
+    async def opened() -> Store:
+        return Store(await asyncio.to_thread(partial(open_store, url, **options)))
+
+    return Opening(opened)
+
+
+class Store(Handle):
+    """The twin of `kmq_spark.Store`: every other method of it is here too, to be awaited."""
+
+    def __init__(self, handle: store.Store) -> None:
+        super().__init__(handle)
+        self._store = handle
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return partial(self._run, found) if callable(found) else found
+
+    def read(self, topic: str, **options: Any) -> AsyncIterator[pa.RecordBatch]:
+        """The record batches of `kmq_spark.Store.read`, for `async for`."""
+        return self._each(partial(self._store.read, topic, **options))
+
+    def commits(self, start: int | None = None) -> AsyncIterator[Commit]:
+        """The commits of `kmq_spark.Store.commits`, for `async for`."""
+        return self._each(partial(self._store.commits, start))
+
+    async def _each(self, found: Callable[[], Iterable[T]]) -> AsyncIterator[T]:
+        """What an iterator yields, each step of it in the handle's thread."""
+        steps = await self._run(lambda: iter(found()))
+        while (step := await self._run(next, steps, None)) is not None:
+            yield step
+
+    def producer(self, **options: Any) -> Opening[Producer]:
+        """The twin of `kmq_spark.Store.producer`."""
+
+        async def opened() -> Producer:
+            return Producer(await self._run(self._store.producer, **options))
+
+        return Opening(opened)
+
+    def consumer(self, group: str | None = None, **options: Any) -> Opening[Consumer]:
+        """The twin of `kmq_spark.Store.consumer`."""
+
+        async def opened() -> Consumer:
+            return Consumer(await self._run(self._store.consumer, group, **options))
+
+        return Opening(opened)
+
+    def queue(self, name: str) -> Opening[Queue]:
+        """The twin of `kmq_spark.Store.queue`."""
+
+        async def opened() -> Queue:
+            return Queue(await self._run(self._store.queue, name))
+
+        return Opening(opened)
+
+    def orderly_consumer(
+        self, group: str, topics: Iterable[str] | str, listener: AsyncListener, **options: Any
+    ) -> Opening[OrderlyConsumer]:
+        """The twin of `kmq_spark.Store.orderly_consumer`, started; its listener is awaited."""
+
+        async def opened() -> OrderlyConsumer:
+            loop = asyncio.get_running_loop()
+
+            def listen(records: list[Record], context: OrderlyContext) -> OrderlyStatus:
+                answer = listener(records, context)
+                return asyncio.run_coroutine_threadsafe(answer, loop).result()
+
+            open_one = self._store.orderly_consumer
+            found = OrderlyConsumer(await self._run(open_one, group, topics, listen, **options))
+            await asyncio.to_thread(found.consumer.start)
+            return found
+
+        return Opening(opened)

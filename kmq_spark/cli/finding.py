@@ -1,0 +1,137 @@
+"""`kmq log find`, `replay` and `trace`: single records, by what they are and by where they went."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentTypeError, Namespace
+from datetime import UTC, datetime
+from typing import Any
+
+import kmq_spark as kmq
+from kmq_spark.cli.command import Command, argument, count
+from kmq_spark.cli.consume import fact_of, value_of
+from kmq_spark.cli.opening import open_store
+from kmq_spark.cli.output import Output
+from kmq_spark.client.finding import found, wanted_of
+from kmq_spark.client.record_values import records_of
+
+
+def _find(arguments: Namespace, output: Output) -> None:
+    wanted = wanted_of(arguments.key, arguments.header, dict(arguments.property))
+    bounds = (arguments.since, arguments.until)
+    with open_store(arguments, read_only=True) as store:
+        for part in found(store.log, arguments.topic, wanted, bounds, arguments.max)[1]:
+            for record in records_of(part):
+                output.stream(fact_of(record), _line(record))
+
+
+def _line(record: kmq.Record) -> bytes:
+    place = f"{record.topic}-{record.partition}:{record.offset}  {record.timestamp.isoformat()}"
+    return b"  ".join([place.encode(), record.key or b"-", value_of(record)])
+
+
+def _replay(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments) as store:
+        sent = store.replay(
+            arguments.topic,
+            arguments.target,
+            key=arguments.key,
+            headers=arguments.header,
+            properties=dict(arguments.property),
+            start=arguments.since,
+            end=arguments.until,
+        )
+    fact = {"topic": arguments.topic, "target": arguments.target, "records": sent}
+    output.fact(fact, f"sent {sent} record(s) of {arguments.topic} to {arguments.target}")
+
+
+def _trace(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, read_only=True) as store:
+        steps = store.trace(arguments.topic, arguments.partition, arguments.offset)
+    output.rows(
+        [
+            {"lsn": step.lsn, "time": step.time, "event": step.event, "facts": step.facts}
+            for step in steps
+        ]
+    )
+
+
+def _instant(text: str) -> datetime:
+    try:
+        when = datetime.fromisoformat(text)
+        if when.tzinfo is None:
+            raise ValueError("it has no zone")
+        return when.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ArgumentTypeError(
+            f"must be an instant as 2026-01-31T12:00:00+00:00, not {text!r} ({error})"
+        ) from None
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, is_given, value = text.partition("=")
+    if not is_given:
+        raise ArgumentTypeError(f"must be NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def _property(text: str) -> tuple[str, Any]:
+    """A property's value has a type: what is no number and no truth value is text."""
+    name, value = _header(text)
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, parsed if isinstance(parsed, bool | int | float | str) else value
+
+
+_TOPIC = argument("topic", metavar="TOPIC", help="where")
+_WANTED = (
+    argument("--key", help="only records with this key"),
+    argument(
+        "--property",
+        type=_property,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="with this property: 42, 4.2, true or text; '\"42\"' is text (may be repeated)",
+    ),
+    argument(
+        "--header",
+        type=_header,
+        action="append",
+        metavar="NAME=VALUE",
+        help="with this header (may be repeated)",
+    ),
+    argument("--since", type=_instant, metavar="INSTANT", help="begin at this time"),
+    argument("--until", type=_instant, metavar="INSTANT", help="end before this time"),
+)
+
+COMMANDS = (
+    Command(
+        "log find",
+        "print the records with a key, header or property, or of a time",
+        _find,
+        (
+            _TOPIC,
+            *_WANTED,
+            argument("--max", type=count, default=100, metavar="N", help="so many at most (100)"),
+        ),
+    ),
+    Command(
+        "log replay",
+        "send such records to another topic",
+        _replay,
+        (_TOPIC, argument("target", metavar="TARGET", help="where to"), *_WANTED),
+    ),
+    Command(
+        "log trace",
+        "print what became of a record: sent, read by groups, sealed, trimmed",
+        _trace,
+        (
+            _TOPIC,
+            argument("partition", type=count, metavar="PARTITION", help="its partition"),
+            argument("offset", type=count, metavar="OFFSET", help="its offset"),
+        ),
+    ),
+)

@@ -1,0 +1,124 @@
+"""`kmq queue`: create, bind, list, describe and delete queues, and move dead letters back."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import asdict
+from typing import Any
+
+from kmq_spark.cli.command import Command, argument, seconds
+from kmq_spark.cli.opening import open_store
+from kmq_spark.cli.output import Output
+from kmq_storage.model import QueueInfo
+from kmq_storage.queues import info_of
+
+_NAME = argument("name", metavar="QUEUE", help="the queue")
+_TOPICS = argument("topic", metavar="TOPIC", nargs="+", help="the topics")
+
+
+def _create(arguments: Namespace, output: Output) -> None:
+    settings = {
+        "lock_timeout": arguments.lock_timeout,
+        "max_deliveries": arguments.max_deliveries,
+        "order": arguments.order,
+        "dead_letter": arguments.dead_letter,
+        "capacity": arguments.capacity,
+    }
+    given = {name: value for name, value in settings.items() if value is not None}
+    with open_store(arguments, create=True) as store:
+        info = store.create_queue(
+            arguments.name,
+            topics=arguments.topic,
+            exist_ok=arguments.if_not_exists,
+            **given,
+        )
+    output.fact(asdict(info), f"created queue {info.name}")
+
+
+def _bind(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments) as store:
+        store.bind_queue(
+            arguments.name, arguments.topic, start=arguments.start, filter=arguments.filter
+        )
+    _tell(arguments, output, f"bound queue {arguments.name} to {', '.join(arguments.topic)}")
+
+
+def _unbind(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments) as store:
+        store.unbind_queue(arguments.name, arguments.topic)
+    _tell(arguments, output, f"queue {arguments.name} reads {', '.join(arguments.topic)} no more")
+
+
+def _tell(arguments: Namespace, output: Output, text: str) -> None:
+    output.fact({"name": arguments.name, "topics": arguments.topic}, text)
+
+
+def _list(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, read_only=True) as store:
+        queues = store.queues()
+    output.rows([{"queue": info.name, **_counts(info)} for info in queues])
+
+
+def _describe(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments, read_only=True) as store:
+        info = info_of(store.log, store.log.refresh().queues.named(arguments.name))
+    head = [f"queue: {info.name}", f"topics: {', '.join(info.topics) or '-'}"]
+    facts = asdict(info.settings) | asdict(info.stats)
+    output.fact(asdict(info), "\n".join([*head, *(f"{n}: {v}" for n, v in facts.items())]))
+
+
+def _counts(info: QueueInfo) -> dict[str, Any]:
+    return {"topics": ",".join(info.topics), **asdict(info.stats)}
+
+
+def _redrive(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments) as store, store.queue(arguments.name) as queue:
+        moved = queue.redrive(arguments.max)
+    text = f"moved {moved} dead letter(s) back to queue {arguments.name}"
+    output.fact({"name": arguments.name, "records": moved}, text)
+
+
+def _delete(arguments: Namespace, output: Output) -> None:
+    with open_store(arguments) as store:
+        store.delete_queue(arguments.name)
+    output.fact({"deleted": arguments.name}, f"deleted queue {arguments.name}")
+
+
+COMMANDS = (
+    Command(
+        "queue create",
+        "create a queue",
+        _create,
+        (
+            _NAME,
+            argument("topic", metavar="TOPIC", nargs="*", help="the topics that it reads"),
+            argument("--if-not-exists", action="store_true", help="keep a queue that is there"),
+            argument("--lock-timeout", type=seconds, help="seconds a receiver holds a record (30)"),
+            argument("--max-deliveries", type=int, help="then it is a dead letter (16)"),
+            argument("--order", choices=("none", "key", "strict"), help="of handing out (none)"),
+            argument("--dead-letter", metavar="QUEUE", help="where dead letters go (NAME.dlq)"),
+            argument("--capacity", type=int, metavar="ROWS", help="the most it may hold"),
+        ),
+    ),
+    Command("queue list", "list the queues and how many records are where", _list),
+    Command("queue describe", "show a queue's topics, settings and counts", _describe, (_NAME,)),
+    Command(
+        "queue bind",
+        "have a queue read topics, or change their filter",
+        _bind,
+        (
+            _NAME,
+            _TOPICS,
+            argument("--start", choices=("earliest", "latest"), default="earliest", help="from"),
+            argument("--filter", help="an expression on properties, as in amount >= 100"),
+        ),
+    ),
+    Command("queue unbind", "have a queue read topics no more", _unbind, (_NAME, _TOPICS)),
+    Command(
+        "queue redrive",
+        "move a queue's dead letters back to it",
+        _redrive,
+        (_NAME, argument("--max", type=int, metavar="N", help="at most so many")),
+    ),
+    Command("queue delete", "delete a queue, with what was sent to it", _delete, (_NAME,)),
+)

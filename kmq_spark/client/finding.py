@@ -1,0 +1,133 @@
+"""The calls of a store that look for records: find them, send them again, tell their path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from kmq_spark.client.arguments import checked_count, checked_offset, checked_partition
+from kmq_spark.client.reading import Bound, plan_read
+from kmq_spark.client.record_columns import public_batches, public_schema
+from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
+from kmq_storage.format.matching import Pair, Wanted
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.scan import Slice
+from kmq_storage.log.search import Searcher
+
+if TYPE_CHECKING:
+    from kmq_spark.client.producer import Producer
+    from kmq_storage.tracing import TraceStep
+
+
+class _Store(Protocol):
+    log: CommitLog
+
+    def producer(self) -> Producer: ...
+
+
+class Finding:
+    """What a store does to find records, whether they are sealed or not."""
+
+    def find(
+        self: _Store,
+        topic: str,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        properties: Properties | None = None,
+        start: Bound = None,
+        end: Bound = None,
+        limit: int = 100,
+    ) -> pa.Table:
+        """The first `limit` records with this key and all these headers and properties.
+
+        By partition and offset, with the columns and bounds of `read`, and its errors. Values are
+        equal with their types: `1` is not `1.0`. A header's value is bytes or text; None is one
+        without a value. Of sealed records only the columns that are asked for are read, and all
+        of the batches with a hit; the search ends with the last that is wanted.
+        """
+        checked_count("limit", limit)
+        wanted = wanted_of(key, headers, properties)
+        schema, parts = found(self.log, topic, wanted, (start, end), limit)
+        batches = [batch for part in parts for batch in public_batches(part, schema)]
+        return pa.Table.from_batches(batches, schema)
+
+    def replay(
+        self: _Store,
+        topic: str,
+        target: str,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        properties: Properties | None = None,
+        start: Bound = None,
+        end: Bound = None,
+    ) -> int:
+        """Send the records that `find` finds, all of them, to another topic; how many they are.
+
+        They keep key, value, headers, properties and timestamp, and get partitions as sent ones
+        do: those of a key keep their order. What comes to the topic meanwhile is not among them.
+        Batches are stored one after the other: after an error those before it are there, and
+        another call sends all of them again. Errors are those of `read` and `Producer.send_arrow`.
+        """
+        from kmq_spark.client.replaying import send_again
+
+        wanted = wanted_of(key, headers, properties)
+        self.log.refresh().topic(target)
+        schema, parts = found(self.log, topic, wanted, (start, end))
+        with self.producer() as producer:
+            return send_again(producer, target, schema, parts)
+
+    def trace(self: _Store, topic: str, partition: int, offset: int) -> list[TraceStep]:
+        """The path of a record as the commit log tells it: sent, passed by groups, sealed, trimmed.
+
+        Reads the commits that are still in the log. What came before is told without LSN and time,
+        as far as the state knows it. OffsetOutOfRangeError for an offset that nobody has had yet.
+        """
+        from kmq_storage.tracing import trace
+
+        place = checked_partition(partition), checked_offset(offset)
+        return trace(self.log, topic, *place)
+
+
+def wanted_of(
+    key: bytes | str | None, headers: Headers | None, properties: Properties | None
+) -> Wanted:
+    """What to look for; InvalidRequestError names what no record can have."""
+    checked = checked_extras(headers, properties, None, None)
+    return Wanted(
+        None if key is None else to_bytes("key", key),
+        tuple(Pair(each["key"], each["value"]) for each in checked.headers or ()),
+        tuple(
+            Pair(name, value, member)
+            for name, members in checked.properties or ()
+            for member, value in members.items()
+            if value is not None
+        ),
+    )
+
+
+def found(
+    log: CommitLog,
+    name: str,
+    wanted: Wanted,
+    bounds: tuple[Bound, Bound],
+    limit: int | None = None,
+) -> tuple[pa.Schema, Iterator[Slice]]:
+    """The columns of a topic, and its wanted records by partition and offset, read when asked."""
+    plan = plan_read(log, name, None, bounds)
+    searcher = Searcher(log, plan.topic, wanted)
+
+    def parts(left: int | None) -> Iterator[Slice]:
+        for number, span in plan.spans.items():
+            if left == 0:
+                return
+            for part in searcher.search(number, span, left):
+                yield part
+                left = None if left is None else left - part.rows
+            if left != 0:
+                plan.check_end(number)
+
+    return public_schema(plan.topic.layout()), parts(limit)

@@ -1,0 +1,74 @@
+"""Records of a topic sent again: Arrow from end to end, a batch or two at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_spark.client.producer import Producer
+from kmq_spark.client.record_columns import public_batches
+from kmq_spark.client.record_values import records_of
+from kmq_storage.format.records import has_value, is_typed
+from kmq_storage.log.scan import Slice
+
+#: Where a record stood is not sent: where it goes, the target says.
+_PLACE = ("topic", "partition", "offset", "_topic", "_partition", "_offset")
+
+
+def send_again(producer: Producer, target: str, schema: pa.Schema, parts: Iterable[Slice]) -> int:
+    """Send all records of these slices, in public columns; how many they are.
+
+    The next ones are read while the last ones are stored.
+    """
+    sent, last = 0, None
+    for part in parts:
+        for future in _sends(producer, target, schema, part):
+            if last is not None:
+                last.result()
+            last = future
+        sent += part.rows
+    if last is not None:
+        last.result()
+    return sent
+
+
+def _sends(
+    producer: Producer, target: str, schema: pa.Schema, part: Slice
+) -> Iterator[Future[Any]]:
+    for is_tombstone, some in _runs(part):
+        if is_tombstone:
+            yield _send_tombstones(producer, target, some)
+            continue
+        for batch in public_batches(some, schema):
+            there = [name for name in _PLACE if name in batch.schema.names]
+            yield producer.send_arrow(target, batch.drop_columns(there))
+
+
+def _runs(part: Slice) -> Iterator[tuple[bool, Slice]]:
+    """The slice, cut where records without a value begin and end that Arrow can't tell so."""
+    if not is_typed(part.batch.schema):
+        yield False, part
+        return
+    lives = has_value(part.batch).to_numpy(zero_copy_only=False)
+    ends = [*(np.flatnonzero(np.diff(lives)) + 1).tolist(), part.rows]
+    start = 0
+    for end in ends:
+        yield not lives[start], replace(part, batch=part.batch.slice(start, end - start))
+        start = end
+
+
+def _send_tombstones(producer: Producer, target: str, part: Slice) -> Future[Any]:
+    records = records_of(part)
+    return producer.send_batch(
+        target,
+        [None] * part.rows,
+        [record.key for record in records],
+        headers=[record.headers or None for record in records],
+        properties=[record.properties or None for record in records],
+        timestamps=[record.timestamp for record in records],
+    )

@@ -1,0 +1,310 @@
+"""Transactions: records of topics and queues, acks, offsets of groups: one commit, or nothing.
+
+Nothing of an open transaction is in the log, so it keeps nobody waiting, and a process that dies
+leaves nothing to clean up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from kmq_spark.client.arguments import checked_offsets
+from kmq_spark.client.consumer import Consumer
+from kmq_spark.client.gathered import Gathered, Part, aborted_by, told
+from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.pending import Pending
+from kmq_spark.client.queue_delivery import Answers, Delivery
+from kmq_spark.errors import (
+    FencedError,
+    IllegalStateError,
+    InvalidRequestError,
+    KmqError,
+    TransactionAbortedError,
+)
+from kmq_storage.format.entries import Entry, GroupOffsetsEntry
+from kmq_storage.format.manifest import Key
+from kmq_storage.groups import Offsets, offset_entries
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
+from kmq_storage.names import check_name
+
+if TYPE_CHECKING:
+    from kmq_spark.client.producer import Producer
+
+#: A consumer that is a member, or offsets by group.
+OffsetsToCommit: TypeAlias = Consumer | Mapping[str, Offsets]
+
+
+class _GroupOffsets:
+    """The offsets that a transaction commits; the last word for a partition counts."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[tuple[str, int, bytes], dict[int, int]] = {}
+
+    def add(self, entry: GroupOffsetsEntry) -> None:
+        """Commit these, too."""
+        key = (entry.group, entry.generation, entry.topic_id)
+        self._offsets.setdefault(key, {}).update(entry.offsets)
+
+    def unit(self, state: StoreState) -> Unit:
+        """The entries, in the order in which the topics of a group came."""
+        entries: list[Entry] = [
+            GroupOffsetsEntry(*key, tuple(sorted(offsets.items())))
+            for key, offsets in self._offsets.items()
+        ]
+        return Unit(tuple(entries))
+
+
+class _Answers:
+    """The deliveries that a transaction acknowledges."""
+
+    def __init__(self) -> None:
+        self._held: dict[Answers, dict[tuple[Key, int], Delivery]] = {}
+
+    def add(self, delivery: Delivery) -> None:
+        """Acknowledge this one, too."""
+        self._held.setdefault(delivery.hold.queue, {})[delivery.place] = delivery
+
+    def unit(self, state: StoreState) -> Unit:
+        """An entry per queue."""
+        return Unit(tuple(queue._ack_entry(held.values()) for queue, held in self._held.items()))
+
+
+class Transaction:
+    """What is sent and committed together; made by `Producer.transaction`.
+
+    Used by any number of threads. IllegalStateError before its beginning and after its end,
+    TransactionAbortedError when nothing of it can be stored any more.
+    """
+
+    def __init__(self, producer: Producer, log: CommitLog) -> None:
+        self._producer = producer
+        self._log = log
+        #: Held by who adds to it, and by who ends it.
+        self._turn = threading.RLock()
+        self._pending: Pending | None = None
+        self._gathered: Gathered | None = None
+        self._offsets, self._answers = _GroupOffsets(), _Answers()
+        #: Whether the caller aborted it, who need not be told.
+        self._abandoned = False
+        #: In a forked child: it is the parent's.
+        self._parents = False
+
+    def send(
+        self, topic: str, value: Any, key: bytes | str | None = None, **options: Any
+    ) -> Future[RecordMetadata]:
+        """Send one record with the commit; the options are those of `Producer.send`.
+
+        The future is done after the commit; waiting for it before is IllegalStateError. When the
+        transaction is aborted it raises TransactionAbortedError, with the cause.
+        """
+        with self._turn:
+            self._check()
+            return self._producer.send(topic, value, key, **options)
+
+    def send_batch(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        keys: Sequence[bytes | str | None] | None = None,
+        **options: Any,
+    ) -> Future[list[RecordMetadata]]:
+        """Send records with the commit; the options are those of `Producer.send_batch`."""
+        with self._turn:
+            self._check()
+            return self._producer.send_batch(topic, values, keys, **options)
+
+    def send_arrow(
+        self, topic: str, data: Any, *, partition: int | None = None
+    ) -> Future[BatchMetadata]:
+        """Send Arrow data with the commit, as `Producer.send_arrow` does."""
+        with self._turn:
+            self._check()
+            return self._producer.send_arrow(topic, data, partition=partition)
+
+    def send_to_queue(
+        self, queue: str, value: bytes | str, key: bytes | str | None = None, **options: Any
+    ) -> Future[RecordMetadata]:
+        """Send to a queue with the commit; the options are those of `Producer.send_to_queue`."""
+        with self._turn:
+            self._check()
+            return self._producer.send_to_queue(queue, value, key, **options)
+
+    def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
+        """Acknowledge what was received from queues with the commit.
+
+        One whose lock has ended then aborts the transaction, with LeaseExpiredError as the cause.
+        """
+        single = isinstance(deliveries, Delivery)
+        some: list[Any] = [deliveries] if single else list(deliveries)
+        for each in some:
+            if not isinstance(each, Delivery):
+                raise InvalidRequestError(f"ack takes deliveries, not {each!r:.80}")
+        with self._turn:
+            self._check()
+            for each in some:
+                self.take_in(self._answers)
+                self._answers.add(each)
+
+    def commit_offsets(self, offsets: OffsetsToCommit) -> None:
+        """Commit what a consumer has handed out, for its group; or `{group: offsets}`.
+
+        A consumer that lost its partitions to another member aborts the transaction (FencedError
+        is the cause); offsets by group are not checked against its members. IllegalStateError for
+        a consumer with `auto_commit`: that would commit whatever becomes of the transaction.
+        """
+        if isinstance(offsets, Consumer):
+            self._add_offsets(offsets._offsets_to_commit())
+        elif isinstance(offsets, Mapping):
+            for group, by_topic in offsets.items():
+                self._add_offsets(self._by_hand(group, by_topic))
+        else:
+            raise InvalidRequestError(
+                "offsets must be a consumer or {group: {topic: {partition: offset}}}, "
+                f"not {offsets!r}"
+            )
+
+    def send_offsets(self, offsets: Offsets, group: str | Consumer) -> None:
+        """Commit offsets for a group, or for that of a consumer, which then must be a member."""
+        given = checked_offsets(offsets)
+        if isinstance(group, Consumer):
+            self._add_offsets(group._offsets_to_commit(given))
+        else:
+            self._add_offsets(self._by_hand(group, given))
+
+    def _by_hand(self, group: str, offsets: Offsets) -> Sequence[GroupOffsetsEntry]:
+        state = self._log.refresh()
+        return offset_entries(state, check_name("group", group), checked_offsets(offsets))
+
+    def _add_offsets(self, entries: Sequence[GroupOffsetsEntry]) -> None:
+        with self._turn:
+            for entry in entries:
+                self.take_in(self._offsets)
+                self._offsets.add(entry)
+
+    def take_in(self, part: Part) -> None:
+        """Have something take part, once; its entries stand behind the records."""
+        with self._turn:
+            gathered = self._check()
+            if part not in gathered.parts:
+                gathered.parts.append(part)
+
+    # --- its life -------------------------------------------------------------------------
+
+    def _check(self) -> Gathered:
+        gathered = self._gathered
+        if gathered is None or not gathered.is_open:
+            raise IllegalStateError(
+                "this transaction has not begun: enter it using `with`"
+                if gathered is None
+                else "this transaction is over; begin another one"
+            )
+        gathered.check()
+        return gathered
+
+    def begin(self, pending: Pending, gathered: Gathered) -> None:
+        """Have all that the producer sends from now on take part. The producer's to call."""
+        with self._turn:
+            if self._gathered is not None:
+                raise IllegalStateError("a transaction begins once; make another one")
+            self._pending, self._gathered = pending, gathered
+            try:
+                pending.begin(gathered)
+            except KmqError:
+                self._pending = self._gathered = None
+                raise
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """Commit it, or abort it with a failure; returns when its futures are done.
+
+        TransactionAbortedError when nothing of it is stored though nobody aborted it, FencedError
+        when its producer was opened again, CommitOutcomeUnknownError when nobody knows.
+        """
+        pending, gathered = self._pending, self._gathered
+        assert pending is not None, "it has begun"
+        assert gathered is not None, "it has begun"
+        called_back = threading.current_thread() in pending.workers
+        if failure is None and called_back:
+            raise IllegalStateError("a callback can't commit a transaction: its thread would")
+        if failure is None and self._parents:
+            raise _parents_own()
+        try:
+            with self._turn:
+                pending.end(gathered, None if failure is None else aborted_by(failure))
+            if not called_back:
+                gathered.wait(None)
+        finally:
+            if not gathered.done:  # this thread is the one that finishes, or was interrupted
+                pending.call_worker()
+        if failure is None:
+            _raise_failure(gathered)
+
+    def abort(self) -> None:
+        """End it, and store nothing of it."""
+        self._abandoned = True
+        self.end(TransactionAbortedError("the transaction was aborted by its caller"))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has begun, and not ended."""
+        return self._gathered is not None and self._gathered.is_open
+
+    def leave_to_parent(self, pending: Pending, gathered: Gathered) -> None:
+        """Be no transaction in a forked child, where all that takes part in it is refused."""
+        self._turn, self._parents = threading.RLock(), True
+        gathered.give_up(_parents_own())
+        pending.begin(gathered)
+        self._pending, self._gathered = pending, gathered
+
+    def __enter__(self) -> Self:
+        try:
+            self._producer._begin(self)
+            return self
+        except KmqError:
+            raise
+        except BaseException as error:  # a signal's, and nobody has it to end it
+            self._end_surely(error)
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._abandoned:
+            return
+        try:
+            self.end(error)
+        except KmqError:
+            raise
+        except BaseException as signal:
+            self._end_surely(signal)
+            raise
+
+    def _end_surely(self, error: BaseException) -> None:
+        """Aborted, unless it is on its way into a commit already: its futures tell."""
+        if self._pending is not None and self._gathered is not None:
+            self._pending.end(self._gathered, aborted_by(error))
+            self._gathered.is_open = False  # also when it had not quite begun
+            self._pending.call_worker()
+
+
+def _parents_own() -> IllegalStateError:
+    return IllegalStateError(
+        "this transaction belongs to the parent process; abort it here to go on without it"
+    )
+
+
+def _raise_failure(gathered: Gathered) -> None:
+    failure = gathered.failure
+    if failure is None:
+        return
+    if isinstance(failure, FencedError) and "producer" in failure.context:
+        raise failure
+    raise told(failure)

@@ -1,0 +1,86 @@
+"""What a producer does about transactions: one at a time, in which all its sends take part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from kmq_spark.client.committer import Committer
+from kmq_spark.client.consumer import Consumer
+from kmq_spark.client.gathered import Gathered
+from kmq_spark.client.pending import Pending
+from kmq_spark.client.transaction import Transaction
+from kmq_spark.errors import IllegalStateError, KmqError
+from kmq_storage.groups import Offsets
+from kmq_storage.log.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    from kmq_spark.client.producer import Producer
+
+
+class Transactional:
+    """The transactions of a producer, which is a subclass."""
+
+    _log: CommitLog
+    _pending: Pending
+    _committer: Committer
+    _transaction: Transaction | None
+
+    def transaction(self) -> Transaction:
+        """A transaction, to be entered by `with`: what is sent meanwhile is one commit, or nothing.
+
+        Leaving the block commits, an exception aborts. All sends of this producer take part, from
+        any thread, and there is one at a time: IllegalStateError.
+        """
+        return Transaction(cast("Producer", self), self._log)
+
+    def begin_transaction(self) -> Transaction:
+        """Begin a transaction that `commit_transaction` or `abort_transaction` ends."""
+        return self.transaction().__enter__()
+
+    def commit_transaction(self) -> None:
+        """Commit all that was sent since the beginning; returns when it is durable.
+
+        TransactionAbortedError when nothing of it is stored, with the cause; FencedError when this
+        producer was opened again; CommitOutcomeUnknownError when nobody knows.
+        """
+        self._open_transaction().end()
+
+    def abort_transaction(self) -> None:
+        """Store nothing of what was sent since the beginning; futures raise that."""
+        self._open_transaction().abort()
+
+    def send_offsets_to_transaction(self, offsets: Offsets, group: str | Consumer) -> None:
+        """Commit offsets `{topic: {partition: next}}` for a group with the open transaction.
+
+        With a consumer as the group it must still be a member that owns these partitions.
+        """
+        self._open_transaction().send_offsets(offsets, group)
+
+    @property
+    def _in_transaction(self) -> bool:
+        """Whether what is sent now takes part in a transaction."""
+        return self._transaction is not None and self._transaction.is_open
+
+    def _open_transaction(self) -> Transaction:
+        if self._transaction is None or not self._transaction.is_open:
+            raise IllegalStateError("no transaction is open; begin one first")
+        return self._transaction
+
+    def _begin(self, transaction: Transaction) -> None:
+        if not self._in_transaction:
+            self._transaction = transaction
+        transaction.begin(self._pending, self._gathered())
+
+    def _gathered(self) -> Gathered:
+        return Gathered(
+            self._pending.expedite, self._committer.stage, self._log.environment.monotonic
+        )
+
+    def _abort(self, cause: KmqError) -> None:
+        if self._transaction is not None and self._transaction.is_open:
+            self._transaction.end(cause)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: have it take part in nothing that the parent began."""
+        if self._transaction is not None and self._transaction.is_open:
+            self._transaction.leave_to_parent(self._pending, self._gathered())

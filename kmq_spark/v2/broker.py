@@ -1,0 +1,114 @@
+"""Topics as arrays that are written at their ends, named consumers, and where all come from."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Self
+
+from kmq_spark.client.arguments import checked_count, checked_milliseconds
+from kmq_spark.client.shared_reader import SharedReader
+from kmq_spark.client.store import Store
+from kmq_spark.errors import AlreadyExistsError, ClosedError, IllegalStateError
+from kmq_spark.v2.message import KmqMessage, decoded
+from kmq_spark.v2.producer import KmqProducer
+from kmq_storage.groups import delete_group
+
+
+class KmqBroker:
+    """The topics of a store, which it shares with all others who have opened that."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def create_topic(self, topic: str, capacity: int = 10_000) -> Kmq:
+        """Make a topic for so many messages (1 or more); one that exists is kept as it is."""
+        checked_count("capacity", capacity)
+        if self.find_kmq(topic) is None:
+            with suppress(AlreadyExistsError):  # somebody else was faster
+                self._store.create_topic(topic, capacity=capacity, exist_ok=False)
+        return Kmq(self._store, topic)
+
+    def find_kmq(self, topic: str) -> Kmq | None:
+        """The topic of this name, or None; InvalidRequestError when it has several partitions."""
+        known = topic in self._store.log.refresh().topics
+        return Kmq(self._store, topic) if known else None
+
+    def create_producer(self) -> KmqProducer:
+        """A producer, for any topics."""
+        return KmqProducer(self._store)
+
+    def create_consumer(self) -> KmqConsumer:
+        """A consumer, to be subscribed to a topic."""
+        return KmqConsumer(self._store)
+
+
+class Kmq:
+    """One topic, for any threads and processes; its consumers are groups of the store."""
+
+    def __init__(self, store: Store, topic: str) -> None:
+        self.topic = topic
+        self._reader = SharedReader(store.log, topic)
+
+    @property
+    def current_write_index(self) -> int:
+        """Where the next message is written; always one after `current_can_read_max_index`."""
+        return self._reader.end()
+
+    @property
+    def current_can_read_max_index(self) -> int:
+        """Where the last message is; -1 when there never was one."""
+        return self.current_write_index - 1
+
+    def register_consumer(self, consumer_id: str) -> None:
+        """Have a consumer that begins at the first message; one that is there stays where it is."""
+        self._reader.register(consumer_id)
+
+    def poll(self, consumer_id: str, timeout_ms: float | None = None) -> KmqMessage | None:
+        """The next message, acknowledged by that; None for none in time, and for an unknown id."""
+        seconds = 0.0 if timeout_ms is None else checked_milliseconds("timeout_ms", timeout_ms)
+        record = self._reader.next_record(consumer_id, seconds)
+        return None if record is None else decoded(record)
+
+
+class KmqConsumer:
+    """Gets every message of the topic it subscribed to, those of before among them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kmq: Kmq | None = None
+        self._closed = False
+        #: Made by `subscribe`, of the form of a UUID.
+        self.consumer_id = ""
+
+    def subscribe(self, topic: str) -> None:
+        """Read a topic from its beginning, under a new id; NotFoundError when there is none."""
+        kmq = Kmq(self._store, topic)
+        self._forget()
+        self.consumer_id = str(self._store.log.environment.new_uuid())
+        kmq.register_consumer(self.consumer_id)
+        self._kmq = kmq
+
+    def poll(self, timeout_ms: float | None = None) -> KmqMessage | None:
+        """The next message, or None when none comes within `timeout_ms` milliseconds."""
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        if self._kmq is None:
+            raise IllegalStateError("this consumer reads nothing yet: subscribe to a topic first")
+        return self._kmq.poll(self.consumer_id, timeout_ms)
+
+    def close(self) -> None:
+        """End, and have the store forget its id; from any thread, again is no error."""
+        if not self._closed:
+            self._closed = True
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._kmq is not None:
+            with suppress(ClosedError):  # the store's: the id stays in there
+                delete_group(self._store.log, self.consumer_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()

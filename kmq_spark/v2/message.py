@@ -1,0 +1,61 @@
+"""A message, and the record that it is stored as, which any other program can read, too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kmq_spark.client.record import Record
+from kmq_spark.client.values import to_bytes
+from kmq_spark.errors import InvalidRequestError
+
+#: Headers of the record: what the body was before it was bytes, and the message's headers as JSON.
+_BODY, _HEADERS = "kmq.v2.body", "kmq.v2.headers"
+
+
+@dataclass(frozen=True, slots=True)
+class KmqMessage:
+    """Headers, a dict or None, and a body: bytes, text or what JSON can say."""
+
+    headers: Mapping[str, Any] | None
+    body: Any
+
+
+def encoded(message: object) -> tuple[bytes, dict[str, bytes]]:
+    """The value and headers of its record; InvalidRequestError for what would not come back."""
+    if not isinstance(message, KmqMessage):
+        raise InvalidRequestError(f"message must be a KmqMessage, not {message!r:.80}")
+    headers, body = {}, message.body
+    if message.headers is not None:
+        headers[_HEADERS] = _to_json("headers", message.headers)
+    if type(body) is bytes:
+        return body, headers
+    if type(body) is str:
+        return to_bytes("body", body), headers | {_BODY: b"text"}
+    return _to_json("body", body), headers | {_BODY: b"json"}
+
+
+def _to_json(what: str, value: Any) -> bytes:
+    try:
+        text = json.dumps(value, allow_nan=False)
+        if repr(json.loads(text)) == repr(value) and (what == "body" or isinstance(value, dict)):
+            return text.encode()
+        why = "it would come back as something else"  # a tuple as a list, a number that is a key
+    except (TypeError, ValueError, RecursionError) as error:
+        why = str(error)
+    said = "bytes, text or what JSON can say" if what == "body" else "a dict that JSON can say"
+    said += f"; this {type(value).__name__} is not: {why}"  # to print it may fail as JSON does
+    raise InvalidRequestError(f"{what} must be {said}", field=what)
+
+
+def decoded(record: Record) -> KmqMessage:
+    """The message of a record; one that was sent by other means has its value as the body."""
+    headers, body = dict(record.headers), record.value
+    own, kind = headers.get(_HEADERS), headers.get(_BODY)
+    if kind == b"text":
+        body = body.decode()
+    elif kind == b"json":
+        body = json.loads(body)
+    return KmqMessage(None if own is None else json.loads(own), body)

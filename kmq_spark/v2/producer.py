@@ -1,0 +1,114 @@
+"""A producer: of messages by themselves, or of transactions, each of one topic."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from kmq_spark.client.producer import Producer
+from kmq_spark.client.shared_reader import single_partition
+from kmq_spark.client.store import Store
+from kmq_spark.client.transaction import Transaction
+from kmq_spark.errors import ClosedError, IllegalStateError, QueueFullError, TransactionAbortedError
+from kmq_spark.v2.message import KmqMessage, encoded
+
+
+class KmqProducer:
+    """Sends to any topics (NotFoundError for an unknown one), from any thread.
+
+    Its transactions keep nobody from sending: what others send stands before or behind them.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        #: Whether `send` stores each message by itself; else it is `send_without_lock`.
+        self.auto_commit = True
+        self._closed = False
+        #: One of each topic, since all that it sends meanwhile takes part in its transaction.
+        self._producers: dict[str, Producer] = {}
+        #: Those that are open, and those that came to nothing until they are aborted.
+        self._transactions: dict[str, Transaction] = {}
+
+    def send(self, topic: str, message: KmqMessage) -> bool:
+        """Store a message, durably and seen by all; False when full. Or as `auto_commit` says."""
+        if not self.auto_commit:
+            return self.send_without_lock(topic, message)
+        producer = self._producer(topic)
+        value, headers = encoded(message)
+        if self._has_open(topic):
+            raise IllegalStateError(
+                f"a transaction of Topic[{topic}] is open: send_without_lock takes part in it"
+            )
+        try:
+            producer.send(topic, value, headers=headers).result()
+        except QueueFullError:
+            return False
+        return True
+
+    def send_without_lock(self, topic: str, message: KmqMessage) -> bool:
+        """Send a message with the transaction; after a False that can be aborted only."""
+        transaction = self._begun(topic)
+        value, headers = encoded(message)
+        if transaction.is_open and self._is_full(topic):
+            transaction.abort()
+        if transaction.is_open:
+            transaction.send(topic, value, headers=headers)
+        return transaction.is_open
+
+    def begin_transaction(self, topic: str) -> None:
+        """Begin a transaction of a topic; IllegalStateError while this producer has one open."""
+        producer = self._producer(topic)
+        if self._has_open(topic):
+            raise IllegalStateError(f"a transaction of Topic[{topic}] is open already")
+        self._transactions[topic] = producer.begin_transaction()
+
+    def commit_transaction(self, topic: str) -> None:
+        """Store all that was sent with it, to be seen at once and with nothing in between.
+
+        TransactionAbortedError when nothing of it is stored, for a full topic among others.
+        """
+        if not self._begun(topic).is_open:
+            raise TransactionAbortedError(
+                f"nothing of the transaction of Topic[{topic}] is stored: a message was not taken"
+            )
+        self._producers[topic].commit_transaction()
+        del self._transactions[topic]
+
+    def abort_transaction(self, topic: str) -> None:
+        """Store nothing that was sent with it; a commit that failed may be followed by this."""
+        if self._begun(topic).is_open:
+            self._producers[topic].abort_transaction()
+        del self._transactions[topic]
+
+    def _has_open(self, topic: str) -> bool:
+        return topic in self._transactions and self._transactions[topic].is_open
+
+    def _begun(self, topic: str) -> Transaction:
+        self._producer(topic)
+        if topic not in self._transactions:
+            raise IllegalStateError(f"no transaction of Topic[{topic}] is open: begin one first")
+        return self._transactions[topic]
+
+    def _producer(self, topic: str) -> Producer:
+        single_partition(self._store.log.refresh(), topic)
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        if topic not in self._producers:  # of two made at once the store closes one
+            self._producers.setdefault(topic, self._store.producer(linger=0.0))
+        return self._producers[topic]
+
+    def _is_full(self, topic: str) -> bool:
+        found = self._store.log.state.topic(topic)
+        return found.held + len(self._producers[topic]) >= (found.settings.capacity or math.inf)
+
+    def close(self) -> None:
+        """End, and abort what is open; again is no error."""
+        self._closed = True
+        for producer in list(self._producers.values()):
+            producer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()

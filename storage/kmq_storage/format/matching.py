@@ -1,0 +1,104 @@
+"""Which rows of a stored batch are looked for: by key, by header, by property.
+
+A look at these columns alone tells it; `pyarrow.compute` is loaded by whoever looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.format.records import HEADERS, KEY, PROPERTIES, PROPERTY_TYPE, column_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Rows = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A header or a property of a record."""
+
+    name: str
+    #: None is a header without a value.
+    value: Any
+    #: The type of a property: a member of `PROPERTY_TYPE`.
+    member: str | None = None
+
+    @property
+    def path(self) -> list[int]:
+        """Where the value stands in an element of the column."""
+        return [1] if self.member is None else [1, PROPERTY_TYPE.get_field_index(self.member)]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A record that is looked for: all of this holds for it. Nothing holds for each."""
+
+    key: bytes | None = None
+    headers: tuple[Pair, ...] = ()
+    properties: tuple[Pair, ...] = ()
+
+    @property
+    def needed(self) -> int:
+        """The optional columns without which a batch has none of them, as `Chunk.columns`."""
+        keyed = KEY if self.key is not None else 0
+        return keyed | (HEADERS if self.headers else 0) | (PROPERTIES if self.properties else 0)
+
+    def columns(self, *, typed: bool) -> frozenset[str]:
+        """The names of the columns that tell, in a plain topic or in a typed one."""
+        flags = {"key": KEY, "headers": HEADERS, "properties": PROPERTIES}
+        prefix = "_" if typed else ""
+        return frozenset(prefix + name for name, flag in flags.items() if flag & self.needed)
+
+    def rows(self, batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
+        """The rows of a stored batch that are wanted; of the batch only `columns` are needed."""
+        found = np.ones(batch.num_rows, np.bool_)
+        for each in self._conditions(batch):
+            found &= each
+        return np.flatnonzero(found)
+
+    def _conditions(self, batch: pa.RecordBatch) -> Iterator[Rows]:
+        if self.key is not None:
+            yield _with_key(column_of(batch, "key"), self.key, batch.num_rows)
+        for name, pairs in (("headers", self.headers), ("properties", self.properties)):
+            for pair in pairs:
+                yield _with_pair(column_of(batch, name), pair, batch.num_rows)
+
+
+def _with_key(keys: pa.Array | None, key: bytes, rows: int) -> Rows:
+    import pyarrow.compute as pc  # slow to import, and few need it
+
+    if keys is None:
+        return np.zeros(rows, np.bool_)
+    return _true(pc.equal(keys, pa.scalar(key, keys.type)))
+
+
+def _with_pair(column: pa.Array | None, pair: Pair, rows: int) -> Rows:
+    """The rows of which an element has the name and value of a pair."""
+    import pyarrow.compute as pc
+
+    found = np.zeros(rows, np.bool_)
+    if column is None or not rows:
+        return found
+    ends = np.from_dlpack(column.offsets)
+    elements = column.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+    named = pc.equal(pc.struct_field(elements, [0]), pair.name)
+    values = pc.struct_field(elements, pair.path)
+    if pair.value is None:
+        same = values.is_null()
+    else:
+        same = pc.equal(values, pa.scalar(pair.value, values.type))
+    at = np.flatnonzero(_true(named) & _true(same))
+    found[np.searchsorted(ends - ends[0], at, "right") - 1] = True
+    return found & _true(column.is_valid())
+
+
+def _true(column: pa.Array) -> Rows:
+    rows: Rows = column.fill_null(False).to_numpy(zero_copy_only=False)
+    return rows

@@ -1,0 +1,129 @@
+"""What was stored under a sender's text within the window of its topic: exact, and in the log."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kmq_storage.errors import ConflictError, KmqError
+from kmq_storage.format.uniq_entry import Uniq, UniqEntry
+
+if TYPE_CHECKING:
+    from kmq_storage.log.state import StoreState
+
+#: Where the first record with a text is, and when it was committed (UTC us).
+Place = tuple[int, int, int]
+
+_SCHEMA = pa.schema(
+    [
+        ("topic_id", pa.binary(16)),
+        ("digest", pa.binary(16)),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("time", pa.int64()),
+    ]
+)
+
+
+class StoredBeforeError(KmqError):
+    """Some records of a unit are stored already, or stand in the same commit."""
+
+    def __init__(self, places: dict[tuple[int, int], tuple[int, int] | None], lsn: int) -> None:
+        super().__init__(f"{len(places)} records are stored already")
+        #: Partition and number in the unit of each, and where the first one is; None: in the
+        #: commit that this was to be.
+        self.places = places
+        #: The commit with which all first ones are stored.
+        self.lsn = lsn
+
+
+class Uniqs:
+    """The digests of all topics, each topic's in the order of their commits."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[bytes, dict[bytes, Place]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_topic)
+
+    def find(self, topic_id: bytes, digest: bytes, since: int) -> tuple[int, int] | None:
+        """Where the record is that was committed under a digest after an instant."""
+        found = self._by_topic.get(topic_id, {}).get(digest)
+        return found[:2] if found is not None and found[2] > since else None
+
+    def apply(self, entry: UniqEntry, time: int, window: float) -> None:
+        """Records were stored at a time; those before the window (seconds) are forgotten."""
+        known = self._by_topic.setdefault(entry.topic_id, {})
+        since = time - round(window * 1e6)
+        while known:
+            oldest = next(iter(known))
+            if known[oldest][2] > since:
+                break
+            del known[oldest]
+        for partition, offset, digest in entry.uniqs:
+            known.pop(digest, None)
+            known[digest] = partition, offset, time
+
+    def forget(self, topic_id: bytes) -> None:
+        """A topic was deleted."""
+        self._by_topic.pop(topic_id, None)
+
+    def rows(self) -> Iterator[tuple[bytes, bytes, int, int, int]]:
+        """All of them, in order."""
+        for topic_id, known in self._by_topic.items():
+            for digest, place in known.items():
+                yield topic_id, digest, *place
+
+    def snapshot(self) -> bytes:
+        """All of them as an Arrow stream in base64."""
+        columns = list(zip(*self.rows(), strict=True)) or [()] * len(_SCHEMA)
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, _SCHEMA) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+        return b64encode(sink.getvalue())
+
+    def restore(self, stream: bytes) -> None:
+        """Have those of a checkpoint."""
+        if stream:
+            batch = pa.ipc.open_stream(b64decode(stream)).read_next_batch()
+            for topic_id, digest, *place in zip(*(c.to_pylist() for c in batch), strict=True):
+                self._by_topic.setdefault(topic_id, {})[digest] = (place[0], place[1], place[2])
+
+
+def bound_uniqs(
+    state: StoreState, entry: UniqEntry, bases: dict[tuple[bytes, int], int], taken: set[bytes]
+) -> UniqEntry:
+    """The entry with the offsets of its records; StoredBeforeError for those that are stored.
+
+    `bases`: the first offset of the unit in each partition. `taken`: what this commit has, topic
+    and digest; those of the entry are added.
+    """
+    topic = state.topic_by_id(entry.topic_id)
+    if topic is None:
+        raise ConflictError("the topic was deleted meanwhile")
+    since = max(entry.time, state.time) - round(topic.settings.uniq_window * 1e6)
+    stored: dict[tuple[int, int], tuple[int, int] | None] = {}
+    for partition, row, digest in entry.uniqs:
+        place = state.uniqs.find(entry.topic_id, digest, since)
+        if place is not None or entry.topic_id + digest in taken:
+            stored[partition, row] = place
+    if stored:
+        raise StoredBeforeError(stored, state.lsn)
+    taken.update(entry.topic_id + each.digest for each in entry.uniqs)
+    return entry.bound(
+        tuple(Uniq(p, bases[entry.topic_id, p] + row, digest) for p, row, digest in entry.uniqs)
+    )
+
+
+def places_in(entries: Sequence[object]) -> dict[bytes, tuple[int, int]]:
+    """Where a commit has the records with each digest, by topic and digest."""
+    return {
+        entry.topic_id + digest: (partition, offset)
+        for entry in entries
+        if isinstance(entry, UniqEntry)
+        for partition, offset, digest in entry.uniqs
+    }

@@ -1,0 +1,167 @@
+"""The path of one record, told from the commits that are still in the log.
+
+A kind of entry that says something of records has its case in `_Record.told`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kmq_storage import paths
+from kmq_storage.format.entries import (
+    BatchIdEntry,
+    Entry,
+    GroupEntry,
+    GroupOffsetsEntry,
+    ProducerEntry,
+    RecordsEntry,
+)
+from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.queue_entries import (
+    ACK,
+    DEAD,
+    EXHAUSTED,
+    EXTEND,
+    RECALL,
+    RELEASE,
+    RETRY,
+    AcquireEntry,
+    AnswerEntry,
+    Run,
+)
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import out_of_range
+
+#: What each answer of a receiver is called.
+_ANSWERS = {
+    ACK: "acked",
+    RETRY: "retried",
+    EXTEND: "extended",
+    DEAD: "dead-lettered",
+    EXHAUSTED: "dead-lettered",
+    RELEASE: "released",
+    RECALL: "recalled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStep:
+    """One thing that happened to a record."""
+
+    #: The commit that tells it; None when it is no longer in the log.
+    lsn: int | None
+    time: datetime | None
+    #: `sent`, `passed` (by a group, which committed a later offset), `rewound` (by a group, to it
+    #: or before it), `sealed` (it stands in a segment from now on), `trimmed`, `cut out`; of queues
+    #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`.
+    event: str
+    #: Who and where: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on.
+    facts: Mapping[str, Any]
+
+
+def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceStep]:
+    """What happened to a record, in the order of commits; first what is no longer in the log."""
+    state = log.refresh()
+    topic = state.topic(name)
+    part = topic.partition(partition)
+    if not 0 <= offset < part.end:
+        raise out_of_range(name, partition, offset, part)
+    record = _Record((topic.id, partition, offset), {each.id: each.name for each in state.queues})
+    told = [
+        TraceStep(commit.lsn, commit.time, event, facts)
+        for commit in log.commits(None)
+        for event, facts in record.told(commit.entries)
+    ]
+    return [*_before(record, state, told), *told]
+
+
+def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> Iterator[TraceStep]:
+    """What must have happened before the commits that are still in the log."""
+    if not any(step.event == "sent" for step in told):
+        yield TraceStep(None, None, "sent", {})
+    for name, group in sorted(state.groups.items()):
+        committed = group.offsets.get(record.topic_id, {}).get(record.partition, 0)
+        if committed > record.offset and name not in record.passed:
+            yield TraceStep(None, None, "passed", {"group": name, "committed": committed})
+
+
+class _Record:
+    """A record, and the groups of which it is known whether they are past it."""
+
+    def __init__(self, place: tuple[bytes, int, int], queues: Mapping[bytes, str]) -> None:
+        self.topic_id, self.partition, self.offset = place
+        #: The names of queues by their ids, unless they were deleted.
+        self._queues = queues
+        self.passed: dict[str, bool] = {}
+        self._is_trimmed = False
+
+    def told(self, entries: Sequence[Entry]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """What the entries of a commit tell of it."""
+        for index, entry in enumerate(entries):
+            match entry:
+                case RecordsEntry():
+                    if self._in(entry, entry.base_offset, entry.base_offset + entry.rows):
+                        yield "sent", _sender(entries[index + 1 :])
+                case GroupOffsetsEntry(topic_id=self.topic_id):
+                    yield from self._committed(entry)
+                case GroupEntry(generation=0):
+                    self.passed.pop(entry.group, None)
+                case SegmentEntry():
+                    if self._in(entry, entry.base_offset, entry.end_offset):
+                        key = (self.topic_id, self.partition)
+                        file = paths.segment_file(*key, entry.base_offset, entry.file_id)
+                        yield "sealed", {"file": file}
+                case TrimEntry() if not self._is_trimmed:
+                    if self._in(entry, 0, entry.start):
+                        self._is_trimmed = True
+                        yield "trimmed", {"start": entry.start}
+                case GapEntry():
+                    if self._in(entry, entry.start, entry.end):
+                        yield "cut out", {"reason": entry.reason}
+                case AcquireEntry():
+                    yield from self._handed(entry, "delivered", {"client": entry.client})
+                case AnswerEntry():
+                    yield from self._handed(entry, _ANSWERS[entry.answer], {})
+                case _:
+                    pass
+
+    def _handed(
+        self, entry: AcquireEntry | AnswerEntry, event: str, facts: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        queue = self._queues.get(entry.queue_id, entry.queue_id.hex())
+        for run in entry.runs:
+            if self._in(run, run.first, run.first + run.rows):
+                yield event, {"queue": queue, "delivery": run.delivery, **facts}
+
+    def _in(
+        self, entry: RecordsEntry | SegmentEntry | TrimEntry | GapEntry | Run, start: int, end: int
+    ) -> bool:
+        own = (entry.topic_id, entry.partition) == (self.topic_id, self.partition)
+        return own and start <= self.offset < end
+
+    def _committed(self, entry: GroupOffsetsEntry) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for partition, committed in entry.offsets:
+            if partition != self.partition:
+                continue
+            is_past = committed > self.offset
+            if is_past != self.passed.get(entry.group, False):
+                facts = {"group": entry.group, "committed": committed}
+                yield "passed" if is_past else "rewound", facts
+            self.passed[entry.group] = is_past
+
+
+def _sender(behind: Sequence[Entry]) -> Mapping[str, Any]:
+    """Whose records are before these entries: a unit ends with who sent it."""
+    for entry in behind:
+        match entry:
+            case ProducerEntry():
+                return {"producer": entry.producer, "sequence": entry.sequence}
+            case BatchIdEntry():
+                return {"application": entry.application, "version": entry.version}
+            case _:
+                pass
+    return {}

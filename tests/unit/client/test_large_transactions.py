@@ -1,0 +1,101 @@
+"""Transactions larger than memory: files that nobody reads before their commit, and limits.
+
+Finds: records out of order, doubled or lost on their way through files, files that stay though
+nothing was committed, and limits without a name.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage import limits
+from kmq_storage.maintenance.collect import collect
+from tests.unit.client.stored import aborted, lsn, values
+
+
+@pytest.fixture
+def shop(store: kmq.Store) -> kmq.Store:
+    """Topics `a`, `b` and `c` with one partition each."""
+    for topic in "abc":
+        store.create_topic(topic)
+    return store
+
+
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction keeps 100 KB in memory."""
+    monkeypatch.setattr(limits, "TRANSACTION_MEMORY_BYTES", 100_000)
+
+
+@pytest.mark.usefixtures("small_memory")
+def test_a_large_transaction_goes_into_files_and_is_one_commit_in_order(shop: kmq.Store):
+    with shop.producer() as producer:
+        before = lsn(shop)
+        with producer.transaction() as tx:
+            for first in range(0, 3_000, 30):
+                futures = [tx.send("a", b"%d" % n + b"." * 300) for n in range(first, first + 10)]
+                tx.send_batch("a", [b"%d" % n for n in range(first + 10, first + 20)])
+                column = [b"%d" % n for n in range(first + 20, first + 30)]
+                tx.send_arrow("a", pa.table({"value": column}))
+                tx.send("b", b"w" * 300)
+            assert list(shop.log.disk.list("staged"))
+            assert lsn(shop) == before
+        assert lsn(shop) == before + 1
+    found = [int((value or b"").rstrip(b".")) for value in values(shop, "a")]
+    assert found == list(range(3_000))
+    assert futures[0].result().offset == 2_970
+    assert len(values(shop, "b")) == 100
+    assert shop.verify(deep=True).ok
+
+
+@pytest.mark.usefixtures("small_memory")
+def test_files_of_an_aborted_transaction_are_collected(shop: kmq.Store):
+    with shop.producer() as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction() as tx:
+            future = tx.send_batch("a", [b"v" * 500] * 1_000)
+            raise ZeroDivisionError
+        aborted(future, ZeroDivisionError)
+        producer.send("a", b"v").result(10)
+    assert list(shop.log.disk.list("staged"))
+    shop.checkpoint()
+    collect(shop.log, grace=0.0, orphan_age=0.0)
+    assert not list(shop.log.disk.list("staged"))
+    assert values(shop, "a") == [b"v"]
+
+
+@pytest.mark.usefixtures("small_memory")
+def test_one_that_is_refused_on_its_way_into_files_is_told_at_once(shop: kmq.Store):
+    with shop.producer() as producer:
+        with pytest.raises(kmq.TransactionAbortedError), producer.transaction() as tx:
+            first = tx.send("nowhere", b"v")
+            tx.send_batch("a", [b"v" * 500] * 1_000)
+        aborted(first, kmq.NotFoundError)
+    assert values(shop, "a") == []
+
+
+@pytest.mark.parametrize("memory", [10_000, 10_000_000])
+def test_one_of_too_many_bytes_is_aborted_with_the_name_of_the_limit(
+    shop: kmq.Store, monkeypatch: pytest.MonkeyPatch, memory: int
+):
+    monkeypatch.setattr(limits, "TRANSACTION_MEMORY_BYTES", memory)
+    monkeypatch.setattr(limits, "TRANSACTION_BYTES_MAX", 100_000)
+    with shop.producer() as producer:
+        aborts = pytest.raises(kmq.TransactionAbortedError, match="TRANSACTION_BYTES_MAX")
+        with aborts, producer.transaction() as tx:
+            for _ in range(200):
+                tx.send_batch("a", [b"v" * 100] * 10)
+    assert values(shop, "a") == []
+
+
+def test_one_that_is_open_for_too_long_is_aborted_with_the_name_of_the_limit(
+    shop: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "TRANSACTION_SECONDS_MAX", -1.0)
+    with shop.producer() as producer:
+        for late in (lambda tx: tx.send("a", b"v"), lambda tx: None):
+            aborts = pytest.raises(kmq.TransactionAbortedError, match="TRANSACTION_SECONDS_MAX")
+            with aborts, producer.transaction() as tx:
+                late(tx)
+    assert values(shop, "a") == []

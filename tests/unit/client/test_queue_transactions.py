@@ -1,0 +1,98 @@
+"""Queues in transactions: acks and sends that are one commit with everything else.
+
+Finds: an ack without what was made of the record, or the other way round, a late ack that is
+stored, and schedules that are those of other records.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage import limits
+from tests.unit.client.stored import aborted, lsn, values
+
+
+@pytest.fixture
+def shop(store: kmq.Store) -> kmq.Store:
+    """Topic `done` and queue `jobs` with three records."""
+    store.create_topic("done")
+    store.create_queue("jobs")
+    with store.producer() as producer:
+        for number in range(3):
+            producer.send_to_queue("jobs", b"%d" % number)
+    return store
+
+
+def test_a_record_is_acknowledged_with_what_was_made_of_it(shop: kmq.Store):
+    shop.create_queue("next")
+    with shop.producer() as producer, shop.queue("jobs") as queue:
+        one, two, three = queue.receive(3)
+        before = lsn(shop)
+        with producer.transaction() as tx:
+            tx.send("done", one.value)
+            sent = tx.send_to_queue("next", b"follow")
+            tx.ack(one)
+            tx.ack([two, one])
+        assert lsn(shop) == before + 1
+        stats = queue.stats()
+        assert (stats.ready, stats.locked, stats.acked) == (0, 1, 2)
+        assert (sent.result().topic, sent.result().offset) == (None, 0)
+        three.ack()
+        assert [held.value for held in shop.queue("next").receive()] == [b"follow"]
+    assert values(shop, "done") == [b"0"]
+
+
+def test_an_abort_acknowledges_nothing(shop: kmq.Store):
+    with shop.producer() as producer, shop.queue("jobs") as queue:
+        (held,) = queue.receive()
+        with pytest.raises(ZeroDivisionError), producer.transaction() as tx:
+            tx.ack(held)
+            tx.send_to_queue("jobs", b"lost")
+            raise ZeroDivisionError
+        stats = queue.stats()
+        assert (stats.ready, stats.locked, stats.acked) == (2, 1, 0)
+        held.ack()
+
+
+def test_a_late_ack_aborts_all(shop: kmq.Store):
+    shop.create_queue("short", lock_timeout=0.001)
+    with shop.producer() as producer, shop.queue("short") as queue:
+        producer.send_to_queue("short", b"v").result(10)
+        (held,) = queue.receive(timeout=10)
+        again: list[Any] = []
+        while not again:
+            again = queue.receive(timeout=10)
+        with pytest.raises(kmq.TransactionAbortedError) as raised, producer.transaction() as tx:
+            future = tx.send("done", b"v")
+            tx.ack(held)
+        assert isinstance(raised.value.__cause__, kmq.LeaseExpiredError)
+        aborted(future, kmq.LeaseExpiredError)
+    assert values(shop, "done") == []
+
+
+@pytest.mark.parametrize("memory", [1_000, limits.TRANSACTION_MEMORY_BYTES])
+def test_schedules_are_those_of_their_records_however_many_went_into_files(
+    shop: kmq.Store, monkeypatch: pytest.MonkeyPatch, memory: int
+):
+    monkeypatch.setattr(limits, "TRANSACTION_MEMORY_BYTES", memory)
+    shop.create_queue("timed")
+    with shop.producer() as producer, producer.transaction() as tx:
+        for number in range(30):
+            plain = number % 3
+            tx.send_to_queue("timed", b"%d" % number + b"." * 90, delay=3_600 if plain else None)
+    with shop.queue("timed") as queue:
+        held = queue.receive(100)
+        assert [int((each.value or b"").rstrip(b".")) for each in held] == list(range(0, 30, 3))
+        assert queue.stats().delayed == 20
+
+
+def test_what_is_no_delivery_is_refused_at_once(shop: kmq.Store):
+    with shop.producer() as producer, producer.transaction() as tx:
+        for wrong in ([b"1"], [None], [shop.consumer()]):
+            with pytest.raises(kmq.InvalidRequestError, match="takes deliveries"):
+                tx.ack(wrong)  # type: ignore[arg-type]
+        tx.send("done", b"good")
+    assert values(shop, "done") == [b"good"]

@@ -1,0 +1,99 @@
+"""`Store.replay`: what is sent again is what was there, and nothing else.
+
+Finds: lost headers, properties and instants, tombstones that become records, keys out of order,
+and a replay that reads what it wrote.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+CONTENTS = ["key", "value", "headers", "properties", "timestamp"]
+
+
+def _fill(store: kmq.Store, name: str = "t") -> None:
+    """Twenty records of three keys, with all that a record may have; half of them sealed."""
+    store.create_topic(name, partitions=3)
+    with store.producer() as producer:
+        for number in range(20):
+            producer.send(
+                name, b"%d" % number if number % 5 else None, b"%d" % (number % 3),
+                timestamp=T0 + timedelta(seconds=number),
+                headers=[("h", b"1"), ("h", None)] if number % 2 else None,
+                properties={"n": number, "half": number / 2} if number % 3 else None,
+            ).result(10)  # fmt: skip
+            if number == 9:
+                store.seal()
+
+
+def _by_key(table: pa.Table, key: str = "key") -> dict[bytes, list[object]]:
+    rows: dict[bytes, list[object]] = {}
+    for row in table.to_pylist():
+        contents = {name: row[name] for name in row if name.strip("_") in CONTENTS or name == "n"}
+        rows.setdefault(row[key], []).append(contents)
+    return rows
+
+
+def test_a_topic_is_sent_to_another_one_as_it_is(store: kmq.Store):
+    _fill(store)
+    store.create_topic("u", partitions=2)
+    assert store.replay("t", "u") == 20
+    found = _by_key(store.read("u").read_all())
+    assert found == _by_key(store.read("t").read_all())
+    assert sum(map(len, found.values())) == 20
+
+
+def test_some_records_are_sent_again(store: kmq.Store):
+    _fill(store)
+    store.create_topic("u")
+    assert store.replay("t", "u", key=b"1", start=T0 + timedelta(seconds=5)) == 5
+    assert store.replay("t", "u", properties={"n": 4}) == 1
+    assert store.replay("t", "u", headers={"h": "2"}) == 0
+    values = store.read("u", columns=["value"]).read_all()["value"].to_pylist()
+    assert values == [b"7", None, b"13", b"16", b"19", b"4"]
+
+
+def test_a_topic_can_be_sent_to_itself(store: kmq.Store):
+    _fill(store)
+    assert store.replay("t", "t") == 20
+    assert store.describe_topic("t").rows == 40
+
+
+def test_typed_records_and_their_tombstones_stay_what_they_are(store: kmq.Store):
+    schema = pa.schema([("n", pa.int64())])
+    for name in ("t", "u"):
+        store.create_topic(name, schema=schema)
+    with store.producer() as producer:
+        for number, value in enumerate([{"n": 1}, None, {"n": None}, None, None, {"n": 6}]):
+            properties = {"p": number}
+            producer.send("t", value, b"k", properties=properties, timestamp=T0).result(10)
+    assert store.replay("t", "u") == 6
+    both = [store.read(name).read_all() for name in ("t", "u")]
+    assert _by_key(both[0], "_key") == _by_key(both[1], "_key")
+    with store.consumer(topics=["u"]) as consumer:
+        values = [record.value for record in consumer.consume(10, timeout=0)]
+    assert values == [{"n": 1}, None, {"n": None}, None, None, {"n": 6}]
+
+
+def test_a_target_that_does_not_fit_is_named(store: kmq.Store):
+    _fill(store)
+    store.create_topic("typed", schema=pa.schema([("n", pa.int64())]))
+    with pytest.raises(kmq.NotFoundError, match=r"Topic\[u\]"):
+        store.replay("t", "u")
+    with pytest.raises(kmq.InvalidRequestError, match="typed"):
+        store.replay("t", "typed")
+    assert store.describe_topic("typed").rows == 0
+
+
+def test_a_refused_batch_is_an_error_and_leaves_what_came_before(store: kmq.Store):
+    _fill(store)
+    store.create_topic("u", capacity=10)
+    with pytest.raises(kmq.QueueFullError):
+        store.replay("t", "u")
+    assert store.describe_topic("u").rows <= 10

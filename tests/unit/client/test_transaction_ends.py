@@ -1,0 +1,142 @@
+"""How transactions end: committed, aborted, fenced, closed, forked, or without an answer.
+
+Finds: an older instance that commits beside a newer one, what is stored though it was closed, a
+child that takes part in its parent's, and aborts that are told of what is stored.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from tests.unit.client.stored import aborted, values
+
+
+@pytest.fixture
+def shop(store: kmq.Store) -> kmq.Store:
+    """Topics `a` and `b` with one partition each."""
+    for topic in "ab":
+        store.create_topic(topic)
+    return store
+
+
+def test_a_newer_producer_with_the_same_transactional_id_fences_the_older(shop: kmq.Store):
+    old = shop.producer(transactional_id="billing")
+    old.begin_transaction()
+    future = old.send("a", b"old")
+    new = shop.producer(transactional_id="billing")
+    with pytest.raises(kmq.FencedError, match="opened again"):
+        old.commit_transaction()
+    aborted(future, kmq.FencedError)
+    with new.transaction() as tx:
+        tx.send("a", b"new")
+    assert values(shop, "a") == [b"new"]
+
+
+def test_closing_aborts(shop: kmq.Store):
+    producer = shop.producer()
+    producer.send("a", b"before")
+    with pytest.raises(kmq.TransactionAbortedError), producer.transaction() as tx:
+        future = tx.send("a", b"inside")
+        producer.close()
+        with pytest.raises(kmq.IllegalStateError):
+            tx.send("a", b"after")
+    aborted(future, kmq.ClosedError)
+    assert values(shop, "a") == [b"before"]
+
+
+def test_aborting_by_hand_inside_of_the_block_is_no_error(shop: kmq.Store):
+    with shop.producer() as producer:
+        with producer.transaction() as tx:
+            future = tx.send("a", b"v")
+            producer.abort_transaction()
+        aborted(future)
+        with producer.transaction() as tx:
+            tx.send("a", b"w")
+            producer.commit_transaction()
+    assert values(shop, "a") == [b"w"]
+
+
+def test_a_forked_child_takes_no_part_and_can_go_on_without(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("a")
+        with store.producer() as producer:
+            producer.begin_transaction()
+            future = producer.send("a", b"parent")
+            child = os.fork()
+            if child == 0:
+                os._exit(_child(producer))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            producer.commit_transaction()
+            assert future.done()
+        assert sorted(value or b"" for value in values(store, "a")) == [b"child", b"parent"]
+
+
+def _child(producer: kmq.Producer) -> int:
+    for call in (lambda: producer.send("a", b"no"), producer.commit_transaction):
+        try:
+            call()
+        except kmq.IllegalStateError as error:
+            if "parent" not in str(error):
+                return 2
+        else:
+            return 3
+    if producer._transaction is not None and producer._transaction.is_open:
+        producer.abort_transaction()
+    producer.send("a", b"child").result(10)
+    return 0
+
+
+def test_its_error_survives_pickling(shop: kmq.Store):
+    producer = shop.producer()
+    with pytest.raises(kmq.TransactionAbortedError) as raised, producer.transaction() as tx:
+        tx.send("nowhere", b"v")
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (str(again), again.context) == (str(raised.value), raised.value.context)
+
+
+# --- when nobody knows --------------------------------------------------------------------------
+
+
+def _lose_an_answer(log: Any, patch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
+    """The next append is written, its answer is lost, and something happens."""
+    append = log.append
+
+    def lossy(units: Any) -> Any:
+        append(units)
+        patch.undo()
+        then()
+        raise kmq.CommitOutcomeUnknownError("the answer was lost")
+
+    patch.setattr(log, "append", lossy)
+
+
+def test_a_commit_whose_answer_was_lost_is_found_and_lands_once(
+    shop: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    with shop.producer() as producer:
+        _lose_an_answer(shop.log, monkeypatch, lambda: None)
+        with producer.transaction() as tx:
+            future = tx.send("a", b"v")
+        assert future.result().offset == 0
+    assert values(shop, "a") == [b"v"]
+
+
+def test_an_outcome_that_stays_unknown_is_not_told_as_aborted(
+    shop: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    """A newer instance came between: it refuses the retry of what is stored."""
+    producer = shop.producer(transactional_id="p")
+    _lose_an_answer(shop.log, monkeypatch, lambda: shop.producer(transactional_id="p"))
+    tx = producer.begin_transaction()
+    future = tx.send("a", b"v")
+    with pytest.raises(kmq.CommitOutcomeUnknownError):
+        producer.commit_transaction()
+    assert isinstance(future.exception(), kmq.CommitOutcomeUnknownError)
+    assert values(shop, "a") == [b"v"]

@@ -1,0 +1,187 @@
+"""`uniq`: what is stored once within a while, and what the second sender is told."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.environment import Environment
+from kmq_storage.format.uniq_entry import Uniq, UniqEntry
+from kmq_storage.log.open import open_commit_log
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.log.uniqs import Uniqs
+from kmq_storage.objects.local import LocalDisk
+
+
+def _values(store: kmq.Store, topic: str = "t") -> list[bytes]:
+    return [value for batch in store.read(topic) for value in batch["value"].to_pylist()]
+
+
+def test_a_second_record_is_not_stored_and_its_place_is_the_first_ones(store: kmq.Store):
+    store.create_topic("t", partitions=3)
+    with store.producer(linger=0) as producer, store.producer(linger=0) as other:
+        first = producer.send("t", b"1", key=b"a", uniq="x").result()
+        assert not first.duplicate
+        for sender, key in ((producer, b"a"), (producer, b"elsewhere"), (other, b"b")):
+            again = sender.send("t", b"2", key=key, uniq="x").result()
+            assert again.duplicate
+            assert again[:3] == first[:3]
+        assert not producer.send("t", b"3", key=b"a", uniq="y").result().duplicate
+        assert not producer.send("t", b"4", key=b"a").result().duplicate
+    assert sorted(_values(store)) == [b"1", b"3", b"4"]
+
+
+def test_of_records_that_are_committed_together_the_first_one_counts(store: kmq.Store):
+    store.create_topic("t", partitions=2)
+    told: list[Any] = []
+
+    def tell(error: Any, place: Any) -> None:
+        told.append(place)
+
+    with store.producer(linger=10) as producer:
+        sent = [producer.send("t", b"%d" % n, uniq=f"u{n % 3}", on_delivery=tell) for n in range(9)]
+        big = producer.send_batch("t", [b"between"])
+        sent += [producer.send("t", b"%d" % n, uniq=f"u{n % 4}") for n in range(9, 12)]
+        producer.flush()
+        places = [each.result() for each in sent]
+        assert big.result()
+    assert [place.duplicate for place in places] == [*[False] * 3, *[True] * 7, True, False]
+    for n in range(3, 9):
+        assert places[n][:3] == places[n % 3][:3]
+    assert (places[9][:3], places[10][:3]) == (places[1][:3], places[2][:3])
+    assert told == places[:9]
+    assert sorted(_values(store)) == [b"0", b"1", b"11", b"2", b"between"]
+
+
+def test_a_record_that_could_not_be_stored_is_no_first_one(store: kmq.Store):
+    store.create_topic("t", max_record_bytes=10)
+    with store.producer(linger=10) as producer:
+        bad = producer.send("t", b"x" * 11, uniq="u")
+        good = producer.send("t", b"small", uniq="u")
+        assert not good.result().duplicate
+        assert bad.exception() is not None
+    assert _values(store) == [b"small"]
+
+
+def test_queues_and_topics_know_their_own_only(store: kmq.Store):
+    store.create_topic("same")
+    for name in ("same", "other"):
+        store.create_queue(name)
+    with store.producer(linger=0) as producer:
+        producer.send("same", b"1", uniq="u").result()
+        for name in ("same", "other"):
+            assert not producer.send_to_queue(name, b"1", uniq="u").result().duplicate
+            assert producer.send_to_queue(name, b"2", uniq="u", delay=9).result().duplicate
+    assert store.queue("same").stats().ready == 1
+    assert store.queue("same").stats().delayed == 0
+
+
+def test_the_window_begins_with_the_first_accepted_one_and_is_not_extended():
+    known = Uniqs()
+
+    def store_at(second: int, offset: int, digest: bytes) -> None:
+        entry = UniqEntry(b"t", 0, (Uniq(0, offset, digest),))
+        known.apply(entry, second * 1_000_000, 10.0)
+
+    def find_at(second: int, digest: bytes) -> tuple[int, int] | None:
+        return known.find(b"t", digest, (second - 10) * 1_000_000)
+
+    store_at(100, 1, b"a")
+    assert [find_at(second, b"a") for second in (100, 109, 110)] == [(0, 1), (0, 1), None]
+    store_at(108, 2, b"b")  # steady traffic extends nothing
+    assert find_at(110, b"a") is None
+    store_at(111, 3, b"a")
+    assert find_at(112, b"a") == (0, 3)
+    assert len(list(known.rows())) == 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_stored_and_told_is_that_of_a_model(tmp_path: Path, seed: int):
+    rng, seconds = random.Random(seed), 1_700_000_000
+    clock = Environment(now_ns=lambda: seconds * 10**9)
+    firsts: dict[tuple[str, str], tuple[int, Any]] = {}
+    stored: dict[str, list[bytes]] = {"a": [], "b": []}
+    with _open(tmp_path, clock) as store:
+        for topic in stored:
+            store.create_topic(topic, partitions=2, uniq_window=10.5)
+        producers = [store.producer(linger=10) for _ in range(2)]
+        for step in range(40):
+            seconds += rng.choice((0, 1, 4))
+            sent = []
+            producer = rng.choice(producers)
+            for n in range(rng.choice((1, 1, 5))):
+                topic, text = rng.choice("ab"), rng.choice("uvwx")
+                value = b"%d %d" % (step, n)
+                sent.append((topic, text, value, producer.send(topic, value, uniq=text)))
+            producer.flush()
+            for topic, text, value, future in sent:
+                place = future.result()
+                since, first = firsts.get((topic, text), (0, None))
+                assert place.duplicate == (seconds < since + 10.5)
+                if place.duplicate:
+                    assert place[:3] == first[:3]
+                else:
+                    firsts[topic, text] = seconds, place
+                    stored[topic].append(value)
+            if rng.random() < 0.1:
+                store.checkpoint()
+    with _open(tmp_path, clock) as store:
+        assert {topic: sorted(_values(store, topic)) for topic in stored} == {
+            topic: sorted(values) for topic, values in stored.items()
+        }
+
+
+def _open(folder: Path, clock: Environment) -> kmq.Store:
+    disk = LocalDisk(folder)
+    identity = open_identity(disk, clock, create=True, log_file_bytes=2**16)
+    return kmq.Store(open_commit_log(disk, identity, clock, durable=False), maintenance=False)
+
+
+def test_a_window_ends(store: kmq.Store):
+    store.create_topic("t", uniq_window=0.05)
+    with store.producer(linger=0) as producer:
+        stored = 0
+        while stored < 2:  # whatever the machine's pace: the second is stored some time
+            stored += not producer.send("t", b"1", uniq="u").result().duplicate
+    assert len(_values(store)) == 2
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_it_survives_a_restart(tmp_path: Path, checkpoint: bool):
+    url = tmp_path / "store"
+    with kmq.open(url, durability="os") as store, store.producer() as producer:
+        store.create_topic("t")
+        first = producer.send("t", b"1", uniq="u").result()
+        if checkpoint:
+            store.checkpoint()
+    with kmq.open(url, durability="os") as store, store.producer() as producer:
+        again = producer.send("t", b"2", uniq="u").result()
+        assert (again.duplicate, again.offset) == (True, first.offset)
+        assert not producer.send("t", b"3", uniq="v").result().duplicate
+
+
+def test_a_deleted_topic_is_forgotten(store: kmq.Store):
+    with store.producer(linger=0) as producer:
+        for _ in range(2):
+            store.create_topic("t")
+            assert not producer.send("t", b"1", uniq="u").result().duplicate
+            store.delete_topic("t")
+
+
+def test_a_typed_topic_has_it_too(store: kmq.Store):
+    store.create_topic("t", schema=pa.schema([("n", pa.int64())]))
+    with store.producer(linger=0) as producer:
+        assert not producer.send("t", {"n": 1}, uniq="u").result().duplicate
+        assert producer.send("t", {"n": 2}, uniq="u").result().duplicate
+
+
+@pytest.mark.parametrize("uniq", ["", 5, b"x", "\ud800"], ids=repr)
+def test_what_is_no_text_is_refused_at_once(store: kmq.Store, uniq: Any):
+    store.create_topic("t")
+    with store.producer() as producer, pytest.raises(kmq.InvalidRequestError, match="uniq"):
+        producer.send("t", b"1", uniq=uniq)

@@ -1,0 +1,144 @@
+"""The path of a record, as the commit log tells it.
+
+Finds: another record's commits, groups that are taken for past it, and a path that is told as whole
+though its beginning was collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.errors import NotFoundError, OffsetOutOfRangeError
+from kmq_storage.format.entries import BatchIdEntry
+from kmq_storage.log.binding import Unit
+from tests.support.engine import Sent, open_engine, send_rows, unit_of_rows
+
+
+@pytest.fixture
+def store() -> Iterator[kmq.Store]:
+    """A store with topic `t` of two partitions, and ten records in the first one."""
+    with open_engine() as store:
+        store.create_topic("t", partitions=2)
+        for number in range(10):
+            send_rows(store.log, "t", [Sent(b"k", b"%d" % number)])
+        yield store
+
+
+def _events(store: kmq.Store, offset: int, partition: int = 0) -> list[str]:
+    return [step.event for step in store.trace("t", partition, offset)]
+
+
+def _facts(store: kmq.Store, offset: int, event: str) -> list[dict[str, Any]]:
+    return [dict(s.facts) for s in store.trace("t", 0, offset) if s.event == event]
+
+
+def test_a_record_was_sent_in_its_commit(store: kmq.Store):
+    (step,) = store.trace("t", 0, 4)
+    (commit,) = [each for each in store.commits() if each.lsn == step.lsn]
+    assert (step.event, step.time) == ("sent", commit.time)
+    assert commit.entries[0].base_offset == 4
+
+
+def test_its_sender_is_the_one_behind_it_in_the_commit(store: kmq.Store):
+    with store.producer(name="till-7") as producer:
+        producer.send("t", b"v", partition=0).result(10)
+        producer.send("t", b"v", partition=0).result(10)
+    assert _facts(store, 11, "sent") == [{"producer": "till-7", "sequence": 1}]
+
+
+def test_a_batch_of_an_application_is_named(store: kmq.Store):
+    unit = unit_of_rows(store.log, "t", [Sent(b"k", b"v")])
+    store.log.commit([Unit((*unit.entries, BatchIdEntry("query", 3)), unit.bodies)])
+    assert _facts(store, 10, "sent") == [{"application": "query", "version": 3}]
+
+
+def test_groups_pass_a_record_once_until_they_are_set_back(store: kmq.Store):
+    for group, offset in (("a", 4), ("a", 5), ("b", 9), ("a", 7), ("a", 2), ("a", 5)):
+        store.set_group_offsets(group, {"t": {0: offset}})
+    store.set_group_offsets("c", {"t": {1: 0}})
+    groups = [
+        (step.event, step.facts["group"], step.facts["committed"])
+        for step in store.trace("t", 0, 4)[1:]
+    ]
+    assert groups == [
+        ("passed", "a", 5),
+        ("passed", "b", 9),
+        ("rewound", "a", 2),
+        ("passed", "a", 5),
+    ]
+
+
+def test_a_group_that_was_deleted_begins_anew(store: kmq.Store):
+    store.set_group_offsets("a", {"t": {0: 5}})
+    store.delete_group("a")
+    store.set_group_offsets("a", {"t": {0: 5}})
+    assert _events(store, 4) == ["sent", "passed", "passed"]
+
+
+def test_where_it_stands_and_that_it_was_given_up_is_told(store: kmq.Store):
+    store.seal()
+    store.trim("t", {0: 5})
+    store.trim("t", {0: 6})
+    assert _events(store, 4) == ["sent", "sealed", "trimmed"]
+    assert _events(store, 5) == ["sent", "sealed", "trimmed"]
+    assert _events(store, 6) == ["sent", "sealed"]
+    place = store.log.refresh().topic("t").places(0, 6, 10)[0]
+    assert _facts(store, 6, "sealed") == [{"file": place.location.file}]
+
+
+def test_deliveries_of_a_queue_and_their_answers_are_told(store: kmq.Store):
+    store.create_queue("q", topics=["t"], max_deliveries=3)
+    store.create_queue("other", topics=["t"])
+    queue = store.queue("q")
+    (held,) = queue.receive()
+    held.extend(10)
+    held.nack(delay=0)
+    queue.receive()[0].reject("broken")
+    store.queue("other").receive()[0].ack()
+    told = [
+        (step.event, step.facts["queue"], step.facts["delivery"])
+        for step in store.trace("t", 0, 0)[1:]
+    ]
+    assert told == [
+        ("delivered", "q", 1),
+        ("extended", "q", 1),
+        ("retried", "q", 1),
+        ("delivered", "q", 2),
+        ("dead-lettered", "q", 2),
+        ("delivered", "other", 1),
+        ("acked", "other", 1),
+    ]
+    assert _events(store, 1) == ["sent"]
+
+
+def test_what_is_no_longer_in_the_log_is_told_without_its_commit(store: kmq.Store):
+    store.set_group_offsets("a", {"t": {0: 5}})
+    store.set_group_offsets("b", {"t": {0: 4}})
+    store.seal()
+    store.checkpoint()
+    for _ in range(200):
+        send_rows(store.log, "t", [Sent(b"k", bytes(200))], partition=1)
+    store.seal()
+    store.checkpoint()
+    store.collect(grace=0)
+    store.checkpoint()
+    store.collect(grace=0)
+    assert next(iter(store.commits())).lsn > 15
+    store.set_group_offsets("b", {"t": {0: 9}})
+    told = [(step.event, step.lsn is None, step.time is None) for step in store.trace("t", 0, 4)]
+    assert told == [("sent", True, True), ("passed", True, True), ("passed", False, False)]
+
+
+@pytest.mark.parametrize("offset", [-1, 10])
+def test_an_offset_that_nobody_has_yet_is_refused(store: kmq.Store, offset: int):
+    with pytest.raises(OffsetOutOfRangeError, match=f"t-0: offset {offset}"):
+        store.trace("t", 0, offset)
+
+
+def test_a_partition_that_is_not_there_is_named(store: kmq.Store):
+    with pytest.raises(NotFoundError, match=r"Partition\[t-2\]"):
+        store.trace("t", 2, 0)

@@ -1,0 +1,138 @@
+"""Transactions of Kmq's version 2: one topic, all at once, contiguous, or nothing.
+
+Finds: a transaction that is stored in part, or seen before its commit, offsets that are skipped
+after an abort, others' messages in between, and ends that end something else.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.v2 import Kmq, KmqBroker, KmqMessage, KmqProducer
+from tests.unit.v2.arrays import TOPIC, bodies, run_in_threads, said
+
+
+def test_a_transaction_is_seen_at_once_and_only_after_its_commit(array: Kmq, producer: KmqProducer):
+    producer.auto_commit = False
+    producer.begin_transaction(TOPIC)
+    assert producer.send(TOPIC, KmqMessage(None, 1)) is True
+    assert producer.send_without_lock(TOPIC, KmqMessage(None, 2)) is True
+    assert array.poll("c") is None
+    assert (array.current_write_index, array.current_can_read_max_index) == (0, -1)
+    producer.commit_transaction(TOPIC)
+    assert (array.current_write_index, array.current_can_read_max_index) == (2, 1)
+    assert bodies(array) == [1, 2]
+
+
+def test_offsets_of_an_aborted_transaction_are_used_again(
+    array: Kmq, producer: KmqProducer, store: kmq.Store
+):
+    producer.send(TOPIC, KmqMessage(None, 1))
+    producer.begin_transaction(TOPIC)
+    producer.send_without_lock(TOPIC, KmqMessage(None, 2))
+    producer.abort_transaction(TOPIC)
+    assert (array.current_write_index, array.current_can_read_max_index) == (1, 0)
+    producer.send(TOPIC, KmqMessage(None, 3))
+    assert store.offsets(TOPIC) == {0: (0, 2)}
+    assert bodies(array) == [1, 3]
+
+
+def test_nothing_of_others_stands_within_a_transaction(array: Kmq, broker: KmqBroker):
+    one, other = broker.create_producer(), broker.create_producer()
+    for producer in (one, other):
+        producer.begin_transaction(TOPIC)
+    for number in (1, 2):
+        one.send_without_lock(TOPIC, KmqMessage(None, ["one", number]))
+        other.send_without_lock(TOPIC, KmqMessage(None, ["other", number]))
+    broker.create_producer().send(TOPIC, KmqMessage(None, "between"))
+    other.commit_transaction(TOPIC)
+    one.commit_transaction(TOPIC)
+    expected = ["between", ["other", 1], ["other", 2], ["one", 1], ["one", 2]]
+    assert bodies(array) == expected
+
+
+def test_a_topic_that_gets_full_in_a_transaction_stores_nothing_of_it(
+    array: Kmq, producer: KmqProducer
+):
+    producer.begin_transaction(TOPIC)
+    taken = [producer.send_without_lock(TOPIC, message) for message in said(*range(7))]
+    assert taken == [True] * 5 + [False] * 2
+    for _ in range(2):
+        with pytest.raises(kmq.TransactionAbortedError):
+            producer.commit_transaction(TOPIC)
+    producer.abort_transaction(TOPIC)
+    assert array.current_write_index == 0
+    assert producer.send(TOPIC, KmqMessage(None, "there is room")) is True
+
+
+def test_a_topic_that_others_filled_meanwhile_stores_nothing_of_a_transaction(
+    array: Kmq, broker: KmqBroker, producer: KmqProducer
+):
+    producer.begin_transaction(TOPIC)
+    for message in said(1, 2):
+        assert producer.send_without_lock(TOPIC, message)
+    for message in said(3, 4, 5, 6):
+        assert broker.create_producer().send(TOPIC, message)
+    with pytest.raises(kmq.TransactionAbortedError) as told:
+        producer.commit_transaction(TOPIC)
+    assert isinstance(told.value.__cause__, kmq.QueueFullError)
+    producer.begin_transaction(TOPIC)  # an abort is not needed
+    producer.send_without_lock(TOPIC, KmqMessage(None, 7))
+    producer.commit_transaction(TOPIC)
+    assert bodies(array) == [3, 4, 5, 6, 7]
+
+
+def test_transactions_of_several_topics_are_independent(
+    array: Kmq, broker: KmqBroker, producer: KmqProducer
+):
+    other = broker.create_topic("other")
+    for topic in (TOPIC, "other"):
+        producer.begin_transaction(topic)
+        producer.send_without_lock(topic, KmqMessage(None, 1))
+    producer.abort_transaction(TOPIC)
+    producer.commit_transaction("other")
+    assert (array.current_write_index, other.current_write_index) == (0, 1)
+
+
+def test_another_thread_may_end_a_transaction(array: Kmq, producer: KmqProducer):
+    producer.begin_transaction(TOPIC)
+    producer.send_without_lock(TOPIC, KmqMessage(None, 1))
+    run_in_threads(lambda _: producer.commit_transaction(TOPIC), 1)
+    assert bodies(array) == [1]
+
+
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
+def test_what_has_not_begun_does_not_end(broker: KmqBroker, producer: KmqProducer, call: str):
+    broker.create_producer().begin_transaction(TOPIC)  # another one's
+    with pytest.raises(kmq.IllegalStateError, match=r"Topic\[kk.test\].*begin one first"):
+        getattr(producer, call)(TOPIC)
+
+
+def test_sends_outside_of_the_transaction_that_auto_commit_asks_for_are_refused(
+    array: Kmq, producer: KmqProducer
+):
+    producer.begin_transaction(TOPIC)
+    with pytest.raises(kmq.IllegalStateError, match="send_without_lock"):
+        producer.send(TOPIC, KmqMessage(None, 1))
+    with pytest.raises(kmq.IllegalStateError, match="open already"):
+        producer.begin_transaction(TOPIC)
+    producer.abort_transaction(TOPIC)
+    producer.auto_commit = False
+    with pytest.raises(kmq.IllegalStateError, match="begin one first"):
+        producer.send(TOPIC, KmqMessage(None, 1))
+    assert array.current_write_index == 0
+
+
+def test_closing_a_producer_aborts_and_a_closed_one_takes_nothing(
+    array: Kmq, broker: KmqBroker, producer: KmqProducer
+):
+    broker.create_topic("other")
+    with producer:
+        producer.begin_transaction(TOPIC)
+        producer.send_without_lock(TOPIC, KmqMessage(None, 1))
+    producer.close()
+    for topic in (TOPIC, "other"):
+        with pytest.raises(kmq.ClosedError):
+            producer.send(topic, KmqMessage(None, 1))
+    assert array.current_write_index == 0
