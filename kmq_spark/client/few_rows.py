@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import RowSends, Sends
+from kmq_spark.client.storable import unstorable, why_one_is_unstorable
 from kmq_spark.client.typed_rows import no_bytes
-from kmq_spark.client.work import RowWork, too_large
+from kmq_spark.client.work import RowWork
 from kmq_spark.errors import KmqError
 from kmq_storage.format.few_rows import encode_rows
 from kmq_storage.format.records import EncodedBatch
@@ -38,10 +39,10 @@ class FewRows:
         sticky = router.sticky(topic) if self._sends.keys[0] is None else None
         for row, (key, value) in enumerate(zip(self._sends.keys, self._sends.values, strict=True)):
             size = len(value or b"") + len(key or b"")
-            if size > topic.settings.max_record_bytes:
-                self._sends.fail_rows([row], too_large(topic, size))
+            partition = router.by_key(topic, key) if sticky is None else sticky
+            if unstorable(topic, size, partition):
+                self._sends.fail_rows([row], why_one_is_unstorable(topic, size, partition))
             else:
-                partition = router.by_key(topic, key) if sticky is None else sticky
                 self._rows.setdefault(partition, []).append(row)
         batches = [self._batch(rows) for rows in self._rows.values()]
         entries = [

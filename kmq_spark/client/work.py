@@ -17,6 +17,7 @@ from kmq_spark.client.doubles import Doubles
 from kmq_spark.client.routing import Router, Routes, Rows, ranks, split
 from kmq_spark.client.schedule import schedule_entry
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
+from kmq_spark.client.storable import check_storable, unstorable, why_unstorable
 from kmq_spark.client.topic_arrow import rows_of_topic_arrow
 from kmq_spark.client.typed_rows import rows_of_values
 from kmq_spark.client.values import Extras
@@ -76,8 +77,8 @@ class RowWork:
                 return []
             rows = rows.keep(~out)
         routes = router.routes(topic, rows)
-        bad = unstorable(topic, rows, routes)
-        if bad is not None:
+        bad = unstorable(topic, rows.sizes, routes)
+        if bad.any():
             self._fail(topic, rows, routes, np.flatnonzero(bad))
             return self.encode(topic, router, now)
         self._routes = routes
@@ -167,7 +168,7 @@ class RowWork:
     def _fail(self, topic: Topic, rows: Rows, routes: Routes, bad: npt.NDArray[np.intp]) -> None:
         for position in bad:
             row = int(position if self._kept is None else self._kept[position])
-            self._refuse_row(row, why_unstorable(topic, rows, routes, int(position)))
+            self._refuse_row(row, why_unstorable(topic, rows.sizes, routes, int(position)))
 
     def _refuse_row(self, row: int, error: KmqError) -> None:
         number = bisect_right(self._starts, row) - 1
@@ -272,9 +273,7 @@ class ArrowWork:
         for checked in self._send.batches:
             rows = rows_of_topic_arrow(checked, topic, now, self._send.partition)
             routes = router.routes(topic, rows)
-            bad = unstorable(topic, rows, routes)
-            if bad is not None:
-                raise why_unstorable(topic, rows, routes, int(bad.argmax()))
+            check_storable(topic, rows.sizes, routes)
             found += split(topic, rows, routes)
         for records in found:
             count = sum(sized.batch.num_rows for sized in records.batches)
@@ -326,38 +325,3 @@ def work_of(waiting: Sequence[Sends]) -> list[RowWork | ArrowWork]:
         if isinstance(send, ArrowSend):
             work.append(send.work or ArrowWork(send))
     return work + [RowWork(rows) for rows in gathering.values() if rows]
-
-
-def unstorable(topic: Topic, rows: Rows, routes: Routes) -> Mask | None:
-    """The rows that the topic can't take, or None when it can take them all."""
-    bad = rows.sizes > topic.settings.max_record_bytes
-    if isinstance(routes, int):
-        bad |= not 0 <= routes < topic.partitions
-    else:
-        bad |= (routes < 0) | (routes >= topic.partitions)
-    return bad if bad.any() else None
-
-
-def too_large(topic: Topic, size: int) -> InvalidRequestError:
-    """The error for a record of more bytes than the topic takes."""
-    limit = topic.settings.max_record_bytes
-    return InvalidRequestError(
-        f"record of {size} bytes is too large: topic {topic.name} takes up to {limit} "
-        "(max_record_bytes)",
-        topic=topic.name,
-        size=size,
-        limit=limit,
-    )
-
-
-def why_unstorable(topic: Topic, rows: Rows, routes: Routes, row: int) -> InvalidRequestError:
-    """Why the topic can't take this row."""
-    if int(rows.sizes[row]) > topic.settings.max_record_bytes:
-        return too_large(topic, int(rows.sizes[row]))
-    partition = routes if isinstance(routes, int) else int(routes[row])
-    named = f"not {partition}" if partition >= 0 else "and the partitioner named none of them"
-    return InvalidRequestError(
-        f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, {named}",
-        topic=topic.name,
-        partition=partition,
-    )

@@ -6,6 +6,7 @@ depends on how many records were sent at once.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ import kmq_spark as kmq
 from kmq_spark.client.few_rows import FewRows, are_few
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import RowSends
+from kmq_spark.client.storable import unstorable
 from kmq_spark.client.work import RowWork
 from kmq_storage.format.few_rows import decode_rows, encode_rows
 from kmq_storage.format.records import (
@@ -128,6 +130,13 @@ def test_both_ways_give_the_same_batches_places_and_errors(rows, keyed: bool):
         work.committed(bases)
     if expected:
         assert short.places(0, len(rows)) == long.places(0, len(rows))
+
+
+@given(sizes=st.lists(st.integers(0, 200), min_size=1, max_size=9), partition=st.integers(-1, 6))
+def test_a_single_send_is_refused_by_the_rule_of_many_rows(sizes: list[int], partition: int):
+    many = unstorable(_topic(), np.array(sizes), partition)
+    assert many.tolist() == [unstorable(_topic(), size, partition) for size in sizes]
+    assert many.tolist() == [size > 100 or not 0 <= partition < 5 for size in sizes]
 
 
 @given(counts=st.lists(st.integers(1, 12), min_size=1, max_size=6))

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.routing import Router, Rows, split
+from kmq_spark.client.storable import check_storable
 from kmq_spark.client.topic_arrow import CheckedBatch, rows_of_topic_arrow
 from kmq_spark.client.typed_topics import typed_columns
-from kmq_spark.client.work import unstorable, why_unstorable
 from kmq_spark.datasource.executor.staged_output import StagedOutput
 from kmq_spark.datasource.sink.columns import TYPED_TOPIC
 from kmq_spark.datasource.sink.sink import Sink, Written
@@ -40,9 +40,7 @@ def write_task(
         for topic, records in _by_topic(batch, sink.topic, topics):
             rows = _rows(topic, records)
             routes = router.routes(topic, rows)
-            refused = unstorable(topic, rows, routes)
-            if refused is not None:
-                raise why_unstorable(topic, rows, routes, int(refused.argmax()))
+            check_storable(topic, rows.sizes, routes)
             output.add(split(topic, rows, routes))
     staged, small = output.finish()
     return Written(staged, small, query)

@@ -1,4 +1,14 @@
-"""On the driver: one commit of all that the tasks of a batch have written."""
+"""On the driver: one commit of all that the tasks of a batch have written.
+
+- All of a batch is one unit of one commit: visible together, or not at all.
+- Its id stands in the same commit, before its records: a commit that would repeat it is refused
+  when it is bound, with everything in it.
+- Each row that a task wrote is named by the commit once; those of a partition in the order of
+  the tasks.
+- Who is told that a batch is stored may forget it: it is on disk, whoever committed it.
+
+What breaks when stands in docs/design/spark-sink.md.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +21,7 @@ import pyarrow as pa
 from kmq_spark.datasource.sink.merging import merged
 from kmq_spark.datasource.sink.sink import Written
 from kmq_storage.errors import OffsetOutOfRangeError
-from kmq_storage.format.entries import BatchIdEntry, Entry
+from kmq_storage.format.entries import BatchIdEntry, Entry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
@@ -34,6 +44,7 @@ def commit_written(
     commit, behind its records: what they change is stored with the batch, and once.
     """
     unit = _unit_of(log, written, () if batch is None else (batch,), also)
+    assert _rows_in(unit) == sum(map(_rows_of, written)), "each row is named once"
     if not unit.entries:
         return
     try:
@@ -43,6 +54,17 @@ def commit_written(
         # Whoever wrote it may have died before it was on disk; one that was collected was.
         with suppress(OffsetOutOfRangeError):
             log.sync(log.written_commit(stored.lsn))
+
+
+def _rows_in(unit: Unit) -> int:
+    return sum(entry.rows for entry in unit.entries if isinstance(entry, RecordsEntry))
+
+
+def _rows_of(written: Written) -> int:
+    rows = [entry.rows for entry in written.staged]
+    for records in written.small:
+        rows += [sized.batch.num_rows for sized in records.batches]
+    return sum(rows)
 
 
 def _unit_of(

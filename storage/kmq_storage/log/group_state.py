@@ -2,6 +2,17 @@
 
 Pure. A group is read by one exclusive member (a query of Spark), whose generation is that of the
 group, or shared by members as a plan says; then what a member commits names its epoch.
+
+- A generation only grows, and each plan, release and join takes the next one: of two plans that
+  were made from the same group the second is refused.
+- Members are those of the newest plan, each by its epoch, a generation that was; partitions are
+  given to members alone. An exclusive member and a plan are never there at once.
+- Only an owner commits offsets of its partition. What nobody owns, any member may commit, and
+  generation -1 is nobody: who sets offsets by hand looked for live members before, and a member
+  that joins since then goes on from what was set.
+
+These are checked and asserted when a commit is bound; applied is what the log has, for commits
+before it may have been cut out as damage.
 """
 
 from __future__ import annotations
@@ -98,6 +109,10 @@ def check_plan(group: Group, entry: GroupPlanEntry) -> None:
             generation=entry.generation,
             newer=group.generation,
         )
+    members = entry.plan.members
+    assert max(members, default=0) <= entry.generation, "an epoch is a generation that was"
+    named = {*entry.plan.owners.values(), *entry.plan.targets.values()}
+    assert named <= members.keys(), "partitions are given to members"
 
 
 def check_member(group: Group | None, entry: GroupEntry) -> None:
