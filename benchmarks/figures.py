@@ -157,6 +157,26 @@ SHARING = Group(
     ),
 )
 
+QUEUES = Group(
+    named(
+        "queues",
+        *("one_by_one", "sqlite_one_by_one", "groups_fsync", "sqlite_groups_fsync"),
+        *("arrow", "one_receiver", "eight_receivers", "delayed"),
+    ),
+    (
+        Figure("put, receive, ack one by one, os, per second", "one_by_one.rate", 5e4, 1.0),
+        Figure("put, receive, ack / SQLite, os", "one_by_one.rate", "sqlite_one_by_one.rate", 5.0),
+        Figure("by groups of 100, fsync, records per second", "groups_fsync.rate", 2e4, 1.0),
+        Figure(
+            "by groups of 100 / SQLite, fsync", "groups_fsync.rate", "sqlite_groups_fsync.rate", 5.0
+        ),
+        Figure("receive and ack by Arrow, records per second", "arrow.rate", 1e6, 1.0),
+        Figure("8 receivers in 8 processes / one", "eight_receivers.rate", "one_receiver.rate", 1),
+        Figure("MB to open a store with 1,000,000 delayed records", "delayed.held_mb", 500, 1.0),
+        Figure("its opening and counting them, of a second", "delayed.open_ms", 1_000, 1.0),
+    ),
+)
+
 TRANSACTIONS = Group(
     named("transactions", "beside_commits"),
     (
@@ -299,6 +319,7 @@ GROUPS = {
     "spark_sink": SPARK_SINK,
     "group_commit": GROUP_COMMIT,
     "sharing": SHARING,
+    "queues": QUEUES,
     "transactions": TRANSACTIONS,
     "bucket": BUCKET,
     "requests": REQUESTS,

@@ -35,6 +35,10 @@ class Producer(Handle):
         """Send Arrow data as one unit; return where it is when it is acknowledged."""
         return await self._acknowledged(self._producer.send_arrow, *arguments, **options)
 
+    async def send_arrow_to_queue(self, *arguments: Any, **options: Any) -> BatchMetadata:
+        """Arrow data to one queue, whole or not at all, and where its rows are."""
+        return await self._acknowledged(self._producer.send_arrow_to_queue, *arguments, **options)
+
     async def send_to_queue(self, *arguments: Any, **options: Any) -> RecordMetadata:
         """Send a record to one queue; return its place when it is acknowledged."""
         return await self._acknowledged(self._producer.send_to_queue, *arguments, **options)

@@ -45,7 +45,8 @@ class RecordMetadata(tuple[Any, ...]):
 class BatchMetadata:
     """The places of the rows of one Arrow batch."""
 
-    topic: str
+    #: None for rows that were sent to a queue.
+    topic: str | None
     rows: int
     #: First offset and the one after the last, per partition.
     offsets: Mapping[int, tuple[int, int]]

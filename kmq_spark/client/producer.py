@@ -197,6 +197,9 @@ class Producer(Transactional):
         """
         check_name("topic", topic)
         checked_extras(None, None, partition, None)
+        return self._send_arrow(topic, data, partition)
+
+    def _send_arrow(self, topic: str, data: Any, partition: int | None) -> Future[BatchMetadata]:
         batches = batches_of(self._log, topic, data)
         send = ArrowSend(topic, batches, partition, self._pending.expedite)
         if not self._in_transaction:
@@ -258,6 +261,13 @@ class Producer(Transactional):
         if not self._lingers and delivery.first:
             self._commits.sent()
         return delivery
+
+    def send_arrow_to_queue(self, queue: str, data: Any) -> Future[BatchMetadata]:
+        """Send Arrow data to one queue as one unit; columns and errors as for `send_arrow`.
+
+        The metadata has no topic.
+        """
+        return self._send_arrow(queue_log(check_name("queue", queue)), data, 0)
 
     def flush(self, timeout: float | None = None) -> int:
         """Wait until everything sent is durable; the number of records that still are not.

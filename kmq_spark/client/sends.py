@@ -234,4 +234,5 @@ class ArrowSend(Sends):
 
     def place(self, index: int) -> BatchMetadata:
         """Where the rows are."""
-        return BatchMetadata(self.topic, self._rows, self.offsets)
+        topic = None if queue_of_log(self.topic) else self.topic
+        return BatchMetadata(topic, self._rows, self.offsets)

@@ -43,7 +43,7 @@ LAYERS = (
     ),
     ("kmq_storage.keyed", "kmq_storage.queues"),
     ("kmq_spark.errors", "kmq_spark.client"),
-    ("kmq_spark.aio", "kmq_spark.lake", "kmq_spark.v2"),
+    ("kmq_spark.aio", "kmq_spark.lake", "kmq_spark.openmessaging", "kmq_spark.v2"),
     tuple(
         f"kmq_spark.datasource.{name}"
         for name in ("offsets", "opening", "refusal", "spark_versions", "store_url", "warning")

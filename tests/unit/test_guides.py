@@ -28,6 +28,15 @@ PRINTED = {
         "worker-b {'orders': [3, 4, 5]}",
         "worker-a {'orders': [0, 1, 2]}",
     ],
+    "openmessaging": [
+        "orders:0:0",
+        "orders 42.0",
+        "mails b'hello'",
+        "b'hello'",
+        "b'42 EUR'",
+        "[b'42 EUR', b'1 EUR', b'2 EUR']",
+        "b'42 EUR' 0 2",
+    ],
     "finding": [
         "[b'0 EUR', b'3 EUR', b'6 EUR']",
         "3",

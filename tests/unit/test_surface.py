@@ -86,6 +86,7 @@ METHODS = {
         "flush",
         "send",
         "send_arrow",
+        "send_arrow_to_queue",
         "send_batch",
         "send_offsets_to_transaction",
         "send_to_queue",

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CommitOutcomeUnknownError
@@ -21,6 +23,7 @@ from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import SyncLock
 from kmq_storage.log.mending import Mending
 
+_LOGGER = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
 
 
@@ -42,14 +45,33 @@ class GroupSync:
         self._sync_lock = lock
         self._mending = mending
         self._environment = environment
+        self._has_failed = False
 
-    def sync_read_only(self, written: int) -> None:
-        """Bring what others wrote to disk, without locks and without telling anybody."""
+    def sync_read_only(self, written: int) -> int:
+        """Bring what others wrote to disk, without locks and without telling anybody.
+
+        The last commit that is known to be there: `written`, unless a sync of this handle failed.
+        The kernel tells of lost pages once, so it never syncs again, and shows what others synced.
+        """
         # Commits that were collected are on disk.
         synced = max(self._hint.synced or 0, self._journal.folder.first_lsn() - 1)
-        if synced < written:
+        if synced >= written or self._has_failed:
+            return min(synced, written)
+        try:
             self._journal.sync_staged(self._staged_between(synced, written))
             self._journal.sync(synced + 1, written)
+        except OSError as error:
+            if not is_of_the_disk(error):
+                raise
+            self._has_failed = True
+            _LOGGER.warning(
+                "a read-only handle's sync failed (%s): it shows no commit that nobody else syncs, "
+                "from %d on",
+                error,
+                synced + 1,
+            )
+            return synced
+        return written
 
     def wait_durable(self, lsn: int) -> None:
         """Return when the commit with this LSN is on disk.

@@ -54,11 +54,12 @@ class VisibleReplica:
             self._advance_blindly()
         elif written > self.lsn:
             if self._durable and self._disk.read_only:
-                self._sync.sync_read_only(written)
+                written = self._sync.sync_read_only(written)
             elif self._durable and not self._is_durable(written):
                 self.make_visible()
                 return
-            self._replica.advance(written, written)
+            if written > self.lsn:
+                self._replica.advance(written, written)
 
     def _is_durable(self, written: int) -> bool:
         """Bring the log to disk up to this commit; False when it was lost: nobody was promised it.
@@ -88,7 +89,8 @@ class VisibleReplica:
         The page of a file system that went down, and came back without a start of the machine, is
         older than the log. Else a writer is at it just now, or died.
         """
-        if self.state.broken is None and self._has_more():
+        told = self._hint.written or 0
+        if self.state.broken is None and self.lsn >= told and self._has_more():
             if self._disk.read_only:
                 self._advance_blindly()
             else:
@@ -106,5 +108,9 @@ class VisibleReplica:
         replica.advance(self._hint.mark)
         if replica.state.broken is None and is_cut_off(self._disk, replica.journal, replica.cursor):
             replica.advance(self.lsn + 1)
-        if self._durable:
-            self._sync.sync_read_only(self.lsn)
+        if self._durable and self._sync.sync_read_only(self.lsn) < self.lsn:
+            raise UnavailableError(
+                f"store {self._disk.url}: a sync failed, and a read-only handle can't tell what of "
+                "the log is on disk; open it for writing once",
+                url=self._disk.url,
+            )

@@ -7,6 +7,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -382,3 +383,11 @@ def test_nothing_is_lost_or_comes_again_when_the_store_is_opened_from_a_checkpoi
         assert queue.state() == before
         assert queue.stats() == stats
         assert _values(queue.receive(10)) == [b"3", b"4", b"5"]
+
+
+def test_arrow_data_is_sent_to_a_queue_whole(store: kmq.Store):
+    store.create_queue("q")
+    with store.producer() as producer:
+        sent = producer.send_arrow_to_queue("q", pa.table({"value": [b"1", b"2"]})).result(10)
+    assert (sent.topic, sent.rows, sent.offsets) == (None, 2, {0: (0, 2)})
+    assert [each.value for each in store.queue("q").receive(9)] == [b"1", b"2"]

@@ -114,6 +114,22 @@ def test_a_reader_that_meets_a_failing_sync_goes_on_without_the_frames_that_are_
     assert values_of(log) == _others(disk) == [b"first"]
 
 
+def test_a_read_only_handle_whose_sync_failed_never_believes_the_next_one(
+    log: CommitLog, disk: FailingDisk
+):
+    log.append([unit_of(disk, [b"second"])])
+    files = FailingDisk(disk.root)
+    files.read_only = True
+    files.failing["sync"] = errno.EIO
+    reader = open_log(files, create=False)
+    assert values_of(reader) == [b"first"]
+    files.failing.clear()  # as the kernel, which tells of lost pages once
+    assert values_of(reader) == [b"first"]
+    assert files.calls.count("sync") == 1
+    send(log, b"third")
+    assert values_of(reader) == [b"first", b"second", b"third"]
+
+
 def test_a_lost_commit_is_lost_for_its_writer_though_its_number_is_durable_by_now(
     log: CommitLog, disk: FailingDisk
 ):

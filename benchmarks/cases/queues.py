@@ -1,0 +1,192 @@
+"""Queues: put, receive and acknowledge; one by one, in groups, as Arrow, by many processes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import kmq_spark as kmq
+from benchmarks import dataset, stores
+from benchmarks.cases.senders import SPAWN
+from benchmarks.clock import stopwatch
+from benchmarks.job import Job, Measure, Sample
+from benchmarks.peers.sqlite_queue import SqliteQueue
+
+_QUEUE = "work"
+_RECEIVERS = 8
+_GROUP = 100
+
+
+@contextmanager
+def _queue(job: Job, durability: str) -> Iterator[tuple[kmq.Store, str]]:
+    """A store with an empty queue."""
+    with stores.fresh(job, durability) as (store, path):
+        store.create_queue(_QUEUE, lock_timeout=600)
+        yield store, path
+
+
+def one_by_one(job: Job) -> Measure:
+    """A record is put, received and acknowledged, then the next one; os."""
+
+    def measure() -> Sample:
+        values = dataset.values(job.sizes.records // 100)
+        with (
+            _queue(job, "os") as (store, _),
+            store.queue(_QUEUE) as queue,
+            store.producer(linger=0.0) as producer,
+            stopwatch() as watch,
+        ):
+            for value in values:
+                producer.send_to_queue(_QUEUE, value).result()
+                queue.ack(queue.receive())
+        return watch.rate(len(values))
+
+    return measure
+
+
+def sqlite_one_by_one(job: Job) -> Measure:
+    """The same in SQLite, which does not wait for the disk."""
+    return _sqlite(job, job.sizes.records // 100, 1, durable=False)
+
+
+def groups_fsync(job: Job) -> Measure:
+    """Put, received and acknowledged by a hundred; each call waits for the disk."""
+
+    def measure() -> Sample:
+        values = dataset.values(job.sizes.records // 20)
+        with (
+            _queue(job, "fsync") as (store, _),
+            store.queue(_QUEUE) as queue,
+            store.producer() as producer,
+            stopwatch() as watch,
+        ):
+            for first in range(0, len(values), _GROUP):
+                for value in values[first : first + _GROUP]:
+                    producer.send_to_queue(_QUEUE, value)
+                producer.flush()
+                queue.ack(queue.receive(_GROUP))
+        return watch.rate(len(values))
+
+    return measure
+
+
+def sqlite_groups_fsync(job: Job) -> Measure:
+    """The same in SQLite, with synchronous = full."""
+    return _sqlite(job, job.sizes.records // 20, _GROUP, durable=True)
+
+
+def _sqlite(job: Job, count: int, most: int, *, durable: bool) -> Measure:
+    def measure() -> Sample:
+        values, folder = dataset.values(count), stores.new_path(job)
+        folder.mkdir(parents=True)
+        queue = SqliteQueue(folder / "queue.db", durable=durable)
+        with stopwatch() as watch:
+            for first in range(0, count, most):
+                queue.put(values[first : first + most])
+                queue.ack([number for number, _ in queue.receive(most)])
+        shutil.rmtree(folder)
+        return watch.rate(count)
+
+    return measure
+
+
+def arrow(job: Job) -> Measure:
+    """Received and acknowledged as tables, from a bound topic; os."""
+
+    def measure() -> Sample:
+        with _filled(job) as (store, _), store.queue(_QUEUE) as queue, stopwatch() as watch:
+            done = 0
+            while (table := queue.receive_arrow()) is not None:
+                queue.ack(table)
+                done += table.num_rows
+        _check(done, job)
+        return watch.rate(done)
+
+    return measure
+
+
+def one_receiver(job: Job) -> Measure:
+    """One process receives and acknowledges by a hundred; os."""
+    return _received(job, 1)
+
+
+def eight_receivers(job: Job) -> Measure:
+    """Eight processes on the same queue."""
+    return _received(job, _RECEIVERS)
+
+
+def _received(job: Job, processes: int) -> Measure:
+    def measure() -> Sample:
+        with _filled(job) as (_, path):
+            begin, told = SPAWN.Barrier(processes + 1), SPAWN.Queue()
+            started = [
+                SPAWN.Process(target=_receive, args=(path, begin, told)) for _ in range(processes)
+            ]
+            for process in started:
+                process.start()
+            begin.wait()
+            with stopwatch() as watch:
+                counts = [told.get(timeout=300) for _ in started]
+            for process in started:
+                process.join()
+        _check(sum(counts), job)
+        return watch.rate(sum(counts))
+
+    return measure
+
+
+def _receive(url: str, begin: Any, told: Any) -> None:
+    with kmq.open(url, durability="os") as store, store.queue(_QUEUE) as queue:
+        begin.wait()
+        count = 0
+        while held := queue.receive(_GROUP):
+            queue.ack(held)
+            count += len(held)
+    told.put(count)
+
+
+@contextmanager
+def _filled(job: Job) -> Iterator[tuple[kmq.Store, str]]:
+    """A store with a queue that reads a topic of all records."""
+    with _queue(job, "os") as (store, path), store.producer() as producer:
+        for batch in dataset.arrow_batches(job.sizes.records, 100_000):
+            producer.send_arrow(stores.TOPIC, batch)
+        producer.flush()
+        store.bind_queue(_QUEUE, stores.TOPIC)
+        yield store, path
+
+
+def _check(done: int, job: Job) -> None:
+    if done != job.sizes.records:
+        raise RuntimeError(f"{done} of {job.sizes.records} records were acknowledged")
+
+
+def delayed(job: Job) -> Measure:
+    """As many delayed records as there are; what opening their store costs, and holds."""
+
+    def measure() -> Sample:
+        with _queue(job, "os") as (store, path):
+            with store.producer() as producer:
+                for value in dataset.values(job.sizes.records):
+                    producer.send_to_queue(_QUEUE, value, delay=3_600)
+            store.checkpoint()
+            told = SPAWN.Queue()
+            reader = SPAWN.Process(target=_count, args=(path, told))
+            reader.start()
+            seconds, count, mb = told.get(timeout=300)
+            reader.join()
+        _check(count, job)
+        return {"open_ms": seconds * 1e3, "held_mb": mb}
+
+    return measure
+
+
+def _count(url: str, told: Any) -> None:
+    with stopwatch() as watch, kmq.open(url, maintenance=False) as store:
+        count = store.queue(_QUEUE).stats().delayed
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+    told.put((watch.seconds, count, peak))

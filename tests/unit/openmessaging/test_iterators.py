@@ -1,0 +1,70 @@
+"""Iterators over a partition: in both directions, sought by offset and by time."""
+
+from __future__ import annotations
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark import openmessaging as oms
+
+
+@pytest.fixture
+def walk(settings: oms.KeyValue, producer: oms.Producer) -> oms.PartitionIterator:
+    """Over a topic with the messages 0 to 1199."""
+    for number in range(1200):
+        producer.send(producer.create_bytes_message_to_topic("t", b"%d" % number))
+    producer.flush()
+    return oms.PartitionConsumer(settings).partition_iterator("t")
+
+
+def test_it_goes_forwards_and_backwards(walk: oms.PartitionIterator):
+    assert [each.get_body() for each in walk] == [b"%d" % n for n in range(1200)]
+    assert not walk.has_next()
+    assert walk.next() is None
+    back = iter(walk.previous, None)
+    assert [each.get_body() for each in back] == [b"%d" % n for n in reversed(range(1200))]
+    assert not walk.has_previous()
+    assert walk.previous() is None
+
+
+def test_it_seeks_offsets_and_stays_inside(walk: oms.PartitionIterator):
+    assert (walk.first_offset(), walk.last_offset(), walk.current_offset()) == (0, 1199, 0)
+    walk.seek_by_offset(700)
+    assert walk.next().get_body() == b"700"  # type: ignore[union-attr]
+    walk.seek_by_offset(-5)
+    assert walk.current_offset() == 0
+    walk.seek_by_offset(9999)
+    assert walk.next().get_body() == b"1199"  # type: ignore[union-attr]
+
+
+def test_it_seeks_the_time_at_which_a_message_was_stored(walk: oms.PartitionIterator):
+    walk.seek_by_offset(600)
+    stored = walk.next().headers().get_long("StoreTimestamp")  # type: ignore[union-attr]
+    walk.seek_by_time(stored)
+    assert walk.next().headers().get_long("StoreTimestamp") == stored  # type: ignore[union-attr]
+    walk.seek_by_time(0)
+    assert walk.current_offset() == 0
+    walk.seek_by_time(stored + 86_400_000)
+    assert walk.current_offset() == 1199
+
+
+def test_the_place_that_was_persisted_is_where_the_next_one_begins(
+    settings: oms.KeyValue, walk: oms.PartitionIterator
+):
+    walk.seek_by_offset(300, persistent=True)
+    walk.next()
+    again = oms.PartitionConsumer(settings).partition_iterator("t:0")
+    assert again.next().get_body() == b"300"  # type: ignore[union-attr]
+
+
+def test_it_walks_what_was_sent_to_a_queue(settings: oms.KeyValue, producer: oms.Producer):
+    producer.send(producer.create_bytes_message_to_queue("q", b"x"))
+    producer.flush()
+    found = oms.PartitionConsumer(settings).partition_iterator("q").next()
+    assert found is not None
+    assert found.headers().get_string("Queue") == "q"
+
+
+def test_a_partition_that_is_not_there_is_named(settings: oms.KeyValue, producer: oms.Producer):
+    with pytest.raises(kmq.NotFoundError, match=r"Topic\[nope\] doesn't exist"):
+        oms.PartitionConsumer(settings).partition_iterator("nope")

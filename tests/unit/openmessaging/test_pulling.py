@@ -1,0 +1,215 @@
+"""Pull consumers: what a queue gets, in which order, and from where on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark import openmessaging as oms
+from tests.unit.openmessaging.received import all_of, attached, bodies
+
+
+def _send(producer: oms.Producer, name: str, *found: bytes, **headers: int | str) -> None:
+    make = producer.create_bytes_message_to_topic
+    if name.startswith("q"):
+        make = producer.create_bytes_message_to_queue
+    for body in found:
+        message = make(name, body)
+        for key, value in headers.items():
+            message.put_headers(key, value)
+        producer.send(message)
+    producer.flush()
+
+
+def test_a_queue_gets_its_topics_and_what_was_sent_to_it_and_no_more(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    _send(producer, "t", b"t1", b"t2")
+    _send(producer, "u", b"u1")
+    _send(producer, "v", b"v1")
+    _send(producer, "q", b"q1")
+    _send(producer, "q2", b"x")
+    assert sorted(bodies(attached(settings, "q", ["t", "u"]))) == [b"q1", b"t1", b"t2", b"u1"]
+    assert sorted(bodies(attached(settings, "q2", ["t"]))) == [b"t1", b"t2", b"x"]
+    assert bodies(attached(settings, "q3", ["new"])) == []
+
+
+def test_a_message_names_the_topic_or_queue_that_it_was_sent_to(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    _send(producer, "t", b"t")
+    _send(producer, "q", b"q")
+    found = {m.get_body(): m.headers() for m in all_of(attached(settings, "q", ["t"]))}
+    names = {b: (h.get_string("Topic"), h.get_string("Queue")) for b, h in found.items()}
+    assert names == {b"t": ("t", None), b"q": (None, "q")}
+
+
+def test_the_position_of_a_queue_is_stored(settings: oms.KeyValue, producer: oms.Producer):
+    everything = [b"%d" % n for n in range(2000)]
+    _send(producer, "t", *everything)
+    first = attached(settings, "q", ["t"])
+    found = [first.poll() for _ in range(700)]
+    first.shutdown()
+    second = attached(settings, "q", ["t"])
+    assert [m.get_body() for m in found if m] + bodies(second) == everything
+    second.shutdown()
+    assert bodies(attached(settings, "q", ["t"])) == []
+    assert bodies(attached(settings, "other", ["t"])) == everything
+
+
+def test_what_was_not_acknowledged_comes_again(settings: oms.KeyValue, producer: oms.Producer):
+    _send(producer, "t", *(b"%d" % n for n in range(10)))
+    first = attached(settings, "q", ["t"])
+    found = all_of(first)
+    for message in [*found[:4], found[7], found[0]]:
+        first.ack(message.headers().get_string("MessageId"))
+    first.shutdown()
+    second = attached(settings, "q", ["t"])
+    assert bodies(second) == [b"%d" % n for n in range(4, 10)]
+    _send(producer, "t", b"more")
+    (more,) = all_of(second)
+    second.ack(more.headers().get_string("MessageId"))
+    assert bodies(attached(settings, "q", ["t"])) == [b"%d" % n for n in range(4, 10)] + [b"more"]
+
+
+def test_an_acknowledgement_counts_without_shutdown(settings: oms.KeyValue, producer: oms.Producer):
+    _send(producer, "t", b"1", b"2", b"3")
+    first = attached(settings, "q", ["t"])
+    first.ack(first.poll().headers().get_string("MessageId"))  # type: ignore[union-attr]
+    first.poll()
+    assert bodies(attached(settings, "q", ["t"])) == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("wrong", [None, "", "x", "t:0:x", "t:x:0", "u:0:0"])
+def test_an_id_of_no_message_of_the_queue_is_refused(settings: oms.KeyValue, wrong: str | None):
+    with pytest.raises(kmq.InvalidRequestError, match="no message of queue q"):
+        attached(settings, "q", ["t"]).ack(wrong)
+
+
+def test_a_consumer_reads_one_queue_and_may_be_given_more_topics(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    consumer = oms.PullConsumer(settings)
+    assert consumer.poll() is None
+    _send(producer, "t", b"t1", b"t2")
+    _send(producer, "u", b"u1")
+    consumer.attach_queue("q", ["t"])
+    assert consumer.poll().get_body() == b"t1"  # type: ignore[union-attr]
+    with pytest.raises(kmq.InvalidRequestError, match="another consumer"):
+        consumer.attach_queue("other", ["t"])
+    consumer.attach_queue("q", ["u"])
+    assert sorted(bodies(consumer)) == [b"t2", b"u1"]
+    consumer.shutdown()
+    _send(producer, "u", b"u2")
+    assert bodies(attached(settings, "q")) == [b"u2"]  # the binding is stored
+    with pytest.raises(kmq.ClosedError):
+        consumer.poll()
+
+
+def test_poll_waits_as_long_as_it_is_told(settings: oms.KeyValue, producer: oms.Producer):
+    consumer = attached(settings, "q", ["t"])
+    assert consumer.poll(oms.KeyValue().put("OPERATION_TIMEOUT", 1)) is None
+    producer.send(producer.create_bytes_message_to_topic("t", b"x"))
+    found = consumer.poll(oms.KeyValue().put("OPERATION_TIMEOUT", 30_000))
+    assert found is not None
+    assert found.get_body() == b"x"
+
+
+def test_records_of_kmq_and_its_consumers_go_with_messages(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    _send(producer, "t", b"m", h=5)
+    _send(producer, "q", b"direct")
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        with store.producer() as native:
+            native.send("t", "r", headers={"a": "x", "n": None}, properties={"p": True, "q": b"b"})
+            native.send("t", None, key="k")
+        with store.consumer(topics=["t"]) as consumer:
+            assert consumer.consume(1)[0].headers == (("h", b"5"),)
+        first, second, third = (
+            m for m in all_of(attached(settings, "q", ["t"])) if m.headers().contains_key("Topic")
+        )
+        assert [info.name for info in store.queues()] == ["q"]
+        assert sorted(d.value or b"" for d in store.queue("q").receive(9)) == [
+            b"",
+            b"direct",
+            b"m",
+            b"r",
+        ]
+    assert first.headers().get_int("h") == 5
+    assert second.headers().get_string("a") == "x"
+    assert not second.headers().contains_key("n")
+    assert second.properties().values == {"p": True, "q": b"b"}
+    assert third.get_body() is None
+
+
+def test_a_topic_that_was_trimmed_is_read_from_its_start(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    consumer = attached(settings, "q", ["t"])
+    _send(producer, "t", b"0", b"1", b"2")
+    assert consumer.poll() is not None
+    consumer.shutdown()
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        store.trim("t", {0: 2})
+    assert bodies(attached(settings, "q", ["t"])) == [b"2"]
+
+
+# --- headers that decide when ---------------------------------------------------------------
+
+
+def test_a_message_that_is_too_old_is_not_handed_out(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    now = time.time_ns() // 1_000_000
+    _send(producer, "t", b"timeout", Timeout=1, BornTimestamp=now - 1000)
+    _send(producer, "t", b"never", Timeout=0, StopTime=1)
+    _send(producer, "t", b"stopped", StartTime=1, StopTime=now - 1)
+    _send(producer, "t", b"stop before start", StartTime=5, StopTime=1)
+    _send(producer, "t", b"timeout wins", Timeout=600_000, StopTime=1)
+    _send(producer, "t", b"odd", Timeout="soon")
+    consumer = attached(settings, "q", ["t"])
+    assert bodies(consumer) == [b"never", b"stop before start", b"timeout wins", b"odd"]
+    consumer.shutdown()
+    assert bodies(attached(settings, "q", ["t"])) == []
+
+
+def test_a_message_is_not_handed_out_before_its_time_and_holds_up_nobody(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    soon = time.time_ns() // 1_000_000 + 300
+    _send(producer, "t", b"later", StartTime=soon)
+    _send(producer, "t", b"now")
+    consumer = attached(settings, "q", ["t"])
+    wait = oms.KeyValue().put("OPERATION_TIMEOUT", 30_000)
+    first, second = consumer.poll(wait), consumer.poll(wait)
+    assert time.time_ns() // 1_000_000 >= soon
+    assert first is not None
+    assert first.get_body() == b"now"
+    assert second is not None
+    assert second.get_body() == b"later"
+    consumer.shutdown()
+    assert bodies(attached(settings, "q", ["t"])) == []
+
+
+def test_the_position_does_not_pass_a_message_that_waits_for_its_time(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    _send(producer, "t", b"before")
+    _send(producer, "t", b"later", StartTime=time.time_ns() // 1_000_000 + 86_400_000)
+    _send(producer, "t", b"after")
+    consumer = attached(settings, "q", ["t"])
+    assert bodies(consumer) == [b"before", b"after"]
+    consumer.shutdown()
+    assert bodies(attached(settings, "q", ["t"])) == [b"after"]
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        assert store.describe_group("oms.q").lag["t"] == {0: 2}
+
+
+def test_more_important_messages_come_first(settings: oms.KeyValue, producer: oms.Producer):
+    _send(producer, "q", b"usual", b"usual too")
+    _send(producer, "q", b"less", Priority=1)
+    _send(producer, "q", b"urgent", Priority=9)
+    assert bodies(attached(settings, "q")) == [b"urgent", b"usual", b"usual too", b"less"]

@@ -1,0 +1,152 @@
+"""Sending: what a result says, what flush and a batch promise, where messages go."""
+
+from __future__ import annotations
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark import openmessaging as oms
+from tests.unit.openmessaging.received import all_of, attached, bodies
+
+
+def test_the_result_of_a_send_has_the_id_under_which_the_message_is_received(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    message = producer.create_bytes_message_to_topic("t", b"x").put_headers("MessageId", "mine")
+    sent = producer.send(message).message_id()
+    later = producer.send_async(producer.create_bytes_message_to_queue("q", b"y")).get(10)
+    received = {m.get_body(): m.headers() for m in all_of(attached(settings, topics=["t"]))}
+    assert (
+        sent == received[b"x"].get_string("MessageId") == message.headers().get_string("MessageId")
+    )
+    assert later.message_id() == received[b"y"].get_string("MessageId")
+
+
+def test_what_is_set_when_a_message_is_stored_is_in_its_headers(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    message = producer.create_bytes_message_to_topic("t", b"x").put_headers("StoreTimestamp", 1)
+    producer.send(message)
+    (received,) = all_of(attached(settings, topics=["t"]))
+    for headers in (message.headers(), received.headers()):
+        assert headers.get_long("StoreTimestamp") > 1_700_000_000_000
+        assert headers.get_string("StoreHost") == settings.get_string("STORE_PATH")
+        assert headers.get_string("Topic") == "t"
+    assert received.headers().get_long("BornTimestamp") > 1_700_000_000_000
+    assert received.headers().get_string("BornHost")
+
+
+def test_what_a_message_says_of_its_birth_is_kept(settings: oms.KeyValue, producer: oms.Producer):
+    message = producer.create_bytes_message_to_topic("t", b"x")
+    producer.send(message.put_headers("BornTimestamp", 5).put_headers("BornHost", "h"))
+    (received,) = all_of(attached(settings, topics=["t"]))
+    assert received.headers().get_long("BornTimestamp") == 5
+    assert received.headers().get_string("BornHost") == "h"
+
+
+def test_a_message_that_is_changed_after_it_was_sent_is_stored_as_it_was(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    message = producer.create_bytes_message_to_topic("t", b"x").put_properties("n", 1)
+    producer.send(message)
+    producer.send_oneway(message.put_properties("n", 2))
+    received = all_of(attached(settings, topics=["t"]))
+    assert [each.properties().get_int("n") for each in received] == [1, 2]
+
+
+def test_flush_tells_of_a_message_that_could_not_be_stored(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        store.create_topic("t", capacity=1)
+        producer.send(producer.create_bytes_message_to_topic("t", b"1"))
+        producer.flush()
+        producer.send_oneway(producer.create_bytes_message_to_topic("t", b"2"))
+        with pytest.raises(kmq.QueueFullError):
+            producer.flush()
+        producer.flush()
+        promise = producer.send_async(producer.create_bytes_message_to_topic("t", b"3"))
+        assert bodies(attached(settings, topics=["t"])) == [b"1"]  # and takes no error away
+        with pytest.raises(kmq.QueueFullError):
+            promise.result(10)
+        with pytest.raises(kmq.QueueFullError):
+            producer.flush()
+
+
+def test_a_batch_is_stored_whole_behind_what_was_sent_or_forgotten(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    producer.send(producer.create_bytes_message_to_topic("t", b"before"))
+    batch = producer.create_batch_to_partition("t")
+    for body in (b"1", b"2"):
+        batch.send(producer.create_bytes_message_to_topic("t", body))
+    batch.rollback()
+    for body in (b"3", b"4"):
+        batch.send(producer.create_bytes_message_to_topic("t", body))
+    consumer = attached(settings, topics=["t"])
+    assert bodies(consumer) == [b"before"]
+    batch.commit()
+    producer.send(producer.create_bytes_message_to_topic("t", b"after"))
+    assert bodies(consumer) == [b"3", b"4", b"after"]
+    with pytest.raises(kmq.InvalidRequestError, match="the batch is for t"):
+        batch.send(producer.create_bytes_message_to_topic("other", b"x"))
+
+
+def test_messages_of_one_producer_keep_their_order_in_a_topic_of_many_partitions(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        store.create_topic("t", partitions=4)
+        for number in range(300):
+            producer.send(producer.create_bytes_message_to_topic("t", b"%d" % number))
+            if number % 100 == 99:
+                producer.flush()
+        assert bodies(attached(settings, topics=["t"])) == [b"%d" % n for n in range(300)]
+
+
+def _placed(producer: oms.Producer, header: str, value: int | str) -> int:
+    """The partition of a message with this header."""
+    message = producer.create_bytes_message_to_topic("t", b"x").put_headers(header, value)
+    return int(producer.send(message).message_id().split(":")[1])
+
+
+def test_sharding_headers_choose_the_partition(settings: oms.KeyValue, producer: oms.Producer):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        store.create_topic("t", partitions=4)
+        with store.producer() as native:
+            alice = native.send("t", b"x", key="alice").result(10).partition
+    assert _placed(producer, "ShardingPartition", 6) == 2
+    assert len({_placed(producer, "ShardingPartition", "north") for _ in range(3)}) == 1
+    assert _placed(producer, "ShardingKey", "alice") == alice
+
+
+def test_a_search_key_is_the_key_of_the_record(settings: oms.KeyValue, producer: oms.Producer):
+    message = producer.create_bytes_message_to_topic("t", b"x").put_headers("SearchKey", "order-7")
+    producer.send(message)
+    producer.flush()
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        assert store.read("t", columns=["key"]).read_all()["key"].to_pylist() == [b"order-7"]
+
+
+def test_a_producer_that_was_shut_down_takes_nothing_and_has_stored_everything(
+    settings: oms.KeyValue,
+):
+    producer = oms.Producer(settings)
+    message = producer.create_bytes_message_to_topic("t", b"x")
+    producer.send(message)
+    producer.shutdown()
+    producer.shutdown()
+    with pytest.raises(kmq.ClosedError):
+        producer.send(message)
+    with pytest.raises(kmq.ClosedError):
+        producer.flush()
+    assert bodies(attached(settings, topics=["t"])) == [b"x"]
+
+
+def test_what_is_sent_is_stored_soon_without_flush(producer: oms.Producer, settings: oms.KeyValue):
+    producer.send(producer.create_bytes_message_to_topic("t", b"x"))
+    with (
+        kmq.open(str(settings.get_string("STORE_PATH"))) as store,
+        store.consumer(topics=["t"]) as consumer,
+    ):
+        assert consumer.poll(timeout=30).value == b"x"  # type: ignore[union-attr]
