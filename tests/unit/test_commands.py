@@ -25,6 +25,7 @@ _BEGINS = re.compile(r"([A-Z_]+=\S+ )?(\.venv/bin/)?(kmq [a-z]|python -m |pytest
 
 _README = ("tests/unit/test_readme.py", "test_shell_of_the_readme_runs")
 _CLI = "tests/unit/test_cli.py"
+_QUEUE = "tests/unit/queues/test_queue_command.py"
 #: Which test runs each command of `kmq` that a document shows: its file, and how its name begins.
 RUN_BY = {
     "archive": ("tests/spark/test_archive_command.py", "test_the_command_archives_what_is_new"),
@@ -33,12 +34,18 @@ RUN_BY = {
     "copy": (_CLI, "test_a_store_is_copied_and_cloned"),
     "demo": (_CLI, "test_demo_gets_the_store_that_was_named"),
     "doctor": ("tests/unit/test_doctor.py", "test_json_holds_every_check"),
+    "group delete": (_CLI, "test_groups_are_set_described_copied_listed_and_deleted"),
     "group describe": _README,
+    "group list": (_CLI, "test_groups_are_set_described_copied_listed_and_deleted"),
+    "group set": (_CLI, "test_groups_are_set_described_copied_listed_and_deleted"),
     "log": _README,
     "log find": ("tests/unit/test_cli_finding.py", "test_records_are_found"),
     "log replay": ("tests/unit/test_cli_finding.py", "test_records_are_replayed"),
     "log trace": ("tests/unit/test_cli_finding.py", "test_the_path_of_a_record_is_printed"),
     "maintain": ("tests/unit/test_cli_maintain.py", "test_maintain_goes_on_until_it_is"),
+    "queue create": (_QUEUE, "test_a_queue_is_created_listed_described_and_deleted"),
+    "queue list": (_QUEUE, "test_a_queue_is_created_listed_described_and_deleted"),
+    "queue redrive": (_QUEUE, "test_dead_letters_are_moved_back"),
     "repair": ("tests/damage/test_repair.py", "test_the_command_repairs_and_ends_with_0"),
     "stats": _README,
     "topic create": _README,
