@@ -7,7 +7,6 @@ Each commit carries the producer's sequence, so a retry after an unknown outcome
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from itertools import groupby, islice
 
 from kmq_spark.client.few_rows import FewRows, are_few
 from kmq_spark.client.gathered import Gathered
+from kmq_spark.client.joining import joined, leave_out
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.work import TRY_AGAIN, ArrowWork, RowWork, work_of
@@ -26,7 +26,6 @@ from kmq_spark.errors import (
 )
 from kmq_storage.cutting import cut
 from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry
-from kmq_storage.format.queue_entries import ScheduleEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
@@ -34,7 +33,6 @@ from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.uniqs import StoredBeforeError
 from kmq_storage.log.uploads import Uploads
-from kmq_storage.model import Commit
 from kmq_storage.waking import can_be_interrupted
 
 _LOGGER = logging.getLogger(__name__)
@@ -51,6 +49,8 @@ class Written:
     sends: Sequence[Sends]
     units: dict[Work, Unit]
     sequence: int
+    #: The works of a transaction, each with what it is not to store again.
+    works: Sequence[Work] = ()
     #: What a transaction commits beside its sends; it goes into one unit with them.
     parts: Sequence[Unit] | None = None
     #: None when nothing was left to store.
@@ -66,6 +66,11 @@ class Written:
             return list(self.units.values())
         return [joined([*self.units.values(), *self.parts])]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be stored."""
+        return not (self.parts or any(unit.entries for unit in self.units.values()))
+
     def fail(self, error: KmqError) -> None:
         """None of the sends is stored."""
         self.commit = None
@@ -74,11 +79,11 @@ class Written:
 
     def finish(self) -> None:
         """Tell every send its places, and wake who waits."""
-        if self.commit is not None:
-            _tell_places(self.units, self.commit)
-        elif self.collected:
+        if self.collected:
             for work in self.units:
                 work.committed({})
+        else:
+            _tell_places(self.units, () if self.commit is None else self.commit.entries)
         for send in self.sends:
             send.finish()
 
@@ -144,7 +149,7 @@ class Committer:
         units = self._encode_all(self._work_of(left), {})
         while units:
             written.units = units = self._uploaded(units)
-            if not units:
+            if written.is_empty:
                 return
             try:
                 self._store(written)
@@ -159,25 +164,32 @@ class Committer:
 
     def _write_whole(self, written: Written, transaction: Gathered) -> None:
         """Write all of a transaction, or nothing; what others changed meanwhile is tried again."""
-        for last in (False,) * (_ATTEMPTS - 1) + (True,):
-            if transaction.failure is not None:
-                return
-            units = self._encode_all(self._work_of(transaction.waiting), transaction.in_files)
-            written.units = self._uploaded(units)
-            state = self._log.recent_state()
-            written.parts = [part.unit(state) for part in transaction.parts]
-            error = transaction.first_error()
-            if error is not None:
-                raise error
-            if not (written.units or written.parts):
+        written.works = written.works or self._work_of(transaction.waiting)
+        left = _ATTEMPTS
+        while transaction.failure is None:
+            self._encode_whole(written, transaction)
+            if written.is_empty:
                 return
             try:
                 self._store_surely(written)
-            except RefusedError as refused:
-                if last or transaction.in_files or not isinstance(refused.cause, TRY_AGAIN):
-                    raise refused.cause from None
-            else:
                 return
+            except RefusedError as refused:
+                cause = refused.cause
+            if isinstance(cause, StoredBeforeError):  # each time it is about other rows
+                leave_out(cause, written.units, transaction.in_files)
+                written.lsn = max(written.lsn, cause.lsn)
+                continue
+            left -= 1
+            if not left or transaction.in_files or not isinstance(cause, TRY_AGAIN):
+                raise cause
+
+    def _encode_whole(self, written: Written, transaction: Gathered) -> None:
+        written.units = self._uploaded(self._encode_all(written.works, transaction.in_files))
+        state = self._log.recent_state()
+        written.parts = [part.unit(state) for part in transaction.parts]
+        error = transaction.first_error()
+        if error is not None:
+            raise error
 
     def _store_surely(self, written: Written) -> None:
         """Store, and again under its sequence if nobody knows whether it is: then it is found.
@@ -235,11 +247,9 @@ class Committer:
             except KmqError as error:
                 work.fail(error)
                 continue
-            if unit.entries:
+            if unit.entries or (isinstance(work, RowWork) and work.doubles):
                 done[work] = unit
                 room -= _inline_bytes(unit)
-            elif isinstance(work, RowWork) and work.doubles:
-                work.committed({})  # nothing to store: every record is there already
         return done
 
     def _encode(self, work: Work, state: StoreState, room: int) -> Unit:
@@ -341,28 +351,8 @@ def _runs(sends: Sequence[Sends], most: int) -> Iterable[Sequence[Sends]]:
         yield from ([send] for send in some) if whole else cut(some, lambda send: send.size, most)
 
 
-def joined(units: Sequence[Unit]) -> Unit:
-    """One unit of several, in their order."""
-    return Unit(
-        tuple(_shifted(unit.entries for unit in units)),
-        tuple(body for unit in units for body in unit.bodies),
-        synced=all(unit.synced for unit in units),
-    )
-
-
 def _inline_bytes(unit: Unit) -> int:
     return sum(body.size for body in unit.bodies)
-
-
-def _shifted(parts: Iterable[Sequence[Entry]]) -> Iterator[Entry]:
-    """All entries; what counts the rows of a unit counts those of the parts before its own."""
-    rows: Counter[bytes] = Counter()
-    for entries in parts:
-        for entry in entries:
-            yield entry.shifted(rows[entry.queue_id]) if isinstance(entry, ScheduleEntry) else entry
-        for entry in entries:
-            if isinstance(entry, RecordsEntry):
-                rows[entry.topic_id] += entry.rows
 
 
 def own_part(commit: WrittenCommit, last: ProducerEntry) -> WrittenCommit:
@@ -372,18 +362,18 @@ def own_part(commit: WrittenCommit, last: ProducerEntry) -> WrittenCommit:
     return replace(commit, entries=commit.entries[max(others, default=-1) + 1 : end])
 
 
-def _tell_places(units: dict[Work, Unit], commit: Commit) -> None:
+def _tell_places(units: Mapping[Work, Unit], committed: Sequence[Entry]) -> None:
     """Hand each work the first offset it got per partition.
 
     The entries of a commit stand in the order of its units, and the rows that one unit has
     for a partition are contiguous.
     """
-    entries = iter(entry for entry in commit.entries if isinstance(entry, RecordsEntry))
+    entries = iter(entry for entry in committed if isinstance(entry, RecordsEntry))
     for work, unit in units.items():
         first_offsets: dict[int, int] = {}
         count = sum(isinstance(entry, RecordsEntry) for entry in unit.entries)
         for entry in islice(entries, count):
             first_offsets.setdefault(entry.partition, entry.base_offset)
         if isinstance(work, RowWork) and work.doubles:
-            work.resolve_doubles(commit.entries)
+            work.resolve_doubles(committed)
         work.committed(first_offsets)

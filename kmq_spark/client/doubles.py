@@ -55,6 +55,10 @@ class Doubles:
         """The log refused these."""
         self._stored |= {self._rows[place]: first for place, first in error.places.items()}
 
+    def forget_expected(self) -> None:
+        """The first ones of some may be stored by others now: the next attempt tells."""
+        self._stored = {row: place for row, place in self._stored.items() if place is not None}
+
     def resolve(self, entries: Sequence[object]) -> list[int]:
         """Find those that the commit was to have; the rows whose first one it has not."""
         open_still = [row for row, place in self._stored.items() if place is None]

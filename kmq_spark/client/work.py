@@ -70,6 +70,7 @@ class RowWork:
         """The rows per partition, without those that can't be stored; empty when none is left."""
         rows = self._rows(topic)
         out = self._left_out()
+        self._kept = None
         if out is not None:
             self._kept = np.flatnonzero(~out)
             if not len(self._kept):

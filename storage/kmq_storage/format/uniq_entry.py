@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -33,6 +34,12 @@ class UniqEntry:
     def bound(self, uniqs: tuple[Uniq, ...]) -> UniqEntry:
         """The same with the offsets that the records got."""
         return replace(self, uniqs=uniqs)
+
+    def shifted(self, rows: Mapping[int, int]) -> UniqEntry:
+        """The same behind so many more records of the unit, by partition."""
+        return replace(
+            self, uniqs=tuple(u._replace(offset=u.offset + rows[u.partition]) for u in self.uniqs)
+        )
 
     def payload(self) -> bytes:
         """The binary form."""

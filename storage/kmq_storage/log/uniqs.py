@@ -31,8 +31,11 @@ _SCHEMA = pa.schema(
 class StoredBeforeError(KmqError):
     """Some records of a unit are stored already, or stand in the same commit."""
 
-    def __init__(self, places: dict[tuple[int, int], tuple[int, int] | None], lsn: int) -> None:
+    def __init__(
+        self, topic_id: bytes, places: dict[tuple[int, int], tuple[int, int] | None], lsn: int
+    ) -> None:
         super().__init__(f"{len(places)} records are stored already")
+        self.topic_id = topic_id
         #: Partition and number in the unit of each, and where the first one is; None: in the
         #: commit that this was to be.
         self.places = places
@@ -112,7 +115,7 @@ def bound_uniqs(
         if place is not None or entry.topic_id + digest in taken:
             stored[partition, row] = place
     if stored:
-        raise StoredBeforeError(stored, state.lsn)
+        raise StoredBeforeError(entry.topic_id, stored, state.lsn)
     taken.update(entry.topic_id + each.digest for each in entry.uniqs)
     return entry.bound(
         tuple(Uniq(p, bases[entry.topic_id, p] + row, digest) for p, row, digest in entry.uniqs)

@@ -96,3 +96,16 @@ def test_what_is_no_delivery_is_refused_at_once(shop: kmq.Store):
                 tx.ack(wrong)  # type: ignore[arg-type]
         tx.send("done", b"good")
     assert values(shop, "done") == [b"good"]
+
+
+def test_a_delayed_message_behind_megabytes_of_others_is_the_delayed_one(shop: kmq.Store):
+    shop.create_queue("big")
+    with shop.producer() as producer:
+        with producer.transaction() as tx:
+            for _ in range(5):
+                tx.send_to_queue("big", b"." * 1024 * 1024)
+            tx.send_to_queue("big", b"late", delay=9_999)
+        stats = shop.queue("big").stats()
+    assert (stats.ready, stats.delayed) == (5, 1)
+    with shop.queue("big") as queue:
+        assert {held.value for held in queue.receive(10)} == {b"." * 1024 * 1024}

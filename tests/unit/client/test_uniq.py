@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.format.uniq_entry import Uniq, UniqEntry
+from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.log.uniqs import Uniqs
@@ -185,3 +187,125 @@ def test_what_is_no_text_is_refused_at_once(store: kmq.Store, uniq: Any):
     store.create_topic("t")
     with store.producer() as producer, pytest.raises(kmq.InvalidRequestError, match="uniq"):
         producer.send("t", b"1", uniq=uniq)
+
+
+# --- in transactions --------------------------------------------------------------------------
+
+
+def test_a_transaction_leaves_out_what_is_stored_and_commits_the_rest(store: kmq.Store):
+    store.create_topic("t", partitions=3)
+    store.create_queue("q")
+    with store.producer() as producer:
+        first = producer.send("t", b"first", key=b"k", uniq="a").result()
+        with producer.transaction() as tx:
+            again = tx.send("t", b"again", key=b"other", uniq="a")
+            fresh = tx.send("t", b"fresh", key=b"k", uniq="b")
+            twice = tx.send("t", b"twice", uniq="b")
+            other = tx.send_to_queue("q", b"other", uniq="a")
+        assert again.result()[:3] == first[:3]
+        assert fresh.result()[:3] == ("t", first.partition, first.offset + 1)
+        assert twice.result()[:3] == fresh.result()[:3]
+        told = [each.result().duplicate for each in (again, fresh, twice, other)]
+        assert told == [True, False, True, False]
+    assert sorted(_values(store)) == [b"first", b"fresh"]
+
+
+def test_a_transaction_of_nothing_new_is_no_commit(store: kmq.Store):
+    store.create_topic("t")
+    with store.producer() as producer:
+        producer.send("t", b"1", uniq="a").result()
+        before = store.log.refresh().lsn
+        with producer.transaction() as tx:
+            again = tx.send("t", b"2", uniq="a")
+        assert (again.result().duplicate, again.result().offset) == (True, 0)
+        assert store.log.refresh().lsn == before
+
+
+def test_an_aborted_transaction_has_no_first_ones(store: kmq.Store):
+    store.create_topic("t")
+    with store.producer() as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction() as tx:
+            tx.send("t", b"1", uniq="a")
+            raise ZeroDivisionError
+        assert not producer.send("t", b"2", uniq="a").result().duplicate
+    assert _values(store) == [b"2"]
+
+
+def test_places_are_right_behind_arrow_data_in_one_transaction(store: kmq.Store):
+    store.create_topic("t")
+    column = pa.table({"value": [b"x"] * 5})
+    with store.producer() as producer:
+        producer.send("t", b"0", uniq="old").result()
+        with producer.transaction() as tx:
+            sent = [tx.send("t", b"1", uniq="a"), tx.send("t", b"2", uniq="b")]
+            tx.send_arrow("t", column)
+            sent += [tx.send("t", b"v", uniq=uniq) for uniq in ("b", "c", "old", "d")]
+            tx.send_arrow("t", column)
+            sent.append(tx.send("t", b"only a double", uniq="d"))
+        places = [(each.result().offset, each.result().duplicate) for each in sent]
+        assert places == [
+            *[(1, False), (2, False), (2, True), (8, False), (0, True), (9, False), (9, True)]
+        ]
+        for uniq, offset in {"old": 0, "a": 1, "b": 2, "c": 8, "d": 9}.items():
+            again = producer.send("t", b"", uniq=uniq).result()
+            assert (again.offset, again.duplicate) == (offset, True)
+    assert len(_values(store)) == 15
+
+
+def test_a_double_that_stands_alone_behind_arrow_data_is_told_its_place(store: kmq.Store):
+    store.create_topic("t")
+    with store.producer(linger=1000) as producer:
+        sent = [producer.send("t", b"1", uniq="a")]
+        producer.send_arrow("t", pa.table({"value": [b"x"]}))
+        sent.append(producer.send("t", b"2", uniq="a"))
+        producer.flush()
+        assert [(s.result().offset, s.result().duplicate) for s in sent] == [(0, False), (0, True)]
+
+
+def test_first_ones_that_others_store_meanwhile_are_found_by_all_works(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    """The second work expects its first one in this commit, and then another commit has it."""
+    store.create_topic("t")
+    kind = type(store.log)
+    append = kind.append
+    attempts: list[Any] = []
+
+    def meanwhile(log: CommitLog, *args: Any, **options: Any) -> Any:
+        attempts.append(args)
+        if len(attempts) == 2:
+            other.send("t", b"other", uniq="a").result()
+        return append(log, *args, **options)
+
+    with store.producer() as producer, store.producer(linger=0) as other:
+        with producer.transaction() as tx:
+            sent = [tx.send("t", b"1", uniq="a")]
+            tx.send_arrow("t", pa.table({"value": [b"x"]}))
+            sent += [tx.send("t", b"2", uniq="a"), tx.send("t", b"3", uniq="b")]
+            monkeypatch.setattr(kind, "append", meanwhile)
+        places = [(each.result().offset, each.result().duplicate) for each in sent]
+    assert places == [(0, True), (0, True), (2, False)]
+    assert _values(store) == [b"other", b"x", b"3"]
+
+
+def test_doubles_that_went_into_files_abort_with_the_name_of_the_limit(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "TRANSACTION_MEMORY_BYTES", 10_000)
+    store.create_topic("t")
+    with store.producer() as producer:
+        producer.send("t", b"1", uniq="a").result()
+        with (
+            pytest.raises(kmq.TransactionAbortedError, match="TRANSACTION_MEMORY_BYTES"),
+            producer.transaction() as tx,
+        ):
+            tx.send("t", b"2", uniq="a")
+            for _ in range(50):
+                tx.send("t", b"." * 1000)
+        assert _values(store) == [b"1"]
+        with producer.transaction() as tx:
+            for _ in range(15):
+                tx.send("t", b"." * 1000)
+            last = tx.send("t", b"in memory still", uniq="a")
+        assert (last.result().duplicate, last.result().offset) == (True, 0)
+    assert len(_values(store)) == 16
