@@ -37,8 +37,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     refuse_unknown(given, SINK_OPTIONS, SOURCE_OPTIONS, "write")
     if "queue" in given:
         raise InvalidRequestError(
-            "option 'queue': this version of kmq has no queues yet, write to a topic with option "
-            "'topic'",
+            "option 'queue': Spark doesn't write to queues directly yet, write to a topic that the "
+            "queue is bound to",
             option="queue",
         )
     values.boolean(given, "includeHeaders", default=False)
