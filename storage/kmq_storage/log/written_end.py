@@ -27,7 +27,7 @@ from kmq_storage.log.disk_errors import (
 )
 from kmq_storage.log.framing import Framed, Stamp
 from kmq_storage.log.journal import Cursor, Journal
-from kmq_storage.log.locking import AppendLock
+from kmq_storage.log.locking import AppendLock, GivenBack
 from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.state import StoreState
 
@@ -42,8 +42,6 @@ class WrittenEnd:
         self._log = log
         self._hint = log.hint
         self._append_lock = append_lock
-        #: Around each block that holds it.
-        self.given_back = append_lock.given_back
         self._is_held = False
         self._start()
 
@@ -57,6 +55,11 @@ class WrittenEnd:
         """Let go of files, maps and locks: frames of an error that is kept have this object."""
         gone: Any = Closed()
         self._log = self._hint = self._append_lock = self._replica = gone
+
+    @property
+    def given_back(self) -> GivenBack:
+        """Around each block that holds it."""
+        return self._append_lock.given_back
 
     @property
     def state(self) -> StoreState:
