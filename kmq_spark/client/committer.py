@@ -154,13 +154,20 @@ class Committer:
             try:
                 self._store(written)
             except RefusedError as refused:
-                work = list(units)[refused.unit]
-                del units[work]
                 if isinstance(refused.cause, StoredBeforeError):
                     written.lsn = max(written.lsn, refused.cause.lsn)
-                units = self._encode_all(work.refuse(refused.cause), units)
+                units = self._without_refused(units, refused)
             else:
                 return
+
+    def _without_refused(self, units: dict[Work, Unit], refused: RefusedError) -> dict[Work, Unit]:
+        """The units again, with what is left of the refused work in its place among them."""
+        works = list(units)
+        work = works.pop(refused.unit)
+        room = self._log.inline_bytes_max - sum(_inline_bytes(units[each]) for each in works)
+        before = {each: units[each] for each in works[: refused.unit]}
+        after = {each: units[each] for each in works[refused.unit :]}
+        return self._encode_all(work.refuse(refused.cause), before, room=room) | after
 
     def _write_whole(self, written: Written, transaction: Gathered) -> None:
         """Write all of a transaction, or nothing; what others changed meanwhile is tried again."""

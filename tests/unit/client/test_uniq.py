@@ -38,6 +38,18 @@ def test_a_second_record_is_not_stored_and_its_place_is_the_first_ones(store: km
     assert sorted(_values(store)) == [b"1", b"3", b"4"]
 
 
+def test_what_is_left_beside_a_double_keeps_its_place_before_later_sends(store: kmq.Store):
+    store.create_topic("t")
+    with store.producer(linger=10) as producer:
+        producer.send("t", b"0", uniq="x").result()
+        producer.send("t", b"1")
+        producer.send("t", b"again", uniq="x")
+        producer.send_arrow("t", pa.table({"value": [b"2", b"3"]}))
+        producer.send("t", b"4")
+        producer.flush()
+    assert _values(store) == [b"0", b"1", b"2", b"3", b"4"]
+
+
 def test_of_records_that_are_committed_together_the_first_one_counts(store: kmq.Store):
     store.create_topic("t", partitions=2)
     told: list[Any] = []
