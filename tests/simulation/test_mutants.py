@@ -23,6 +23,7 @@ _SHOWN_BY = {
     "names_what_was_condemned": 1157,
     "forgets_that_names_are_free_again": 209,
     "acknowledges_a_void_commit": 1218,
+    "never_begins_anew": 910,
     "deletes_without_a_mark": 120,
 }
 
