@@ -65,7 +65,7 @@ def decode_identity(raw: bytes, url: str) -> Identity:
     try:
         body = json.loads(raw)
         version = body["format"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CorruptionError(
             f"kmq.json in {url} is damaged, or not of a kmq store", file=paths.STORE_FILE
         ) from error

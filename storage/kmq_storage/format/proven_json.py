@@ -23,7 +23,7 @@ def decode_members(
 
     With `unproven` those without a checksum are taken, too: an older version wrote none.
     """
-    with suppress(ValueError, KeyError, TypeError):
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(raw)
         members = {name: found[name] for name in names}
         if raw == encode_members(members):

@@ -153,6 +153,7 @@ class _Binding:
     def begin_unit(self) -> None:
         """What comes now is accepted or refused together."""
         self._bases = {}
+        self._added_before = dict(self._added)
 
     def check_files(self, entries: Sequence[Entry]) -> None:
         """ConflictError when a file may have been deleted before a commit could name it."""
@@ -246,7 +247,7 @@ class _Binding:
                 f"{rows} more don't fit",
                 topic=topic.name,
                 capacity=capacity,
-                room=max(room, 0),
+                room=max(capacity - topic.held - self._added_before.get(topic.id, 0), 0),
                 rows=rows,
             )
 

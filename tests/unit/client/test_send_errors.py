@@ -327,3 +327,14 @@ def test_a_batch_larger_than_the_pending_bytes_still_goes_through(store: kmq.Sto
         producer.send_batch("t", [b"x" * 1_000] * 50)
         producer.send("t", b"last")
     assert len(records(store, "t")) == 51
+
+
+def test_a_nearly_full_topic_takes_single_records_of_all_partitions_up_to_its_capacity(
+    store: kmq.Store,
+):
+    store.create_topic("full", partitions=2, capacity=4)
+    with store.producer(linger=10) as producer:
+        sent = [producer.send("full", b"%d" % n, partition=n % 2) for n in range(7)]
+        producer.flush()
+    assert [each.exception() is None for each in sent] == [True] * 4 + [False] * 3
+    assert store.describe_topic("full").rows == 4
