@@ -81,7 +81,11 @@ def test_a_newer_format_is_a_format_version_error_that_names_both_versions(store
     assert _contents(stored) == before
 
 
-@pytest.mark.parametrize("foreign", [b"", b"{", b"null", b"[]", b"\x00" * 100, b"{}"], ids=repr)
+@pytest.mark.parametrize(
+    "foreign",
+    [b"", b"{", b"null", b"[]", b"\x00" * 100, b"{}", pytest.param(b"[" * 100_000, id="deep")],
+    ids=repr,
+)
 def test_an_identity_that_cannot_be_read_is_corruption(stored: Path, foreign: bytes):
     (stored / "kmq.json").write_bytes(foreign)
     before = _contents(stored)
