@@ -114,7 +114,7 @@ def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
         try:
             if state.condemned and not unit.known:
                 binding.check_files(unit.entries)
-            binding.begin_unit()
+            binding.begin_unit(unit)
             bound += [binding.entry(entry) for entry in unit.entries]
         except KmqError as error:
             if isinstance(error, StoredBeforeError):
@@ -134,6 +134,9 @@ class _Binding:
         self._ends: dict[tuple[bytes, int], int] = {}
         self._added: dict[bytes, int] = {}
         self._identities: set[tuple[type, str]] = set()
+        self._unit = Unit(())
+        #: The topics that have room for all of the unit.
+        self._fitting: set[bytes] = set()
         #: The first offset that a unit got in each partition.
         self._bases: dict[tuple[bytes, int], int] = {}
         #: What is to be stored once, by topic and digest.
@@ -150,10 +153,11 @@ class _Binding:
                         error.unit = number
                         raise
 
-    def begin_unit(self) -> None:
+    def begin_unit(self, unit: Unit) -> None:
         """What comes now is accepted or refused together."""
+        self._unit = unit
+        self._fitting = set()
         self._bases = {}
-        self._added_before = dict(self._added)
 
     def check_files(self, entries: Sequence[Entry]) -> None:
         """ConflictError when a file may have been deleted before a commit could name it."""
@@ -225,7 +229,7 @@ class _Binding:
         part = topic.partition(entry.partition)
         if part.doubt is not None:  # the next offset may be taken
             self._state.check_end(topic.name, entry.partition)
-        self._check_capacity(topic, entry.rows)
+        self._check_capacity(topic)
         key = (entry.topic_id, entry.partition)
         base = self._ends.get(key, part.end)
         self._bases.setdefault(key, base)
@@ -233,21 +237,26 @@ class _Binding:
         self._added[entry.topic_id] = self._added.get(entry.topic_id, 0) + entry.rows
         return entry.bound(base)
 
-    def _check_capacity(self, topic: Topic, rows: int) -> None:
+    def _check_capacity(self, topic: Topic) -> None:
+        """QueueFullError unless all that the unit has for a topic fits."""
         capacity = topic.settings.capacity
-        if capacity is None:
-            if self._state.queues:
-                added = self._added.get(topic.id, 0)
-                check_queue_capacity(self._state, topic.id, rows, added)
+        if topic.id in self._fitting or (capacity is None and not self._state.queues):
             return
-        room = capacity - topic.held - self._added.get(topic.id, 0)
+        self._fitting.add(topic.id)
+        records = (entry for entry in self._unit.entries if isinstance(entry, RecordsEntry))
+        rows = sum(entry.rows for entry in records if entry.topic_id == topic.id)
+        added = self._added.get(topic.id, 0)
+        if capacity is None:
+            check_queue_capacity(self._state, topic.id, rows, added)
+            return
+        room = capacity - topic.held - added
         if rows > room:
             raise QueueFullError(
                 f"topic {topic.name} is full: it holds {topic.held} of {capacity} records and "
                 f"{rows} more don't fit",
                 topic=topic.name,
                 capacity=capacity,
-                room=max(capacity - topic.held - self._added_before.get(topic.id, 0), 0),
+                room=max(room, 0),
                 rows=rows,
             )
 
