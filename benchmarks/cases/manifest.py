@@ -52,7 +52,7 @@ def stored_segments(job: Job, count: int, partitions: int) -> Path:
     path = stores.new_path(job)
     with kmq.open(path, maintenance=False) as store:
         store.create_topic(stores.TOPIC, partitions=partitions)
-        began = store.log.disk.now()
+        began = store.log.files.now()
         state, cursor = store.log.snapshot()
         topic = state.topic(stores.TOPIC)
         for number, part in enumerate(topic.parts):
@@ -60,8 +60,8 @@ def stored_segments(job: Job, count: int, partitions: int) -> Path:
                 topic.index(number).append(_row(place))
             part.rows = part.end = count // partitions * _ROWS
             part.size = part.rows * _ROW_BYTES
-        root, _ = write_pages(store.log.disk, state, cursor, uuid.uuid4)
-        publish_root(store.log.disk, state.lsn, root, began=began)
+        root, _ = write_pages(store.log.files, state, cursor, uuid.uuid4)
+        publish_root(store.log.files, state.lsn, root, began=began)
     return path
 
 

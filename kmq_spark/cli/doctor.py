@@ -17,7 +17,7 @@ from kmq_spark.cli.runtime_checks import (
     check_worker_python,
 )
 from kmq_storage.objects.local import LocalDisk
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 
 
 def _doctor(arguments: Namespace, output: Output) -> int:
@@ -29,7 +29,7 @@ def _doctor(arguments: Namespace, output: Output) -> int:
 
 def diagnose(store: str | None) -> list[Check]:
     """Everything that is checked, for the store's folder or else the current one."""
-    disk = open_disk(store or ".")
+    files = open_files(store or ".")
     return [
         check_python(),
         check_library("pyarrow", (23, 0, 1), needed_by="kmq"),
@@ -37,7 +37,7 @@ def diagnose(store: str | None) -> list[Check]:
         check_library("pyspark", (4, 2, 0), needed_by="Spark"),
         check_worker_python(),
         # A store in memory has no folder to look at.
-        *(check_folder(Path(disk.url)) if isinstance(disk, LocalDisk) else []),
+        *(check_folder(Path(files.url)) if isinstance(files, LocalDisk) else []),
         check_futex(),
     ]
 

@@ -13,7 +13,7 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.verify import why_closed
 from kmq_storage.log.open import open_place
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 
 
 def _verify(arguments: Namespace, output: Output) -> int:
@@ -28,7 +28,7 @@ def verified(arguments: Namespace) -> kmq.Report:
     except kmq.FormatVersionError:
         raise
     except kmq.CorruptionError as error:
-        return why_closed(open_disk(store_url(arguments) or "", read_only=True), error)
+        return why_closed(open_files(store_url(arguments) or "", read_only=True), error)
 
 
 def _repair(arguments: Namespace, output: Output) -> int:

@@ -103,7 +103,7 @@ class Committer:
         #: What was begun last.
         self._begun: Written | None = None
         self._stager = Stager(
-            log.disk,
+            log.files,
             file_ids(log),
             sync=durable,
             uploads=Uploads() if log.is_remote else None,
@@ -133,7 +133,7 @@ class Committer:
             written.fail(error)
         except BaseException as error:  # a partitioner may raise whatever it likes
             if is_of_the_disk(error):
-                written.fail(UnavailableError(f"store {self._log.disk.url}: {error}"))
+                written.fail(UnavailableError(f"store {self._log.files.url}: {error}"))
                 return
             if can_be_interrupted():
                 raise  # else the worker meets it again
@@ -235,7 +235,7 @@ class Committer:
         try:
             units = self._encode_all(work_of(sends), {}, room=0)
         except OSError as error:
-            raise UnavailableError(f"store {self._log.disk.url}: {error}") from error
+            raise UnavailableError(f"store {self._log.files.url}: {error}") from error
         for refused in filter(None, (send.first_error() for send in sends)):
             raise refused
         return units

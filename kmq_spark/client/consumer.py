@@ -285,7 +285,7 @@ class Consumer(OneThread):
         """Go on with the first record at or after an instant; at the end where there is none."""
         instant = to_timestamp(when, "when")
         state = self._assignment.refresh()
-        reader = ChunkReader(self._log.disk)
+        reader = ChunkReader(self._log.files)
 
         def offset_of(each: TopicPartition) -> int:
             found = first_offset_since(state.topic(each.topic), each.partition, instant, reader)

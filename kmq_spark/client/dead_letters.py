@@ -55,7 +55,7 @@ def moving(
             for row, (record, properties) in enumerate(records)
         },
     )
-    stager = Stager(log.disk, file_ids(log), sync=log.durable)
+    stager = Stager(log.files, file_ids(log), sync=log.durable)
     placed = [stager.place(part, room=log.inline_bytes_max) for part in split(topic, rows, 0)]
     return Unit(
         (*(entry for each in placed for entry in each.entries), *entries),

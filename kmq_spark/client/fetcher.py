@@ -26,7 +26,7 @@ class Fetcher:
         self._log = log
         self._reset = reset
         self._holding = holding
-        self._reader = ChunkReader(log.disk)
+        self._reader = ChunkReader(log.files)
         #: The next offset to hand out, per assigned partition, in the order of their turns.
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()

@@ -25,7 +25,7 @@ class GroupMember:
 
     def __init__(self, log: CommitLog, group: str, settings: MemberSettings) -> None:
         self.group = check_name("group", group)
-        check_writable(log.disk)  # members and offsets are commits
+        check_writable(log.files)  # members and offsets are commits
         check_name("member", settings.name)
         self._log = log
         self.place = SharedMembership(log, group, settings)

@@ -11,7 +11,7 @@ from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_flag
 from kmq_spark.client.store import Store
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.open import open_commit_log, open_place
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 
 if TYPE_CHECKING:
     from kmq_storage.maintenance.reports import CloneReport
@@ -47,14 +47,14 @@ def open_store(
     """
     check_choice("durability", durability, DURABILITIES)
     maintained = checked_flag("maintenance", maintenance)
-    disk, identity = open_place(
+    files, identity = open_place(
         url,
         create=checked_flag("create", create),
         read_only=checked_flag("read_only", read_only),
         storage_options=storage_options,
         environment=environment,
     )
-    log = open_commit_log(disk, identity, environment, durable=durability == "fsync")
+    log = open_commit_log(files, identity, environment, durable=durability == "fsync")
     return Store(log, maintenance=maintained)
 
 
@@ -73,8 +73,8 @@ def clone_store(
     """
     from kmq_storage.cloning import make_clone  # for a quick import of kmq
 
-    disk, identity = open_place(source, read_only=True, storage_options=storage_options)
-    with closing(open_commit_log(disk, identity, SYSTEM)) as log:
-        place = open_disk(target, storage_options=storage_options)
+    files, identity = open_place(source, read_only=True, storage_options=storage_options)
+    with closing(open_commit_log(files, identity, SYSTEM)) as log:
+        place = open_files(target, storage_options=storage_options)
         with closing(place):
             return make_clone(log, place, read_only=checked_flag("read_only", read_only))

@@ -64,7 +64,7 @@ class Producer(Transactional):
     """
 
     def __init__(self, log: CommitLog, settings: ProducerSettings) -> None:
-        check_writable(log.disk)
+        check_writable(log.files)
         self._log = log
         self._settings = settings
         self._router = Router(settings.partitioner)

@@ -72,7 +72,7 @@ class Queue:
         self._log = log
         self.name = check_name("queue", name)
         self._id = log.refresh().queues.named(name).id
-        self._reader = ChunkReader(log.disk)
+        self._reader = ChunkReader(log.files)
         self._reading = threading.Lock()
         self._closed = False
         self._generation = 0
@@ -82,7 +82,7 @@ class Queue:
         """A child reads for itself; what the parent received is the parent's."""
         self._generation += 1
         self._reading = threading.Lock()
-        self._reader = ChunkReader(self._log.disk)
+        self._reader = ChunkReader(self._log.files)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -149,7 +149,7 @@ class Queue:
 
     def _acquire(self, most: int, timeout: float | None) -> AcquireEntry | None:
         log, now = self._log, self._log.environment.monotonic
-        check_writable(log.disk)
+        check_writable(log.files)
         deadline = now() + (_FOREVER if timeout is None else timeout)
         while True:
             queue = self._live()
@@ -264,7 +264,7 @@ class Queue:
     def _bury_all(self, queue: QueueState) -> None:
         """Move what was handed out too often, here and where dead letters come here."""
         log = self._log
-        if log.disk.read_only:
+        if log.files.read_only:
             return
         for each in list(log.state.queues):
             if each is queue or each.dead_letter == self.name:
@@ -300,7 +300,7 @@ class Queue:
         if max_records is not None:
             checked_count("max_records", max_records)
         queue = self._live()
-        check_writable(self._log.disk)
+        check_writable(self._log.files)
         if self._log.state.queues.find(queue.dead_letter) is None:
             return 0
         with Queue(self._log, queue.dead_letter) as letters:

@@ -35,7 +35,7 @@ def state_table(log: CommitLog, queue: Queue) -> pa.Table:
     """The unfinished records of a queue, by partition and offset."""
     state = log.state
     now = max(log.environment.now_us(), state.time)
-    entering = entering_later(log, ChunkReader(log.disk), queue)
+    entering = entering_later(log, ChunkReader(log.files), queue)
     batches = []
     for key, (_, end) in spans_of(state, queue).items():
         topic = state.topic_by_id(key[0])

@@ -44,7 +44,7 @@ def topic_reader(
     checked_count("batch_rows", batch_rows)
     chosen = None if partitions is None else checked_numbers(partitions)
     plan = plan_read(log, name, chosen, bounds)
-    topic, reader = plan.topic, ChunkReader(log.disk)
+    topic, reader = plan.topic, ChunkReader(log.files)
     schema = _projected(public_schema(topic.layout()), columns)
     layout = topic.layout(None if columns is None else frozenset(schema.names))
 
@@ -89,7 +89,7 @@ def plan_read(
     def planned(state: StoreState) -> ReadPlan:
         topic = state.topic(name)
         numbers = range(topic.partitions) if chosen is None else sorted(set(chosen))
-        spans = _spans(topic, numbers, bounds, ChunkReader(log.disk))
+        spans = _spans(topic, numbers, bounds, ChunkReader(log.files))
         return ReadPlan(state, topic, spans, bounds[1])
 
     return looking_again(log, planned)
@@ -155,7 +155,7 @@ def trim_offsets(
     if isinstance(before, Mapping):
         return dict(checked_offsets({topic.name: before})[topic.name])
     to_timestamp(before, "before")
-    reader = ChunkReader(log.disk)
+    reader = ChunkReader(log.files)
     return {
         number: _offset(topic, number, before, topic.partition(number).end, reader)
         for number in range(topic.partitions)
@@ -179,7 +179,7 @@ def resolve_group_offsets(
     chosen = list(names) if names is not None else list(committed_offsets(state, group))
     if not chosen:
         raise NotFoundError(f"Group[{group}] has no offsets yet; name the topics", group=group)
-    reader = ChunkReader(log.disk)
+    reader = ChunkReader(log.files)
     return {
         name: {
             number: _named_offset(state.topic(name), number, offsets, reader)

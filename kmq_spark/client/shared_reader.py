@@ -63,7 +63,7 @@ class SharedReader:
 
     def after_fork_in_child(self) -> None:
         """Go on with locks that nobody holds."""
-        self._reader = ChunkReader(self._log.disk)
+        self._reader = ChunkReader(self._log.files)
         #: Held while a thread reads.
         self._reading = threading.Lock()
         #: The records that were read last, by offset, and the id of their topic.

@@ -56,7 +56,7 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
     @property
     def url(self) -> str:
         """Where the store is."""
-        return self.log.disk.url
+        return self.log.files.url
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"

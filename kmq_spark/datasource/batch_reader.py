@@ -35,7 +35,7 @@ class KmqBatchReader(DataSourceReader):
 
         def planned(state: StoreState) -> list[InputPartition]:
             history = history_of(log, state, self._options.archive)
-            return self._tasks(state, Times.of(log.disk, now, history))
+            return self._tasks(state, Times.of(log.files, now, history))
 
         return looking_again(log, planned)
 

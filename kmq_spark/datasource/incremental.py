@@ -165,7 +165,7 @@ def _bounds(
 ) -> tuple[Positions, StreamOffset]:
     history = history_of(log, state, options.archive)
     begun = known_to_group(state, options.group)
-    times = Times.of(log.disk, SYSTEM.now_us(), history, begun)
+    times = Times.of(log.files, SYSTEM.now_us(), history, begun)
     options = bounds_by_offset(options, state, times)
     coverage = cover(state, options, history)
     if not coverage.topics:

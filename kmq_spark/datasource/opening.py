@@ -20,12 +20,12 @@ _opened: dict[tuple[str, tuple[tuple[str, Any], ...], bool], CommitLog] = {}
 def open_log(url: str, *, read_only: bool) -> CommitLog:
     """The commit log of a store that exists; NotFoundError when there is none."""
     options = storage_options(url)
-    disk, identity = open_place(url, read_only=read_only, storage_options=options)
-    key = (disk.url, tuple(sorted(options.items())), read_only)
+    files, identity = open_place(url, read_only=read_only, storage_options=options)
+    key = (files.url, tuple(sorted(options.items())), read_only)
     known = _opened.get(key)
     if known is not None and known.identity == identity:
         return known
     if known is not None:  # the folder was deleted and holds another store now
         known.close()
-    log = _opened[key] = open_commit_log(disk, identity, SYSTEM)
+    log = _opened[key] = open_commit_log(files, identity, SYSTEM)
     return log

@@ -169,7 +169,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, log: CommitLog, state: StoreState, history: History | None
     ) -> SourceOptions:
         begun = known_to_group(state, self._options.group)
-        times = Times.of(log.disk, self._environment.now_us(), history, begun=begun)
+        times = Times.of(log.files, self._environment.now_us(), history, begun=begun)
         return bounds_by_offset(self._options, state, times)
 
     def _join(self, log: CommitLog, known: StreamOffset) -> GroupMember | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.obstore_bucket import SCHEMES, client_of
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 from kmq_storage.objects.urls import absolute
 
 #: What only our own client of a bucket knows.
@@ -30,7 +30,7 @@ class ArchivePlace:
 
     def folder(self, name: str) -> Files:
         """One of kmq's own folders in it."""
-        return open_disk(f"{self.url}/{name}", storage_options=self.storage_options)
+        return open_files(f"{self.url}/{name}", storage_options=self.storage_options)
 
     def file_system(self) -> tuple[Any, str]:
         """The file system of the place, and the path in it."""

@@ -135,7 +135,7 @@ def _copy_unsealed(
     source: CommitLog, target: Disk | BucketFiles, state: StoreState
 ) -> Iterator[SegmentEntry]:
     """Write what stands in the log into segments of the clone, and have the state say so."""
-    reader = ChunkReader(source.disk)
+    reader = ChunkReader(source.files)
     for replaced in list(plan_seal(state, staged=False)):
         file_id = source.environment.new_uuid().bytes
         entry = write_segment(target, file_id, replaced, replaced.slices(reader))
@@ -152,7 +152,7 @@ def _copy_pages(
     for ref in refs:
         if ref.page_id in unchanged:
             file = paths.page_file(ref.page_id)
-            target.stage(file, [source.disk.map(file)], sync=True)
+            target.stage(file, [source.files.map(file)], sync=True)
 
 
 def _shared_files(manifest: Manifest, own: set[bytes]) -> dict[bytes, str]:

@@ -73,7 +73,8 @@ def _make(target: CommitLog, topic: Topic) -> None:
     found = target.refresh().find_topic(topic.name)
     if found is not None and found.id != topic.id:
         raise AlreadyExistsError(
-            f"Topic[{topic.name}] exists already in {target.disk.url}, and is no copy of this one.",
+            f"Topic[{topic.name}] exists already in {target.files.url}, and is no copy of "
+            "this one.",
             topic=topic.name,
         )
     definition = TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
@@ -89,7 +90,7 @@ class _PartitionCopy:
         self._topic = topic
         self._number = number
         self._mark = f"copy/{topic.id.hex()}/{number}"
-        self._reader, self._proof = ChunkReader(source.disk), ChunkReader(target.disk)
+        self._reader, self._proof = ChunkReader(source.files), ChunkReader(target.files)
         copied = target.refresh().topic(topic.name).partition(number)
         self._position = _position(target.state, copied, topic, number, self._mark)
 
@@ -153,7 +154,7 @@ class _PartitionCopy:
             self._topic, self._number, tuple(run), lsn, first=self._position, behind=behind
         )
         file_id = new_file_id(self._target.environment.new_uuid(), lsn)
-        entry = write_segment(self._target.disk, file_id, piece, piece.merged(self._reader))
+        entry = write_segment(self._target.files, file_id, piece, piece.merged(self._reader))
         _prove(self._proof, self._topic, self._number, entry)
         return replace(entry, old_rows=0, old_size=0)
 

@@ -32,7 +32,7 @@ class Membership:
         self._log = log
         self._client = f"{told}, {_process()}" if told else _process()
         self._group = check_name("group", group)
-        self._lock = log.disk.open_lock(paths.member_lock(group))
+        self._lock = log.files.open_lock(paths.member_lock(group))
         if not self._taken():
             raise _taken(group, self._lock.holder())
         try:
@@ -104,7 +104,7 @@ def has_live_member(log: CommitLog, group: str) -> bool:
 
 
 def _has_exclusive_member(log: CommitLog, group: str) -> bool:
-    return log.disk.open_lock(paths.member_lock(group)).is_held()
+    return log.files.open_lock(paths.member_lock(group)).is_held()
 
 
 def check_idle(log: CommitLog, group: str) -> None:

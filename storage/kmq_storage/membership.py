@@ -129,7 +129,7 @@ class SharedMembership:
         return planning.with_member(others, group.generation + 1, member, topics)
 
     def _check_shared(self, group: Group) -> None:
-        lock = self._log.disk.open_lock(paths.member_lock(self._group))
+        lock = self._log.files.open_lock(paths.member_lock(self._group))
         if lock.is_held():
             raise IllegalStateError(
                 f"group {self._group} has a live member already, which reads it alone: "
@@ -256,7 +256,7 @@ def topics_of(state: StoreState) -> Topics:
 
 def open_member_lock(log: CommitLog, member_id: str, timeout: float) -> Lock:
     """The lock of a member that shares a group."""
-    return log.disk.open_lock(paths.shared_member_lock(member_id), seconds=timeout)
+    return log.files.open_lock(paths.shared_member_lock(member_id), seconds=timeout)
 
 
 def discard_locks(log: CommitLog, members: Iterable[PlannedMember]) -> None:

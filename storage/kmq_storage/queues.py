@@ -171,7 +171,7 @@ def list_queues(log: CommitLog) -> list[QueueInfo]:
 def stats_of(log: CommitLog, queue: Queue) -> QueueStats:
     """How many records of a queue are where."""
     spans = spans_of(log.state, queue)
-    entering = entering_later(log, ChunkReader(log.disk), queue)
+    entering = entering_later(log, ChunkReader(log.files), queue)
     return queue.stats(spans, max(log.environment.now_us(), log.state.time), entering)
 
 

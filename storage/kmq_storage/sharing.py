@@ -46,7 +46,7 @@ class Sharing(Protocol):
 
 def sharing_of(source: CommitLog, target: Disk | BucketFiles) -> Sharing:
     """How a clone there shares files; InvalidRequestError for places that have none in common."""
-    place = source.disk
+    place = source.files
     if isinstance(target, BucketFiles):
         if isinstance(place, BucketFiles) and urlsplit(target.url)[:2] == urlsplit(place.url)[:2]:
             return Registration(source, place, target)
@@ -67,7 +67,7 @@ class Links:
     def begin(self) -> None:
         """Link the source's kmq.json, which shows whether there can be links at all."""
         try:
-            self._target.link(paths.CLONING_FILE, self._source.disk, paths.STORE_FILE)
+            self._target.link(paths.CLONING_FILE, self._source.files, paths.STORE_FILE)
         except OSError as error:
             if error.errno in _NO_LINKS:
                 raise _too_far(self._source, self._target) from error
@@ -83,9 +83,9 @@ class Links:
         folders = set()
         for file in files:
             try:
-                self._target.link(file, self._source.disk, file)
+                self._target.link(file, self._source.files, file)
             except FileNotFoundError as error:
-                message = f"{file} of store {self._source.disk.url} is missing"
+                message = f"{file} of store {self._source.files.url} is missing"
                 raise CorruptionError(message, file=file, missing=True) from error
             folders.add(file.rpartition("/")[0])
         for folder in folders:
@@ -150,9 +150,9 @@ class Registration:
 
 def _too_far(source: CommitLog, target: Disk | BucketFiles) -> InvalidRequestError:
     return InvalidRequestError(
-        f"store {source.disk.url} can't be cloned to {target.url}: a clone shares files, so it is "
+        f"store {source.files.url} can't be cloned to {target.url}: a clone shares files, so it is "
         "on the same file system (one with hard links, and by who owns the files) or in the same "
         "bucket; use `kmq copy`",
-        source=source.disk.url,
+        source=source.files.url,
         target=target.url,
     )

@@ -240,7 +240,7 @@ def _expect(name: str, value: Any, holds: bool, expectation: str) -> Any:
 
 def offsets_for_time(log: CommitLog, name: str, microseconds: int) -> dict[int, int | None]:
     """Per partition the first offset at or after an instant (UTC us), or None."""
-    reader = ChunkReader(log.disk)
+    reader = ChunkReader(log.files)
 
     def found(state: StoreState) -> dict[int, int | None]:
         topic = state.topic(name)

@@ -42,7 +42,7 @@ class Machine:
     """A machine whose disk and boot are its own; the file of its boot's id stands elsewhere."""
 
     def __init__(self, folder: Path) -> None:
-        self.disk = LoopDisk(folder, megabytes=_MEGABYTES)
+        self.files = LoopDisk(folder, megabytes=_MEGABYTES)
         self._boot_id = folder / "boot_id"
         self.oracle = Oracle()
 
@@ -50,15 +50,15 @@ class Machine:
     def running(self) -> Iterator[str]:
         """From a start of the machine to its end; the URL of its store."""
         self._boot_id.write_text(f"{uuid.uuid4()}\n")
-        self.disk.mount()
+        self.files.mount()
         try:
             with patch.object(local, "_BOOT_ID", self._boot_id):
-                yield str(self.disk.root / "store")
+                yield str(self.files.root / "store")
         except BaseException:
-            self.disk.unmount(lazy=True)
+            self.files.unmount(lazy=True)
             raise
         gc.collect()  # what is mapped keeps the disk busy
-        self.disk.unmount()
+        self.files.unmount()
 
     def run_until_cut(self, rng: random.Random) -> None:
         """Write, read and maintain for a while, and lose power in the middle of it."""
@@ -70,7 +70,7 @@ class Machine:
                 while len(self.oracle.acked) < before + _ACKNOWLEDGED and not self.oracle.wrong:
                     storm.listen(0.05)
                 storm.listen(rng.uniform(0.0, 0.5))
-                self.disk.cut_power()
+                self.files.cut_power()
             finally:
                 # A machine without power says nothing. Here a sync that was under way may even
                 # succeed: ext4 drops what it could not finish in silence once it is shut down.

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 from tests.support.s3 import S3Server, missing_versitygw, start_versitygw
 from tests.support.storage import make_topic, open_log, send, values_of
 
@@ -96,7 +96,7 @@ def own_server(versitygw: S3Server, tmp_path: Path) -> Iterator[S3Server]:
 
 def test_a_server_that_is_killed_in_the_middle_of_commits_loses_nothing(own_server: S3Server):
     url, options = own_server.new_url(), own_server.options()
-    handles = [open_log(open_disk(url, storage_options=options)) for _ in range(3)]
+    handles = [open_log(open_files(url, storage_options=options)) for _ in range(3)]
     make_topic(handles[0])
     stop = threading.Event()
 
@@ -117,6 +117,6 @@ def test_a_server_that_is_killed_in_the_middle_of_commits_loses_nothing(own_serv
         time.sleep(0.5)
         stop.set()
         sent = [value for each in writing for value in each.result(120)]
-    stored = values_of(open_log(open_disk(url, storage_options=options)))
+    stored = values_of(open_log(open_files(url, storage_options=options)))
     assert len(sent) > 10
     assert sorted(stored) == sorted(sent)

@@ -103,7 +103,7 @@ class CommitLogContract:
 
     def test_a_refused_unit_writes_nothing_and_is_named(self, log: CommitLog):
         before = log.refresh().lsn
-        good, bad = unit_of(log.disk, [b"x"]), unit_of(log.disk, [b"y"], topic_id=bytes(16))
+        good, bad = unit_of(log.files, [b"x"]), unit_of(log.files, [b"y"], topic_id=bytes(16))
         with pytest.raises(RefusedError) as caught:
             log.append([good, bad])
         assert caught.value.unit == 1
@@ -125,7 +125,7 @@ class CommitLogContract:
         assert values_of(log) == [b"1", b"2", b"3"]
 
     def test_a_sequence_is_stored_once_and_found_again(self, log: CommitLog, open_handle: Open):
-        units = [unit_of(log.disk, [b"x"]), Unit((ProducerEntry("p", 0, 0),))]
+        units = [unit_of(log.files, [b"x"]), Unit((ProducerEntry("p", 0, 0),))]
         written = log.append(units)
         log.sync(written)
         for handle in (log, open_handle()):
@@ -142,7 +142,7 @@ class CommitLogContract:
         log.commit([Unit((ProducerEntry("p", 1, 0),))])
         open_handle().commit([Unit((ProducerEntry("p", 2, -1),))])
         with pytest.raises(FencedError):
-            log.commit([Unit((ProducerEntry("p", 1, 1),)), unit_of(log.disk, [b"x"])])
+            log.commit([Unit((ProducerEntry("p", 1, 1),)), unit_of(log.files, [b"x"])])
         assert values_of(log) == []
 
     def test_staged_and_inline_batches_come_back(self, log: CommitLog, open_handle: Open):
@@ -204,7 +204,7 @@ class CommitLogContract:
 
         def write() -> None:
             for n in range(20):
-                both = [unit_of(log.disk, [b"%d" % n], partition=number) for number in (0, 1)]
+                both = [unit_of(log.files, [b"%d" % n], partition=number) for number in (0, 1)]
                 log.commit(both)
             done.set()
 
@@ -223,7 +223,7 @@ class CommitLogContract:
     ):
         send(log, b"x", b"y", b"z")
         (chunk,) = log.refresh().topic("t").places(0, 0, 3)
-        batch = ChunkReader(open_handle(read_only=True).disk).read(chunk, 1, 3)
+        batch = ChunkReader(open_handle(read_only=True).files).read(chunk, 1, 3)
         assert batch.column("value").to_pylist() == [b"y", b"z"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.objects.bucket_files import BucketFiles
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 from tests.support.s3 import S3Server
 
 FOLDERS = ("log", "checkpoints", "pages", "segments")
@@ -27,7 +27,7 @@ def _fill(url: str | Path, options: Mapping[str, str] | None, *, checkpoint: boo
 
 
 def _bucket(url: str, server: S3Server) -> BucketFiles:
-    files = open_disk(url, storage_options=server.options())
+    files = open_files(url, storage_options=server.options())
     assert isinstance(files, BucketFiles)
     return files
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kmq_storage.objects.bucket_files import BucketFiles
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 from tests.contract.files_contract import FilesContract
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.s3 import S3Server
@@ -27,7 +27,7 @@ class TestMotoByFsspec(FilesContract):
     @pytest.fixture
     def files(self, moto: S3Server) -> BucketFiles:
         url = moto.new_url().replace("s3://", "s3a://")  # which obstore is not asked for
-        files = open_disk(url, storage_options=moto.s3fs_options())
+        files = open_files(url, storage_options=moto.s3fs_options())
         assert isinstance(files, BucketFiles)
         assert "Fsspec" in repr(files.bucket)
         return files
@@ -46,6 +46,6 @@ class TestVersitygw(FilesContract):
 
 
 def _opened(server: S3Server) -> BucketFiles:
-    files = open_disk(server.new_url(), storage_options=server.options())
+    files = open_files(server.new_url(), storage_options=server.options())
     assert isinstance(files, BucketFiles)
     return files

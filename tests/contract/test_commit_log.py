@@ -10,7 +10,7 @@ import pytest
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 from tests.contract.log_contract import CommitLogContract, Open
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.s3 import S3Server
@@ -52,7 +52,7 @@ class TestMotoByFsspec(CommitLogContract):
     def open_handle(self, moto: S3Server) -> Open:
         url, options = moto.new_url().replace("s3://", "s3a://"), moto.s3fs_options()
         return lambda read_only=False: open_log(
-            open_disk(url, read_only=read_only, storage_options=options)
+            open_files(url, read_only=read_only, storage_options=options)
         )
 
 
@@ -71,5 +71,5 @@ class TestVersitygw(CommitLogContract):
 def _handles_at(server: S3Server) -> Open:
     url, options = server.new_url(), server.options()
     return lambda read_only=False: open_log(
-        open_disk(url, read_only=read_only, storage_options=options)
+        open_files(url, read_only=read_only, storage_options=options)
     )

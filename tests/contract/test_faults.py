@@ -14,7 +14,7 @@ import pytest
 from kmq_storage import limits
 from kmq_storage.errors import CommitOutcomeUnknownError, CorruptionError, UnavailableError
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 from tests.support.fault_proxy import DOUBTFUL, Chooser, Fault, FaultProxy, Request, sometimes
 from tests.support.s3 import S3Server
 from tests.support.storage import make_topic, open_log, send, values_of
@@ -36,7 +36,7 @@ def open_handle(proxy: FaultProxy) -> Callable[[], CommitLog]:
 def _handles_by(proxy: FaultProxy) -> Callable[[], CommitLog]:
     """Each call another handle on one new store, by way of the proxy."""
     url, options = proxy.server.new_url(), proxy.options()
-    return lambda: open_log(open_disk(url, storage_options=options))
+    return lambda: open_log(open_files(url, storage_options=options))
 
 
 @pytest.fixture
@@ -182,6 +182,6 @@ def test_a_write_that_a_store_lost_is_damage_and_nothing_is_written_behind_it(
 
 def test_credentials_that_do_not_reach_are_a_clear_error(versitygw: S3Server):
     options = {**versitygw.options(), "secret_access_key": "wrong-wrong-wrong"}
-    files = open_disk(versitygw.new_url(), storage_options=options)
+    files = open_files(versitygw.new_url(), storage_options=options)
     with pytest.raises(UnavailableError, match="permission"):
         open_log(files)

@@ -25,7 +25,7 @@ from kmq_storage.objects import lease
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.files import Bytes
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 from kmq_storage.objects.probe import Race, judge, probe
 from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.memory_bucket import MemoryBucket
@@ -70,7 +70,7 @@ def test_the_answers_to_a_race_are_judged_by_what_is_stored(
 
 def test_good_servers_prove_that_they_create_a_name_once(moto: S3Server, versitygw: S3Server):
     for server in (moto, versitygw):
-        files = open_disk(server.new_url(), storage_options=server.options())
+        files = open_files(server.new_url(), storage_options=server.options())
         identity = open_identity(files, SYSTEM, create=True)
         assert identity.bucket is not None
         assert (identity.bucket.one_writer, identity.bucket.conditional) == ("", True)

@@ -20,7 +20,7 @@ from kmq_storage.log.bucket_log import BucketLog, pause_after
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import scan
 from kmq_storage.objects.bucket_files import BucketFiles
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 from tests.support.counting_bucket import CountingBucket
 from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.s3 import S3Server
@@ -38,11 +38,11 @@ def _methods(proxy: FaultProxy) -> Counter[str]:
 
 
 def test_a_busy_writer_makes_one_request_per_commit(proxy: FaultProxy):
-    log = open_log(open_disk(proxy.server.new_url(), storage_options=proxy.options()))
+    log = open_log(open_files(proxy.server.new_url(), storage_options=proxy.options()))
     make_topic(log)
     send(log, b"0")
     proxy.requests.clear()
-    units = [unit_of(log.disk, [b"%d" % n]) for n in range(20)]
+    units = [unit_of(log.files, [b"%d" % n]) for n in range(20)]
     for unit in units:
         log.commit([unit])
     assert _methods(proxy) == {"PUT": 20}
@@ -50,7 +50,7 @@ def test_a_busy_writer_makes_one_request_per_commit(proxy: FaultProxy):
 
 def test_a_follower_fetches_a_commit_once_and_looks_once_more(proxy: FaultProxy):
     url, options = proxy.server.new_url(), proxy.options()
-    log, reader = (open_log(open_disk(url, storage_options=options)) for _ in range(2))
+    log, reader = (open_log(open_files(url, storage_options=options)) for _ in range(2))
     make_topic(log)
     send(log, b"0")
     assert values_of(reader) == [b"0"]
@@ -62,7 +62,7 @@ def test_a_follower_fetches_a_commit_once_and_looks_once_more(proxy: FaultProxy)
 
 def test_a_step_of_a_waiting_follower_is_one_request(proxy: FaultProxy):
     url, options = proxy.server.new_url(), proxy.options()
-    log, reader = (open_log(open_disk(url, storage_options=options)) for _ in range(2))
+    log, reader = (open_log(open_files(url, storage_options=options)) for _ in range(2))
     make_topic(log)
     for n in range(3):
         lsn = reader.refresh().lsn
@@ -93,7 +93,7 @@ def test_a_consumer_at_the_tail_makes_one_request_more_when_it_comes_again(proxy
 def test_an_idle_follower_goes_on_with_long_pauses_however_short_its_calls_are(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ):
-    log = open_log(open_disk(proxy.server.new_url(), storage_options=proxy.options()))
+    log = open_log(open_files(proxy.server.new_url(), storage_options=proxy.options()))
     make_topic(log)
     lsn = log.refresh().lsn
     monkeypatch.setattr(limits, "FOLLOW_PAUSE_FIRST", 0.001)
@@ -115,7 +115,7 @@ def test_an_idle_follower_makes_at_most_1800_requests_an_hour():
 
 
 def test_a_waiting_reader_asks_ever_more_rarely(proxy: FaultProxy):
-    log = open_log(open_disk(proxy.server.new_url(), storage_options=proxy.options()))
+    log = open_log(open_files(proxy.server.new_url(), storage_options=proxy.options()))
     make_topic(log)
     lsn = log.refresh().lsn
     proxy.requests.clear()
@@ -126,16 +126,16 @@ def test_a_waiting_reader_asks_ever_more_rarely(proxy: FaultProxy):
 
 def test_a_reader_has_many_files_on_their_way_and_fetches_each_once(proxy: FaultProxy):
     url, options = proxy.server.new_url(), proxy.options()
-    log = open_log(open_disk(url, storage_options=options))
+    log = open_log(open_files(url, storage_options=options))
     make_topic(log)
     for n in range(30):
         send(log, b"%d" % n, staged=True)
-    reader = open_log(open_disk(url, storage_options=options))
+    reader = open_log(open_files(url, storage_options=options))
     reader.refresh()
     proxy.requests.clear()
     proxy.delay, proxy.most = 0.02, 0
     topic = reader.refresh().topic("t")
-    parts = scan(reader, ChunkReader(reader.disk), topic, 0, (0, 30), batch_rows=1000)
+    parts = scan(reader, ChunkReader(reader.files), topic, 0, (0, 30), batch_rows=1000)
     values = [value for part in parts for value in part.batch.column("value").to_pylist()]
     assert values == [b"%d" % n for n in range(30)]
     assert proxy.count("GET", below="staged") == 30
@@ -209,4 +209,4 @@ def test_what_was_read_is_kept_up_to_a_number_of_bytes():
     bucket.asked.clear()
     assert len(values_of(large)) == len(values_of(large)) == 10
     assert not any(each.name.endswith("11.kmq") for each in bucket.asked)
-    assert small.disk.cache.held_bytes <= 250_000
+    assert small.files.cache.held_bytes <= 250_000

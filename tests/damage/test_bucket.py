@@ -281,7 +281,7 @@ def test_a_real_server_s_store_goes_on_behind_its_damaged_end(moto: S3Server):
         store.create_topic("t")
         with store.producer() as producer:
             first, last = (producer.send("t", value).result(10) for value in (b"1", b"2"))
-        files = store.log.disk
+        files = store.log.files
         assert isinstance(files, BucketFiles)
         end = paths.commit_object(store.log.refresh().lsn)
         files.bucket.put(end, [files.read(end)[:-1]])

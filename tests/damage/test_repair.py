@@ -246,7 +246,7 @@ def test_a_manifest_that_is_lost_whole_comes_back_from_segments_and_the_log(
                     store.seal()
         store.repair(drop_damaged=True)
         store.compact("t")
-        go_on_behind(store.log.disk, store.log.identity, store.log.environment, {})
+        go_on_behind(store.log.files, store.log.identity, store.log.environment, {})
         store.log.drop_before(store.log.reload().lsn + 1)
         with store.producer() as producer:
             producer.send("t", b"in the log", partition=1).result()
@@ -324,14 +324,14 @@ def test_a_kmq_json_that_says_what_it_should_in_other_bytes_is_written_again(
 ):
     files = CountingBucket("memory-bucket://identity")
     with files.store() if bucket else kmq.open(folder) as store:
-        before = store.log.disk.read(paths.STORE_FILE)
+        before = store.log.files.read(paths.STORE_FILE)
         if bucket:
             files.objects[paths.STORE_FILE] = before[:-1]
         else:
             (folder / paths.STORE_FILE).write_bytes(before[:-1])
         assert [each.file for each in store.verify().damage] == [paths.STORE_FILE]
         assert store.repair().ok
-        assert store.log.disk.read(paths.STORE_FILE) == before
+        assert store.log.files.read(paths.STORE_FILE) == before
 
 
 def test_bytes_behind_a_staged_file_go_with_it_when_its_records_are_moved(

@@ -60,7 +60,7 @@ def _filled(
     version: int = 0,
 ) -> None:
     log.commit([Unit((TopicEntry(topic, name, 1, settings),))])
-    stager = Stager(log.disk, file_ids(log), sync=True)
+    stager = Stager(log.files, file_ids(log), sync=True)
     placed = stager.place(PartitionRecords("-", topic, 0, (batch,), version), room=2**20)
     log.commit([Unit(placed.entries, placed.bodies)])
 

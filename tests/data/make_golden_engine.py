@@ -120,7 +120,7 @@ def _records(
     *also: Entry,
     staged: bool = False,
 ) -> None:
-    stager = Stager(log.disk, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**20)
+    stager = Stager(log.files, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**20)
     placed = stager.place(PartitionRecords("-", topic, partition, (batch,)), room=2**20)
     log.commit([Unit(placed.entries + also, placed.bodies)])
 

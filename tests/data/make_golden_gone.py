@@ -30,7 +30,7 @@ def make(folder: Path) -> None:
     log = LocalLog(disk, open_identity(disk, env, create=True, log_file_bytes=FILE_BYTES), env)
     for topic_id, count in ((FIRST, 10), (SECOND, 4)):
         log.commit([Unit((TopicEntry(topic_id, "orders", 2, {}),))])
-        stager = Stager(log.disk, file_ids(log), sync=True)
+        stager = Stager(log.files, file_ids(log), sync=True)
         staged = stager.stage(PartitionRecords("orders", topic_id, 1, (rows(0, count, KEY),)))
         read = GroupOffsetsEntry("reader", -1, topic_id, ((1, 3),))
         log.commit([Unit((*staged, read))])

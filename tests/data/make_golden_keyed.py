@@ -29,7 +29,7 @@ def make(folder: Path) -> None:
     log = LocalLog(disk, open_identity(disk, env, create=True, log_file_bytes=FILE_BYTES), env)
     log.commit([Unit((TopicEntry(INBOX, "inbox", 1, {"keyed": True}),))])
     for first in (0, 10, 0):
-        stager = Stager(log.disk, file_ids(log), sync=True)
+        stager = Stager(log.files, file_ids(log), sync=True)
         records = PartitionRecords("inbox", INBOX, 0, (rows(first, 10, KEY),))
         log.commit([Unit(tuple(stager.stage(records)))])
         if first:

@@ -97,7 +97,7 @@ def _commit(log: CommitLog, *entries: Entry) -> None:
 
 
 def _records(log: CommitLog, topic: bytes, partition: int, *also: Entry) -> None:
-    stager = Stager(log.disk, file_ids(log), sync=True)
+    stager = Stager(log.files, file_ids(log), sync=True)
     records = PartitionRecords("-", topic, partition, (rows(0, 5, KEY | PROPERTIES),))
     placed = stager.place(records, room=2**20)
     log.commit([Unit(placed.entries + also, placed.bodies)])

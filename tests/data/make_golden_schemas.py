@@ -35,7 +35,7 @@ def make(folder: Path) -> None:
         settings = {"schemas": [encode_schema(each) for each in SCHEMAS[:version]]}
         log.commit([Unit((TopicEntry(TOPIC, "typed", 1, settings),))])
         batch = make_golden_typed.rows(schema, ROWS * (version - 1), ROWS, KEY)
-        stager = Stager(log.disk, file_ids(log), sync=True)
+        stager = Stager(log.files, file_ids(log), sync=True)
         placed = stager.place(PartitionRecords("-", TOPIC, 0, (batch,), version), room=2**20)
         log.commit([Unit(placed.entries, placed.bodies)])
         seal(log, plan_seal(log.refresh()))

@@ -41,7 +41,7 @@ def make(folder: Path) -> None:
 
 
 def _write(log: CommitLog, batch: BatchIdEntry, first: int) -> None:
-    stager = Stager(log.disk, file_ids(log), sync=True)
+    stager = Stager(log.files, file_ids(log), sync=True)
     staged = stager.stage(PartitionRecords("totals", TOTALS, 0, (rows(first, 10, KEY),)))
     moved = GroupOffsetsEntry("group", -1, TOTALS, ((0, first + 10),))
     log.commit([Unit((batch, *staged, moved))])

@@ -98,7 +98,7 @@ def _define(log: CommitLog, topic: bytes, name: str, schemas: list[str]) -> None
 def _records(
     log: CommitLog, topic: bytes, batch: SizedBatch, version: int, *, staged: bool = False
 ) -> None:
-    stager = Stager(log.disk, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**20)
+    stager = Stager(log.files, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**20)
     placed = stager.place(PartitionRecords("-", topic, 0, (batch,), version), room=2**20)
     log.commit([Unit(placed.entries, placed.bodies)])
 

@@ -18,7 +18,7 @@ import traceback
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 from tests.support.refusing_server import refusing_server
 from tests.support.s3 import S3Server
 
@@ -84,7 +84,7 @@ def test_members_on_different_hosts_share_a_group(moto: S3Server):
             assert len(b.describe_group("g").members) == 2
         assert second.assignment() == {"t": [0, 1]}
         second.close()
-        assert not list(one.log.disk.list("locks"))
+        assert not list(one.log.files.list("locks"))
 
 
 def test_a_silent_member_in_a_bucket_is_replaced_after_its_session_timeout(moto: S3Server):
@@ -117,15 +117,15 @@ def test_secrets_never_show(
     token = {"session_token": "to-ken-99"}
     caplog.set_level(logging.DEBUG)
     with kmq.open(moto.new_url(), storage_options={**moto.options(), **token}) as store:
-        shown = [repr(store), repr(store.log.disk), repr(vars(store.log.disk)), store.url]
-        shown.append(store.log.disk.read("kmq.json").decode())
+        shown = [repr(store), repr(store.log.files), repr(vars(store.log.files)), store.url]
+        shown.append(store.log.files.read("kmq.json").decode())
     with refusing_server(status, code) as server:
         options = {**moto.options(server.endpoint), **token}
         with pytest.raises(kmq.UnavailableError) as caught:
             kmq.open(moto.new_url(), storage_options=options)
         shown.append(repr(pickle.dumps(caught.value)))
         with pytest.raises(OSError) as met:
-            open_disk(moto.new_url(), storage_options=options).read("kmq.json")
+            open_files(moto.new_url(), storage_options=options).read("kmq.json")
         for error in (caught.value, met.value):
             shown += traceback.format_exception(error)
     assert any("kmq.json" in request for request in server.requests)

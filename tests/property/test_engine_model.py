@@ -57,15 +57,15 @@ class EngineModel(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         """Two handles on an empty store."""
-        self.disk = MemoryDisk(f"memory://{uuid.uuid4().hex}")
-        self.stores = [open_engine(self.disk), open_engine(self.disk)]
+        self.files = MemoryDisk(f"memory://{uuid.uuid4().hex}")
+        self.stores = [open_engine(self.files), open_engine(self.files)]
         self.stores[0].create_topic("plain", partitions=PARTITIONS)
         self.stores[0].create_topic("keyed", partitions=PARTITIONS, cleanup="compact")
 
     @rule(handle=handles)
     def reopen(self, handle: int) -> None:
         """A handle starts anew, at the newest checkpoint."""
-        self.stores[handle] = open_engine(self.disk)
+        self.stores[handle] = open_engine(self.files)
 
     @rule(
         handle=handles,

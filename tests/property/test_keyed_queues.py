@@ -66,11 +66,11 @@ class KeyedModel(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         """Two handles on an empty store."""
-        self.disk = MemoryDisk(f"memory://{uuid.uuid4().hex}")
+        self.files = MemoryDisk(f"memory://{uuid.uuid4().hex}")
         self.stores = [self._opened(), self._opened()]
 
     def _opened(self) -> Store:
-        store = open_engine(self.disk, file_bytes=16_384)
+        store = open_engine(self.files, file_bytes=16_384)
         store.keyed_queues(TOPIC)
         return store
 

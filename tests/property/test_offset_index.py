@@ -74,7 +74,7 @@ class IndexModel(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         """Two topics without a record."""
-        self.disk = MemoryDisk(f"memory://{uuid.uuid4().hex}")
+        self.files = MemoryDisk(f"memory://{uuid.uuid4().hex}")
         self.state = StoreState(_no_pages())
         for topic in TOPICS:
             name = f"t{topic[0]}"
@@ -146,12 +146,12 @@ class IndexModel(RuleBasedStateMachine):
         """The rows go into pages, and the state begins anew on them."""
         before = {ref.page_id: ref for ref in self._refs()}
         cursor = Cursor(self.state.lsn, 7, self.state.lsn, 1, 64)
-        root, written = write_pages(self.disk, self.state, cursor, SYSTEM.new_uuid)
-        publish_root(self.disk, self.state.lsn, root, began=self.disk.now())
-        found = newest_checkpoint(self.disk)
+        root, written = write_pages(self.files, self.state, cursor, SYSTEM.new_uuid)
+        publish_root(self.files, self.state.lsn, root, began=self.files.now())
+        found = newest_checkpoint(self.files)
         assert found is not None
         assert found.cursor == cursor
-        restored = found.state(self.disk, indexed=True)
+        restored = found.state(self.files, indexed=True)
         assert json.dumps(snapshot(restored)) == json.dumps(snapshot(self.state))
         self.state = restored
         after = {ref.page_id: ref for ref in self._refs()}
@@ -187,7 +187,7 @@ class IndexModel(RuleBasedStateMachine):
         assert len(index.between(start, end, limit)) == min(limit, len(found))
         packed = packed_between([index.recent], np.array([start]), np.array([end]))
         excerpt = excerpt_of([index], packed, start, end)
-        found_there = excerpt.places(excerpt.pages(self.disk), key[1], start, end)
+        found_there = excerpt.places(excerpt.pages(self.files), key[1], start, end)
         assert found_there == index.between(start, end)
         if start == end:
             return

@@ -58,7 +58,7 @@ class BucketWorld(World):
     def _make_place(self) -> None:
         self.machine = SimulatedBucket(self.scheduler, BucketFaults())
         self.machine.watch_removal = self._check_removal
-        self.disk = self._files()
+        self.files = self._files()
 
     def _files(self) -> SimulatedFiles:
         return SimulatedFiles(self.machine, environment=self.environment(), races=())

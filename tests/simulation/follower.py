@@ -22,7 +22,7 @@ class Follower:
     def __init__(self, oracle: Oracle, log: CommitLog) -> None:
         self._oracle = oracle
         self._log = log
-        self._reader = ChunkReader(log.disk)
+        self._reader = ChunkReader(log.files)
         self._next: dict[Part, int] = defaultdict(int)
         self.seen: dict[Part, dict[int, int]] = defaultdict(dict)
         #: The highest start and group offset that was seen.

@@ -122,7 +122,7 @@ class World:
         #: How long collection spares files, for all of a boot (seconds).
         self.grace = 0.0
         self.identity = open_identity(
-            self.disk, self.environment(), create=True, log_file_bytes=self.file_bytes
+            self.files, self.environment(), create=True, log_file_bytes=self.file_bytes
         )
         self.topics = {name: self.rng.randbytes(16) for name, _, _ in _TOPICS}
         self._names = {topic_id: name for name, topic_id in self.topics.items()}
@@ -137,15 +137,15 @@ class World:
         self._incarnation = 0
 
     def _make_place(self) -> None:
-        self.machine = self.disk = SimulatedDisk(self.scheduler, Faults())
-        self.disk.watch_removal = self._check_removal
+        self.machine = self.files = SimulatedDisk(self.scheduler, Faults())
+        self.files.watch_removal = self._check_removal
 
     def _steps(self, most: int) -> int:
         """What lasts so many steps in the largest of worlds, in this one."""
         return int(most * self.size.steps)
 
     def _set_faults(self, *, on: bool) -> None:
-        self.disk.faults = random_faults(self.rng) if on else Faults()
+        self.files.faults = random_faults(self.rng) if on else Faults()
 
     def environment(self, *, jumping: bool = False) -> Environment:
         """Clock, ids and randomness of one process; the clocks of two differ, some jump."""
@@ -166,7 +166,7 @@ class World:
     def open(self, *, durable: bool = True, writes: bool = False) -> WatchedLog:
         """A handle of its own, as another process has it; the clocks of writers may jump."""
         environment = self.environment(jumping=writes and self._clocks_jump)
-        log = WatchedLog(self.disk, self.identity, environment, durable=durable)
+        log = WatchedLog(self.files, self.identity, environment, durable=durable)
         log.watch = self._new_watch()
         return log
 
@@ -249,7 +249,7 @@ class World:
     def audit(self) -> None:
         """Look at all checkpoints from outside."""
         with self.scheduler.unseen():
-            check_checkpoints(self.disk, self.identity)
+            check_checkpoints(self.files, self.identity)
 
     def next_incarnation(self) -> int:
         """An epoch above all that were given out before."""

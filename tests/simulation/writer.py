@@ -116,7 +116,7 @@ class Writer:
 
     def _unit(self, log: CommitLog, topic: str, partition: int, mine: list[Record]) -> Unit:
         stager = Stager(
-            log.disk,
+            log.files,
             file_ids(log),
             sync=log.durable,
             inline_bytes_max=self._rng.choice((0, 1_000, 100_000)),

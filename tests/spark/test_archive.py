@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kmq_spark import archive
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 from tests.spark.shop import Place, Shop
 from tests.support.s3 import S3Server
 from tests.support.spark import require_delta
@@ -214,7 +214,7 @@ def test_a_place_that_spark_has_no_file_system_for_is_refused_before_anything_is
     _send(shop)
     with pytest.raises(InvalidRequestError, match=r"No FileSystem for scheme .*hadoop-aws"):
         archive.run(spark, shop.url, s3_url, topics=["orders"])
-    assert open_disk(s3_url).list("") == []
+    assert open_files(s3_url).list("") == []
     assert shop.store.groups() == []
 
 

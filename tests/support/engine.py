@@ -59,7 +59,7 @@ def unit_of_rows(
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     size = sum(len(row.key or b"") + len(row.value or b"") for row in rows)
-    stager = Stager(log.disk, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**30)
+    stager = Stager(log.files, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**30)
     topic_id = log.refresh().topic(topic).id
     records = PartitionRecords(topic, topic_id, partition, (SizedBatch(batch, size),))
     placed = stager.place(records, room=2**30)

@@ -82,14 +82,14 @@ def unit_of(
 
 def send(log: CommitLog, *values: bytes, partition: int = 0, staged: bool = False) -> Commit:
     """Commit values to topic `t`, as durable as the log is."""
-    unit = unit_of(log.disk, values, partition=partition, staged=staged, sync=log.durable)
+    unit = unit_of(log.files, values, partition=partition, staged=staged, sync=log.durable)
     return log.commit([unit])
 
 
 def values_of(log: CommitLog, partition: int = 0, *, name: str = "t") -> list[bytes]:
     """Every value of a partition that is visible; offsets are dense."""
     topic = log.refresh().topic(name)
-    reader, values, position = ChunkReader(log.disk), [], 0
+    reader, values, position = ChunkReader(log.files), [], 0
     for chunk in topic.places(partition, 0, topic.partition(partition).end):
         assert chunk.base_offset == position
         batch = reader.read(

@@ -47,7 +47,7 @@ class OrderlyConsumer:
         self._topics = _checked_topics(log, group, topics)
         if not callable(listener):
             raise InvalidRequestError(f"listener must be callable, not {listener!r}")
-        check_writable(log.disk)
+        check_writable(log.files)
         self._listener, self._settings = listener, settings
         self._starting = threading.Lock()
         self._closing = threading.Event()

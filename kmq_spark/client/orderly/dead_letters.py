@@ -52,7 +52,7 @@ def dead_letters(
         extras,
     )
     partition = records[0].partition % topic.partitions
-    stager = Stager(log.disk, file_ids(log), sync=True)
+    stager = Stager(log.files, file_ids(log), sync=True)
     (placed,) = (
         stager.place(part, room=log.inline_bytes_max) for part in split(topic, rows, partition)
     )

@@ -48,20 +48,20 @@ def read_partition(
 
 
 def _read_log(options: SourceOptions, task: Task, view: View) -> Iterator[pa.RecordBatch]:
-    disk, _ = open_place(options.url, read_only=True, storage_options=storage_options(options.url))
+    files, _ = open_place(options.url, read_only=True, storage_options=storage_options(options.url))
     try:
-        pieces = _of_log(options, disk, task, view)
+        pieces = _of_log(options, files, task, view)
         yield from gathered(batch for batch in pieces if batch.num_rows)
     finally:
-        disk.close()
+        files.close()
 
 
 def _of_log(
-    options: SourceOptions, disk: Files, task: Task, view: View
+    options: SourceOptions, files: Files, task: Task, view: View
 ) -> Iterator[pa.RecordBatch]:
-    reader = ChunkReader(disk)
+    reader = ChunkReader(files)
     for run in task.runs:
-        pages = run.index.pages(disk)
+        pages = run.index.pages(files)
         for part in run:
             yield from _SliceReader(options, run, part, view).batches(pages, reader)
 

@@ -21,7 +21,7 @@ from kmq_storage.errors import CorruptionError, UnavailableError
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Key, Page, PageRef, Row
 from kmq_storage.log.live_rows import Cover, live_spans
 from kmq_storage.log.manifest import Manifest
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 
 _KINDS = {SEGMENT: "sealed", STAGED: "staged"}
 
@@ -37,13 +37,13 @@ class SegmentsTask(InputPartition):
 
     def batches(self, url: str) -> Iterator[pa.RecordBatch]:
         """The rows of this task."""
-        disk = open_disk(url, read_only=True, storage_options=storage_options(url))
+        files = open_files(url, read_only=True, storage_options=storage_options(url))
         try:
-            manifest = Manifest(disk, self.pages)
+            manifest = Manifest(files, self.pages)
             for ref in self.pages:
                 yield _page_batch(_read(manifest, ref), self.known)
         finally:
-            disk.close()
+            files.close()
         if self.recent:
             yield table_batch("segments", [_row(*each) for each in self.recent])
 

@@ -13,7 +13,7 @@ from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.log.staging import PartitionRecords, Stager
 from kmq_storage.log.uploads import Uploads
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 
 #: A task holds at most about this much in memory before it writes files.
 _WAITING_BYTES_MAX = 64 << 20
@@ -39,9 +39,9 @@ class StagedOutput:
     """Takes records of any partitions and brings them to disk in few files, in their order."""
 
     def __init__(self, url: str, lsn: int) -> None:
-        disk = open_disk(url, storage_options=storage_options(url))
+        files = open_files(url, storage_options=storage_options(url))
         self._stager = Stager(
-            disk, lambda: new_file_id(SYSTEM.new_uuid(), lsn), sync=True, uploads=Uploads()
+            files, lambda: new_file_id(SYSTEM.new_uuid(), lsn), sync=True, uploads=Uploads()
         )
         self._waiting: dict[_Place, _Run] = {}
         self._waiting_bytes = 0

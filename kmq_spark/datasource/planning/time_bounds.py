@@ -37,13 +37,13 @@ class Times:
     @classmethod
     def of(
         cls,
-        disk: Files,
+        files: Files,
         now: int,
         history: History | None = None,
         begun: Container[bytes] = (),
     ) -> Times:
         """A look at the records of a store at one moment."""
-        return cls(ChunkReader(disk), now, history, begun)
+        return cls(ChunkReader(files), now, history, begun)
 
     def bound(self, bound: Bound | None, coverage: Coverage, *, late: bool) -> Bound | None:
         """The same bound by offset; `late`: an instant may be after the last record."""

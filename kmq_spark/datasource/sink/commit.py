@@ -71,7 +71,7 @@ def _unit_of(
     log: CommitLog, written: Iterable[Written], first: Sequence[Entry], last: Sequence[Entry]
 ) -> Unit:
     """The entries and batches of the commit; small ones of several tasks are put together."""
-    stager = Stager(log.disk, file_ids(log), sync=True)
+    stager = Stager(log.files, file_ids(log), sync=True)
     entries: list[Entry] = list(first)
     bodies: list[pa.Buffer] = []
     waiting: _Runs = {}

@@ -19,14 +19,14 @@ from kmq_storage.log.state import StoreState
 def check_log(log: CommitLog, state: StoreState, *, deep: bool) -> Iterator[Finding]:
     """What is wrong with the commits, as far as a state knows that there are some."""
     if isinstance(log, LocalLog):
-        hint = open_hint(log.disk, log.identity.seed)
+        hint = open_hint(log.files, log.identity.seed)
         yield from check_hint(hint)
-        journal = Journal(log.disk, log.identity, hint)
+        journal = Journal(log.files, log.identity, hint)
         yield from LogFilesCheck(journal, state, deep=deep).findings()
         return
     from kmq_storage.integrity.commit_objects import check_objects  # buckets are imported late
 
-    yield from check_objects(bucket_files(log.disk), log.identity.seed, state, deep=deep)
+    yield from check_objects(bucket_files(log.files), log.identity.seed, state, deep=deep)
     lost = None if state.broken is not None else lost_end(log)
     if lost is not None:
         reason = f"commits {lost.first_lsn} to {lost.last_lsn}: {lost.reason}"

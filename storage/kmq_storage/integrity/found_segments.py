@@ -46,14 +46,14 @@ class FoundSegment:
         return None
 
 
-def find_segments(disk: Files) -> Iterator[FoundSegment]:
+def find_segments(files: Files) -> Iterator[FoundSegment]:
     """The whole segments there are; damaged ones are left out."""
-    for file in disk.walk(paths.SEGMENT_FOLDER):
+    for file in files.walk(paths.SEGMENT_FOLDER):
         match = _PATH.match(file.path)
         if match is not None:
             topic_id, partition, base = match.groups()
             with suppress(CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
-                contents = disk.map(file.path)
+                contents = files.map(file.path)
                 reader = pa.ipc.open_file(contents)
                 yield FoundSegment(
                     bytes.fromhex(topic_id),

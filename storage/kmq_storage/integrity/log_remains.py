@@ -40,9 +40,9 @@ def remains_of(files: Files, identity: Identity, known: int) -> Remains:
     return _of_bucket(bucket_files(files), identity, known)
 
 
-def _of_disk(disk: Disk, identity: Identity, known: int) -> Remains:
-    hint = open_hint(disk, identity.seed)
-    journal = Journal(disk, identity, hint)
+def _of_disk(files: Disk, identity: Identity, known: int) -> Remains:
+    hint = open_hint(files, identity.seed)
+    journal = Journal(files, identity, hint)
     before = journal.folder.first_lsn() - 1
     if not journal.folder.sizes():
         before = known + 1

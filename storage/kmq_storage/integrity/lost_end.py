@@ -25,7 +25,7 @@ def known_lsn(files: Files) -> int:
 
 def lost_end(log: CommitLog) -> LogDamage | None:
     """The commits behind the last one in a bucket that there must have been."""
-    known = known_lsn(log.disk)
+    known = known_lsn(log.files)
     last = log.refresh().lsn  # after the look: who wrote these files may have written commits, too
     if known <= last:
         return None

@@ -12,13 +12,13 @@ from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.objects.files import Files
 
 
-def check_manifest(disk: Files) -> Iterator[Finding]:
+def check_manifest(files: Files) -> Iterator[Finding]:
     """What is wrong with checkpoints, the newest first, and with the pages that they name."""
     looked_at: set[bytes] = set()
     newest: tuple[int, bytes] | None = None
-    for lsn, digest in checkpoints(disk):
+    for lsn, digest in checkpoints(files):
         try:
-            refs = read_checkpoint(disk, lsn, digest).refs
+            refs = read_checkpoint(files, lsn, digest).refs
         except FileNotFoundError:
             continue  # collected meanwhile
         except CorruptionError as error:
@@ -28,17 +28,17 @@ def check_manifest(disk: Files) -> Iterator[Finding]:
         for ref in refs:
             if ref.page_id not in looked_at:
                 looked_at.add(ref.page_id)
-                yield from _check_page(disk, ref, newest if newest == (lsn, digest) else None)
+                yield from _check_page(files, ref, newest if newest == (lsn, digest) else None)
 
 
 def _check_page(
-    disk: Files, ref: PageRef, needed_by: tuple[int, bytes] | None
+    files: Files, ref: PageRef, needed_by: tuple[int, bytes] | None
 ) -> Iterator[Finding]:
     file = paths.page_file(ref.page_id)
     try:
-        page = decode_page(disk.map(file), ref)
+        page = decode_page(files.map(file), ref)
     except FileNotFoundError:
-        if needed_by in checkpoints(disk):
+        if needed_by in checkpoints(files):
             yield Damage(file, reason="file is missing; the newest checkpoint names it")
         else:
             yield Note(file, "is missing; only a checkpoint that is being collected names it")

@@ -21,26 +21,26 @@ def repair_manifest(log: CommitLog) -> Iterator[str]:
 
     What was done, in words.
     """
-    disk = log.disk
-    found = checkpoints(disk)
-    whole = [root for root in found if _is_whole(disk, *root)]
+    files = log.files
+    found = checkpoints(files)
+    whole = [root for root in found if _is_whole(files, *root)]
     damaged = [root for root in found if root not in whole]
     base = whole[0][0] if whole else 0
     if not damaged or not _reaches_back(log, base + 1):
         return
     for root in damaged:
         file = paths.checkpoint_file(*root)
-        set_aside(disk, file)
+        set_aside(files, file)
         yield f"{file}: was set aside; commits after {base} say what it said"
     state = log.reload()
     if not state.damage and state.broken is None:
         yield f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
 
 
-def _is_whole(disk: Files, lsn: int, digest: bytes) -> bool:
+def _is_whole(files: Files, lsn: int, digest: bytes) -> bool:
     try:
-        for ref in read_checkpoint(disk, lsn, digest).refs:
-            decode_page(disk.map(paths.page_file(ref.page_id)), ref)
+        for ref in read_checkpoint(files, lsn, digest).refs:
+            decode_page(files.map(paths.page_file(ref.page_id)), ref)
     except (CorruptionError, FileNotFoundError):
         return False
     return True
@@ -57,10 +57,10 @@ def _reaches_back(log: CommitLog, lsn: int) -> bool:
     return True
 
 
-def set_aside(disk: Files, file: str) -> None:
+def set_aside(files: Files, file: str) -> None:
     """Keep the bytes of a damaged file under a name that nobody reads."""
     try:
-        disk.publish(file + ASIDE, [disk.map(file)], sync=True)
+        files.publish(file + ASIDE, [files.map(file)], sync=True)
     except FileNotFoundError:
         return
-    disk.remove(file)
+    files.remove(file)

@@ -15,19 +15,19 @@ from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.objects.files import Files
 
 
-def check_older(disk: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
+def check_older(files: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
     """What is wrong with files that a state doesn't refer to, but checkpoints do.
 
     A file that is missing is being collected.
     """
     try:
-        known = references_of(disk, state)
+        known = references_of(files, state)
     except (CorruptionError, FileNotFoundError):
         return  # which files those are can't be told
-    for lsn, digest in checkpoints(disk):
+    for lsn, digest in checkpoints(files):
         try:
-            checkpoint = read_checkpoint(disk, lsn, digest)
-            for finding in _check(disk, checkpoint, known, deep=deep):
+            checkpoint = read_checkpoint(files, lsn, digest)
+            for finding in _check(files, checkpoint, known, deep=deep):
                 if not (isinstance(finding, Damage) and finding.reason == MISSING):
                     yield finding
             known.add_pages(checkpoint.refs)
@@ -36,20 +36,20 @@ def check_older(disk: Files, state: StoreState, *, deep: bool) -> Iterator[Findi
 
 
 def _check(
-    disk: Files, checkpoint: Checkpoint, known: References, *, deep: bool
+    files: Files, checkpoint: Checkpoint, known: References, *, deep: bool
 ) -> Iterator[Finding]:
-    topics = checkpoint.state(disk, indexed=False)
-    for key, rows in _unknown(disk, checkpoint, known):
+    topics = checkpoint.state(files, indexed=False)
+    for key, rows in _unknown(files, checkpoint, known):
         topic = topics.topic_by_id(key[0])
         assert topic is not None, "a checkpoint has the topics of its rows"
         for same in by_file(rows):
-            yield from check_place(disk, topic, key[1], same, deep=deep)
+            yield from check_place(files, topic, key[1], same, deep=deep)
 
 
 def _unknown(
-    disk: Files, checkpoint: Checkpoint, known: References
+    files: Files, checkpoint: Checkpoint, known: References
 ) -> Iterator[tuple[Key, list[Row]]]:
-    manifest = Manifest(disk, checkpoint.refs)
+    manifest = Manifest(files, checkpoint.refs)
     for ref in checkpoint.refs:
         if ref.page_id in known.pages:
             continue

@@ -30,7 +30,7 @@ class RecordsRepair:
         self._damage = damage
         self._files = {each.file for each in damage}
         self._replacer = Replacer(log)
-        self._reader = ChunkReader(log.disk)
+        self._reader = ChunkReader(log.files)
 
     def run(self) -> Iterator[str]:
         """Repair; what was done, in words."""
@@ -50,7 +50,7 @@ class RecordsRepair:
             return []  # the manifest itself could not be repaired
 
     def _file(self, key: Key, row: Row) -> str:
-        return self._log.disk.named(row.path(key))
+        return self._log.files.named(row.path(key))
 
     def _row(self, topic: Topic, number: int, row: Row) -> Iterator[str]:
         file = self._file((topic.id, number), row)
@@ -79,7 +79,7 @@ class RecordsRepair:
     def _segment(self, topic: Topic, number: int, row: Row) -> Iterator[str]:
         segment = row.place((topic.id, number))
         assert isinstance(segment, Segment), "a row of a segment"
-        left = salvage(self._log.disk, segment, topic, number)
+        left = salvage(self._log.files, segment, topic, number)
         if left.missing and not self._drop:
             return
         if not left.whole:

@@ -37,8 +37,8 @@ def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
     DataLossError with the range, and all else goes on. UnavailableError when the store can't be
     read or written: the next repair goes on.
     """
-    check_writable(log.disk)
-    with translated(log.disk.url), log.disk.afresh():
+    check_writable(log.files)
+    with translated(log.files.url), log.files.afresh():
         done = list(_steps(log, drop_damaged=drop_damaged))
     report = verify(log, deep=True)
     return Report(report.ok, report.damage, report.unreferenced, done + report.notes)
@@ -70,8 +70,8 @@ def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
 
 
 def _unreadable_pins(log: CommitLog) -> Iterator[str]:
-    for file in unreadable_pins(log.disk):
-        log.disk.remove(file)
+    for file in unreadable_pins(log.files):
+        log.files.remove(file)
         yield f"{file}: was removed, nobody can read what it keeps"
 
 
@@ -81,23 +81,23 @@ def _block_lost_end(log: CommitLog) -> None:
 
     lost = lost_end(log)
     if lost is not None:
-        CommitObjects(bucket_files(log.disk), log.identity.seed).block(lost.last_lsn)
+        CommitObjects(bucket_files(log.files), log.identity.seed).block(lost.last_lsn)
         log.reload()
 
 
 def _is_nothing_left(log: CommitLog) -> bool:
     """Whether segments are all there is: no checkpoint, and no commit that can be read."""
-    return not log.refresh().lsn and any(True for _ in log.disk.walk(paths.SEGMENT_FOLDER))
+    return not log.refresh().lsn and any(True for _ in log.files.walk(paths.SEGMENT_FOLDER))
 
 
 def _go_on_behind(log: CommitLog) -> Iterator[str]:
     """Have the log go on behind a checkpoint of what can be read."""
     if _is_nothing_left(log):
-        yield from rebuild(log.disk, log.identity, log.environment)
+        yield from rebuild(log.files, log.identity, log.environment)
         log.reload()
     state = log.refresh()
     yield from _lost_commits(state)
-    rows: dict[Key, int] = unnamed_rows(log.disk, state)
+    rows: dict[Key, int] = unnamed_rows(log.files, state)
     for cut in log.go_on_behind(rows):
         gap = cut.gap
         yield f"{cut.topic}-{cut.partition}: offsets {gap.start} to {gap.end - 1} were cut out"
@@ -128,6 +128,6 @@ def _leave_behind(log: CommitLog) -> Iterator[str]:
 def _forget_older(log: CommitLog, damage: Sequence[Damage]) -> Iterator[str]:
     """Older checkpoints lead to what was given up."""
     if damage:
-        for root in checkpoints(log.disk)[1:]:
-            log.disk.remove(paths.checkpoint_file(*root))
+        for root in checkpoints(log.files)[1:]:
+            log.files.remove(paths.checkpoint_file(*root))
             yield f"{paths.checkpoint_file(*root)}: was removed, a newer one stands"

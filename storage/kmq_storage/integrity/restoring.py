@@ -22,7 +22,7 @@ from kmq_storage.objects.files import Files
 
 def restore(log: CommitLog) -> Iterator[str]:
     """Write such files again; what was done, in words. What a commit may be lost from stays."""
-    if differs(log.disk):
+    if differs(log.files):
         _write_identity(log)
         yield f"{paths.STORE_FILE}: was written again, in the bytes that it should have"
     if isinstance(log, LocalLog):
@@ -32,27 +32,27 @@ def restore(log: CommitLog) -> Iterator[str]:
         yield from _mark_again(log)
 
 
-def differs(disk: Files) -> bool:
+def differs(files: Files) -> bool:
     """Whether a `kmq.json` that says what it should does so in other bytes; CorruptionError."""
-    raw = disk.read(paths.STORE_FILE)
-    return raw != encode_identity(decode_identity(raw, disk.url))
+    raw = files.read(paths.STORE_FILE)
+    return raw != encode_identity(decode_identity(raw, files.url))
 
 
 def _write_identity(log: CommitLog) -> None:
-    contents = encode_identity(decode_identity(log.disk.read(paths.STORE_FILE), log.disk.url))
+    contents = encode_identity(decode_identity(log.files.read(paths.STORE_FILE), log.files.url))
     if isinstance(log, LocalLog):
-        hint = open_hint(log.disk, log.identity.seed)
-        with AppendLock(log.disk.open_lock(paths.APPEND_LOCK), hint, log.environment):
-            log.disk.replace_log(paths.STORE_FILE, len(contents), [contents])
+        hint = open_hint(log.files, log.identity.seed)
+        with AppendLock(log.files.open_lock(paths.APPEND_LOCK), hint, log.environment):
+            log.files.replace_log(paths.STORE_FILE, len(contents), [contents])
         return
-    bucket_files(log.disk).bucket.put(paths.STORE_FILE, [contents])
+    bucket_files(log.files).bucket.put(paths.STORE_FILE, [contents])
 
 
 def _mark_again(log: CommitLog) -> Iterator[str]:
     """Say once more that commits were collected which are gone, and of which nothing is left."""
     from kmq_storage.integrity.commit_objects import unmarked  # buckets are imported late
 
-    files, state = bucket_files(log.disk), log.reload()
+    files, state = bucket_files(log.files), log.reload()
     _, behind = unmarked(files, state)
     with suppress(CorruptionError, FileNotFoundError):  # nobody knows then what stands in them
         if 0 < behind <= references_of(files, state).lowest_log_file():
@@ -62,14 +62,14 @@ def _mark_again(log: CommitLog) -> Iterator[str]:
 
 def _renew_resized(log: LocalLog) -> list[str]:
     """Have log files at their full size that were cut behind the last commit, or added to."""
-    hint = open_hint(log.disk, log.identity.seed)
-    journal = Journal(log.disk, log.identity, hint)
+    hint = open_hint(log.files, log.identity.seed)
+    journal = Journal(log.files, log.identity, hint)
     if not journal.folder.resized() or not hint.valid:
         return []
     environment = log.environment
-    append_lock = AppendLock(log.disk.open_lock(paths.APPEND_LOCK), hint, environment)
-    with SyncLock(log.disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
-        replica = Replica(log.disk, journal, indexed=False)
+    append_lock = AppendLock(log.files.open_lock(paths.APPEND_LOCK), hint, environment)
+    with SyncLock(log.files.open_lock(paths.SYNC_LOCK), environment), append_lock:
+        replica = Replica(log.files, journal, indexed=False)
         replica.advance(hint.mark)
         if replica.state.broken is not None or replica.state.damage or hint.sync_failed:
             return []

@@ -23,12 +23,12 @@ MISSING = "file is missing"
 _TOGETHER = 4096
 
 
-def check_partitions(disk: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
+def check_partitions(files: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
     """What is wrong with the records of every partition, as a state's manifest knows them."""
     for topic in list(state.topics.values()):
         for number in range(topic.partitions):
             yield from _check_known(state, topic, number)
-            yield from PartitionCheck(disk, topic, number, deep=deep).findings()
+            yield from PartitionCheck(files, topic, number, deep=deep).findings()
 
 
 def _check_known(state: StoreState, topic: Topic, number: int) -> Iterator[Finding]:
@@ -52,8 +52,8 @@ def _check_known(state: StoreState, topic: Topic, number: int) -> Iterator[Findi
 class PartitionCheck:
     """Goes through the rows of one partition."""
 
-    def __init__(self, disk: Files, topic: Topic, number: int, *, deep: bool) -> None:
-        self._disk = disk
+    def __init__(self, files: Files, topic: Topic, number: int, *, deep: bool) -> None:
+        self._files = files
         self._topic = topic
         self._number = number
         self._deep = deep
@@ -69,7 +69,9 @@ class PartitionCheck:
         try:
             for rows in by_file(self._index.rows(self._part.start, end)):
                 yield from self._covered_until(rows)
-                yield from check_place(self._disk, self._topic, self._number, rows, deep=self._deep)
+                yield from check_place(
+                    self._files, self._topic, self._number, rows, deep=self._deep
+                )
                 self._position = max(self._position, rows[-1].end_offset)
         except CorruptionError as error:  # a page of the manifest
             file = str(error.context.get("file", paths.PAGE_FOLDER))
@@ -101,13 +103,13 @@ class PartitionCheck:
 
 
 def check_place(
-    disk: Files, topic: Topic, number: int, rows: list[Row], *, deep: bool
+    files: Files, topic: Topic, number: int, rows: list[Row], *, deep: bool
 ) -> Iterator[Finding]:
     """What is wrong with the file of some neighbouring rows, as far as they name it."""
     key = (topic.id, number)
     file, places = rows[0].path(key), [row.place(key) for row in rows]
     try:
-        contents = disk.map(file)
+        contents = files.map(file)
     except FileNotFoundError:
         start, end = rows[0].base_offset, rows[-1].end_offset
         yield Damage(file, topic.name, number, start, end, MISSING)

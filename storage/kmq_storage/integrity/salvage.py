@@ -31,10 +31,10 @@ class Salvage:
     missing: list[tuple[int, int]]
 
 
-def salvage(disk: Files, segment: Segment, topic: Topic, partition: int) -> Salvage:
+def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Salvage:
     """Which batches of a segment are as they were written, also when its footer is not."""
     try:
-        contents = disk.map(segment.location.file)
+        contents = files.map(segment.location.file)
     except FileNotFoundError:
         return Salvage([], [(segment.base_offset, segment.end_offset)])
     chunks, proven = _named(contents, segment)

@@ -18,10 +18,10 @@ from kmq_storage.objects.files import Files
 from kmq_storage.objects.lease import decode_lease
 
 
-def check_identity(disk: Files) -> Iterator[Finding]:
+def check_identity(files: Files) -> Iterator[Finding]:
     """What is wrong with `kmq.json`."""
     try:
-        changed = differs(disk)
+        changed = differs(files)
     except FileNotFoundError:
         yield Damage(paths.STORE_FILE, reason="file is missing; put it back from a copy")
     except CorruptionError as error:
@@ -37,36 +37,36 @@ def check_hint(hint: Hint) -> Iterator[Finding]:
         yield Note(paths.HINT, "is of an earlier start of the machine, or damaged; it is made anew")
 
 
-def check_pins(disk: Files) -> Iterator[Finding]:
+def check_pins(files: Files) -> Iterator[Finding]:
     """Which pins hold nothing, since nobody can read them."""
-    for file in unreadable_pins(disk):
+    for file in unreadable_pins(files):
         yield Damage(file, reason="the pin can't be read; it keeps no files")
 
 
-def check_clones(disk: Files) -> Iterator[Finding]:
+def check_clones(files: Files) -> Iterator[Finding]:
     """Which records of clones can't be read: nothing is collected beside them."""
-    for file in disk.walk(paths.CLONE_FOLDER):
+    for file in files.walk(paths.CLONE_FOLDER):
         try:
-            decode_clone(pa.py_buffer(disk.read(file.path)), file.path)
+            decode_clone(pa.py_buffer(files.read(file.path)), file.path)
         except CorruptionError as error:
             yield Damage(file.path, reason=error.message)
 
 
-def unreadable_pins(disk: Files) -> Iterator[str]:
+def unreadable_pins(files: Files) -> Iterator[str]:
     """The files of pins that are not as they were written."""
-    for name in disk.list(paths.PIN_FOLDER):
+    for name in files.list(paths.PIN_FOLDER):
         file = f"{paths.PIN_FOLDER}/{name}"
         with suppress(FileNotFoundError):  # given back meanwhile
-            if name.endswith(".json") and decode_pin(disk.read(file)) is None:
+            if name.endswith(".json") and decode_pin(files.read(file)) is None:
                 yield file
 
 
-def check_locks(disk: Files) -> Iterator[Finding]:
+def check_locks(files: Files) -> Iterator[Finding]:
     """Which locks are not as they were written; they only tell who works, so it does no harm."""
-    for file in disk.walk(paths.LOCK_FOLDER):
+    for file in files.walk(paths.LOCK_FOLDER):
         if paths.try_epoch(file.path) is not None:
             with suppress(FileNotFoundError):  # the next epoch began
-                if decode_lease(disk.read(file.path)) is None:
+                if decode_lease(files.read(file.path)) is None:
                     yield Note(file.path, "damaged lease, harmless: replaced at its next use")
         elif file.length:
             yield Note(file.path, "a lock has no contents; nobody reads them")

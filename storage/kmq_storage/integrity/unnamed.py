@@ -14,14 +14,14 @@ from kmq_storage.maintenance.references import references_of
 from kmq_storage.objects.files import Files
 
 
-def unnamed_rows(disk: Files, state: StoreState) -> dict[Key, int]:
+def unnamed_rows(files: Files, state: StoreState) -> dict[Key, int]:
     """How many records of each partition stand in staged files that a state doesn't refer to."""
     rows: dict[Key, int] = {}
-    known = references_of(disk, state)
-    for file in disk.walk(paths.STAGED_FOLDER):
+    known = references_of(files, state)
+    for file in files.walk(paths.STAGED_FOLDER):
         file_id = paths.try_file_id(file.path)
         if file_id is not None and not known.has(file_id):
-            for topic, number, count in _contents(disk, file.path):
+            for topic, number, count in _contents(files, file.path):
                 found = state.find_topic(topic)
                 if found is not None:
                     key = (found.id, number)
@@ -29,10 +29,10 @@ def unnamed_rows(disk: Files, state: StoreState) -> dict[Key, int]:
     return rows
 
 
-def _contents(disk: Files, file: str) -> Iterator[tuple[str, int, int]]:
+def _contents(files: Files, file: str) -> Iterator[tuple[str, int, int]]:
     """Topic, partition and number of records of a staged file; nothing when it can't be read."""
     with suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
-        reader = pa.ipc.open_file(disk.map(file))
+        reader = pa.ipc.open_file(files.map(file))
         says = reader.schema.metadata
         rows = sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
         yield says[b"kmq.topic"].decode(), int(says[b"kmq.partition"]), rows

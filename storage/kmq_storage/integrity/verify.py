@@ -35,7 +35,7 @@ def verify(log: CommitLog, *, deep: bool = False) -> Report:
 
     UnavailableError when it can't be read.
     """
-    with translated(log.disk.url), log.disk.afresh():
+    with translated(log.files.url), log.files.afresh():
         return _verified(log, deep=deep)
 
 
@@ -47,21 +47,21 @@ def why_closed(files: Files, error: CorruptionError) -> Report:
 
 
 def _verified(log: CommitLog, *, deep: bool) -> Report:
-    disk, state = log.disk, log.reload()
+    files, state = log.files, log.reload()
     found = list(
         chain(
-            check_identity(disk),
+            check_identity(files),
             check_log(log, state, deep=deep),
-            check_manifest(disk),
-            check_partitions(disk, state, deep=deep),
-            check_older(disk, state, deep=deep),
-            check_pins(disk),
-            check_clones(disk),
-            check_locks(disk),
+            check_manifest(files),
+            check_partitions(files, state, deep=deep),
+            check_older(files, state, deep=deep),
+            check_pins(files),
+            check_clones(files),
+            check_locks(files),
         )
     )
-    findings = (_as_named(disk, each) for each in _lasting(log, found))
-    return report_of(findings, unreferenced(disk, log.state))
+    findings = (_as_named(files, each) for each in _lasting(log, found))
+    return report_of(findings, unreferenced(files, log.state))
 
 
 def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:
@@ -72,32 +72,32 @@ def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:
             yield finding
 
 
-def _as_named(disk: Files, finding: Finding) -> Finding:
+def _as_named(files: Files, finding: Finding) -> Finding:
     """The same, of the file as it is found where the store is."""
-    return replace(finding, file=disk.named(finding.file))
+    return replace(finding, file=files.named(finding.file))
 
 
 def _is_missing(finding: Finding) -> TypeGuard[Damage]:
     return isinstance(finding, Damage) and finding.reason == MISSING
 
 
-def unreferenced(disk: Files, state: StoreState) -> list[str]:
+def unreferenced(files: Files, state: StoreState) -> list[str]:
     """Files that neither a checkpoint nor a later commit refers to; none while that is unknown."""
     try:
-        kept = _all_references(disk, state)
+        kept = _all_references(files, state)
     except (CorruptionError, FileNotFoundError):
         return []
     found = []
     for folder in _FOLDERS:
-        for file in disk.walk(folder):
+        for file in files.walk(folder):
             file_id = paths.try_file_id(file.path)
             if file_id is None or not kept.has(file_id):
                 found.append(file.path)
     return found
 
 
-def _all_references(disk: Files, state: StoreState) -> References:
-    kept = references_of(disk, state)
-    for lsn, digest in checkpoints(disk):
-        kept.add_pages(read_checkpoint(disk, lsn, digest).refs)
+def _all_references(files: Files, state: StoreState) -> References:
+    kept = references_of(files, state)
+    for lsn, digest in checkpoints(files):
+        kept.add_pages(read_checkpoint(files, lsn, digest).refs)
     return kept

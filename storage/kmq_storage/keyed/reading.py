@@ -48,7 +48,7 @@ class QueueReader:
 
     def _start(self) -> None:
         self._lock = threading.Lock()
-        self._reader = ChunkReader(self._log.disk)
+        self._reader = ChunkReader(self._log.files)
         self._batches: OrderedDict[tuple[Location, int], pa.RecordBatch] = OrderedDict()
         self._index = QueueIndex(self._log, self._reader)
         self._topic_id = b""

@@ -37,20 +37,20 @@ class CutOut:
 
 
 def go_on_behind(
-    disk: Disk, identity: Identity, environment: Environment, staged_rows: Mapping[Key, int]
+    files: Disk, identity: Identity, environment: Environment, staged_rows: Mapping[Key, int]
 ) -> list[CutOut]:
     """Write a checkpoint of all that can be read, and have the log go on in a new file.
 
     `staged_rows`: rows in files that no commit names; lost commits may have. Killed anywhere, the
     store is as before or as after.
     """
-    hint = open_hint(disk, identity.seed)
-    journal = Journal(disk, identity, hint)
-    began = disk.now()
-    append_lock = AppendLock(disk.open_lock(paths.APPEND_LOCK), hint, environment)
+    hint = open_hint(files, identity.seed)
+    journal = Journal(files, identity, hint)
+    began = files.now()
+    append_lock = AppendLock(files.open_lock(paths.APPEND_LOCK), hint, environment)
     # Both: nobody takes damage for a failed sync, or a failed sync for damage.
-    with SyncLock(disk.open_lock(paths.SYNC_LOCK), environment), append_lock:
-        replica = Replica(disk, journal, indexed=True)
+    with SyncLock(files.open_lock(paths.SYNC_LOCK), environment), append_lock:
+        replica = Replica(files, journal, indexed=True)
         replica.advance(hint.mark)
         state = replica.state
         last = max(state.lsn, hint.mark)
@@ -58,15 +58,15 @@ def go_on_behind(
         state.lsn = last
         with hint.syncing():
             journal.sync(1, last)
-        file = disk.open_log(paths.log_file(last + 1), identity.log_file_bytes, create=True)
+        file = files.open_log(paths.log_file(last + 1), identity.log_file_bytes, create=True)
         file.clear_from(0)  # what an earlier end of the log left there proves nothing
         file.sync()
         hint.count_roll(last)
         hint.publish_synced(last)
         hint.publish_written(last)
         end = _end(replica.cursor, last, environment)
-        root, _ = write_pages(disk, state, end, environment.new_uuid)
-        publish_root(disk, last, root, began=began)
+        root, _ = write_pages(files, state, end, environment.new_uuid)
+        publish_root(files, last, root, began=began)
         hint.count_roll(last)
         hint.count_loss(last)
     return cut

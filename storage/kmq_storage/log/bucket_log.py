@@ -50,25 +50,25 @@ class BucketLog:
 
     def __init__(
         self,
-        disk: BucketFiles,
+        files: BucketFiles,
         identity: Identity,
         environment: Environment,
         *,
         durable: bool = True,
     ) -> None:
-        self.disk = disk
+        self.files = files
         self.identity = identity
         self.environment = environment
         self.durable = durable
-        self._files = disk
+        self._files = files
         facts = identity.bucket or NOTHING_KNOWN
-        disk.conditional = facts.conditional
-        self._objects = CommitObjects(disk, identity.seed)
-        self._single = SingleWriter(disk, facts, environment) if facts.one_writer else None
-        with translated(disk.url):
-            self._follower = Follower(disk, self._objects, environment)
+        files.conditional = facts.conditional
+        self._objects = CommitObjects(files, identity.seed)
+        self._single = SingleWriter(files, facts, environment) if facts.one_writer else None
+        with translated(files.url):
+            self._follower = Follower(files, self._objects, environment)
         self._next = NextObject(
-            disk, self._objects, self._follower, environment, single=self._single
+            files, self._objects, self._follower, environment, single=self._single
         )
         self._combining = Combining(self._next.append, bytes_max=self.inline_bytes_max)
         self._polling = threading.Lock()
@@ -115,7 +115,7 @@ class BucketLog:
 
     def _check_writable(self) -> None:
         self.check_open()
-        check_writable(self.disk)
+        check_writable(self.files)
 
     # --- reading ------------------------------------------------------------------------
 

@@ -41,9 +41,9 @@ class Checkpoint:
     #: What is too much for JSON: `queues` (`queue_snapshot`), `uniqs`.
     parts: Mapping[str, bytes] = field(default_factory=dict)
 
-    def state(self, disk: Files, *, indexed: bool) -> StoreState:
+    def state(self, files: Files, *, indexed: bool) -> StoreState:
         """The state to go on from; `indexed` knows where records are."""
-        state = restored(self.members, Manifest(disk, self.refs) if indexed else None)
+        state = restored(self.members, Manifest(files, self.refs) if indexed else None)
         queues = self.parts.get("queues", b"")
         restore_queues(state.queues, self.members.get("queues", []), queues)
         state.uniqs.restore(self.parts.get("uniqs", b""))
@@ -51,52 +51,52 @@ class Checkpoint:
         return state
 
 
-def checkpoints(disk: Files) -> list[tuple[int, bytes]]:
+def checkpoints(files: Files) -> list[tuple[int, bytes]]:
     """The checkpoints there are as (LSN, digest), the newest first."""
-    found = map(paths.try_checkpoint, disk.list(paths.CHECKPOINT_FOLDER))
+    found = map(paths.try_checkpoint, files.list(paths.CHECKPOINT_FOLDER))
     return sorted((each for each in found if each is not None), reverse=True)
 
 
-def newest_checkpoint(disk: Files) -> Checkpoint | None:
+def newest_checkpoint(files: Files) -> Checkpoint | None:
     """The newest checkpoint that proves itself, or None; one with all its pages if there is one.
 
     Who writes one for longer than the grace time may keep pages that were collected meanwhile.
     """
     newest = None
-    for lsn, digest in checkpoints(disk):
+    for lsn, digest in checkpoints(files):
         try:
-            found = read_checkpoint(disk, lsn, digest)
+            found = read_checkpoint(files, lsn, digest)
         except FileNotFoundError:
             continue  # collected since
         except CorruptionError as error:
             _LOGGER.warning("%s; going on from the one before it", error)
             continue
-        if has_pages(disk, found):
+        if has_pages(files, found):
             return found
         _LOGGER.warning("checkpoint %d misses pages; going on from the one before it", lsn)
         newest = newest or found
     return newest
 
 
-def has_pages(disk: Files, checkpoint: Checkpoint) -> bool:
+def has_pages(files: Files, checkpoint: Checkpoint) -> bool:
     """Whether every page that a checkpoint names is there."""
     wanted = {paths.page_file(ref.page_id) for ref in checkpoint.refs}
-    there = {f"{paths.PAGE_FOLDER}/{name}" for name in disk.list(paths.PAGE_FOLDER)}
-    return all(map(disk.exists, wanted - there))  # a listing of a bucket may be a little old
+    there = {f"{paths.PAGE_FOLDER}/{name}" for name in files.list(paths.PAGE_FOLDER)}
+    return all(map(files.exists, wanted - there))  # a listing of a bucket may be a little old
 
 
-def starting_point(disk: Files, journal: Journal) -> Checkpoint | None:
+def starting_point(files: Files, journal: Journal) -> Checkpoint | None:
     """Where reading the log begins: the newest checkpoint, or None for the first commit.
 
     CorruptionError when commits between it and the log's first file are nowhere.
     """
-    found = newest_checkpoint(disk)
+    found = newest_checkpoint(files)
     while journal.folder.first_lsn() > (found.cursor.lsn if found else 0) + 1:
-        newer = newest_checkpoint(disk)  # written, and the log collected, while we looked
+        newer = newest_checkpoint(files)  # written, and the log collected, while we looked
         if newer == found:
             missing = found.cursor.lsn + 1 if found else 1
             raise CorruptionError(
-                f"commit {missing} of store {disk.url} is in no log file, and no checkpoint of a "
+                f"commit {missing} of store {files.url} is in no log file, and no checkpoint of a "
                 "later one can be read; put log files or checkpoints back from a copy",
                 file=paths.log_file(missing),
                 lsn=missing,
@@ -105,7 +105,7 @@ def starting_point(disk: Files, journal: Journal) -> Checkpoint | None:
     return found
 
 
-def has_newer_checkpoint(disk: Files, state: StoreState, now: float) -> bool:
+def has_newer_checkpoint(files: Files, state: StoreState, now: float) -> bool:
     """Whether a state should begin anew at a newer checkpoint: it applied many commits, or is old.
 
     The pages below it may be collected some time after there is a newer one. `now` in seconds
@@ -115,14 +115,14 @@ def has_newer_checkpoint(disk: Files, state: StoreState, now: float) -> bool:
         return False
     state.rebase_at = state.lsn + limits.REBASE_COMMITS
     state.rebase_time = now + limits.REBASE_SECONDS
-    newest = checkpoints(disk)[:1]
+    newest = checkpoints(files)[:1]
     return bool(newest) and newest[0][0] > state.checkpoint_lsn
 
 
-def read_checkpoint(disk: Files, lsn: int, digest: bytes) -> Checkpoint:
+def read_checkpoint(files: Files, lsn: int, digest: bytes) -> Checkpoint:
     """A checkpoint; CorruptionError when its bytes changed."""
     file = paths.checkpoint_file(lsn, digest)
-    contents = disk.map(file)
+    contents = files.map(file)
     if _digest(contents) != digest:
         raise CorruptionError(f"checkpoint {file} is damaged", file=file)
     refs, raw, parts = decode_refs(contents)
@@ -131,7 +131,7 @@ def read_checkpoint(disk: Files, lsn: int, digest: bytes) -> Checkpoint:
 
 
 def write_pages(
-    disk: Files, state: StoreState, cursor: Cursor, new_uuid: Callable[[], uuid.UUID]
+    files: Files, state: StoreState, cursor: Cursor, new_uuid: Callable[[], uuid.UUID]
 ) -> tuple[pa.Buffer, int]:
     """Write the new pages of a checkpoint of a reader's state, which must be on disk.
 
@@ -145,7 +145,7 @@ def write_pages(
             refs.append(page)
             continue
         contents, ref = encode_page(page, new_file_id(new_uuid(), state.lsn))
-        disk.stage(paths.page_file(ref.page_id), [contents], sync=True)
+        files.stage(paths.page_file(ref.page_id), [contents], sync=True)
         refs.append(ref)
         written += 1
     place = {name: getattr(cursor, name) for name in Cursor.__slots__}
@@ -160,19 +160,19 @@ def write_pages(
     return encode_refs(refs, raw, parts), written
 
 
-def publish_root(disk: Files, lsn: int, root: pa.Buffer, *, began: int) -> None:
+def publish_root(files: Files, lsn: int, root: pa.Buffer, *, began: int) -> None:
     """Have the checkpoint of the state at an LSN, whose pages are on disk.
 
     UnavailableError when its state was read so long ago (`began`, by the store's clock, UTC us)
     that pages which it keeps may be gone.
     """
-    if disk.now() - began > limits.COLLECT_GRACE * 1e6 / 2:
+    if files.now() - began > limits.COLLECT_GRACE * 1e6 / 2:
         raise UnavailableError(
-            f"the checkpoint of store {disk.url} took so long that pages it keeps may have "
+            f"the checkpoint of store {files.url} took so long that pages it keeps may have "
             "been collected; nothing was written, try again",
-            url=disk.url,
+            url=files.url,
         )
-    disk.publish(paths.checkpoint_file(lsn, _digest(root)), [root], sync=True)
+    files.publish(paths.checkpoint_file(lsn, _digest(root)), [root], sync=True)
 
 
 def _digest(contents: pa.Buffer) -> bytes:

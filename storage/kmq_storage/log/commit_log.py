@@ -52,7 +52,7 @@ class CommitLog(Protocol):
     inline_bytes_max: int
 
     @property
-    def disk(self) -> Files:
+    def files(self) -> Files:
         """The place of the store."""
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:

@@ -23,9 +23,9 @@ class Excerpt:
     recent: Mapping[int, bytes]
     gaps: Mapping[int, tuple[Gap, ...]]
 
-    def pages(self, disk: Files) -> Manifest:
+    def pages(self, files: Files) -> Manifest:
         """The pages that it refers to, on a disk."""
-        return Manifest(disk, self.refs)
+        return Manifest(files, self.refs)
 
     def places(self, pages: Manifest, partition: int, start: int, end: int) -> list[Place]:
         """Where the records of a partition with offsets in [start, end) stand."""

@@ -23,9 +23,9 @@ _WORD_MASK = (1 << 64) - 1
 _MIX = 0x9E3779B97F4A7C15
 
 
-def open_hint(disk: Disk, seed: int) -> Hint:
+def open_hint(files: Disk, seed: int) -> Hint:
     """The hint page of a store, made when it is missing."""
-    return Hint(disk.open_words(paths.HINT, WORDS), seed, disk.boot_id())
+    return Hint(files.open_words(paths.HINT, WORDS), seed, files.boot_id())
 
 
 class Hint:

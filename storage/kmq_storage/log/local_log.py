@@ -55,9 +55,9 @@ class LocalLog:
     inline_bytes_max = limits.INLINE_COMMIT_BYTES_MAX
 
     def __init__(
-        self, disk: Disk, identity: Identity, environment: Environment, *, durable: bool = True
+        self, files: Disk, identity: Identity, environment: Environment, *, durable: bool = True
     ) -> None:
-        self.disk = disk
+        self.files = files
         self.identity = identity
         self.environment = environment
         self.durable = durable
@@ -66,17 +66,17 @@ class LocalLog:
         reopen_in_child(self)
 
     def _open(self) -> None:
-        disk, identity = self.disk, self.identity
-        with translated(disk.url):
-            self._hint = open_hint(disk, identity.seed)
-        lock = disk.open_lock(paths.APPEND_LOCK)
+        files, identity = self.files, self.identity
+        with translated(files.url):
+            self._hint = open_hint(files, identity.seed)
+        lock = files.open_lock(paths.APPEND_LOCK)
         append_lock = AppendLock(lock, self._hint, self.environment)
-        sync_lock = SyncLock(disk.open_lock(paths.SYNC_LOCK), self.environment)
-        journal = Journal(disk, identity, self._hint)
+        sync_lock = SyncLock(files.open_lock(paths.SYNC_LOCK), self.environment)
+        journal = Journal(files, identity, self._hint)
         locks = (append_lock, sync_lock)
-        self._mending = mending = Mending(disk, journal, self._hint, locks, self.environment)
+        self._mending = mending = Mending(files, journal, self._hint, locks, self.environment)
         self._sync = GroupSync(journal, self._hint, sync_lock, mending, self.environment)
-        self._log = log = LogOnDisk(disk, identity, self._hint, mending, self.environment)
+        self._log = log = LogOnDisk(files, identity, self._hint, mending, self.environment)
         self._past = PastCommits(log)
         self._end = WrittenEnd(log, append_lock)
         self._reader = VisibleReplica(log, self._sync, durable=self.durable)
@@ -155,7 +155,7 @@ class LocalLog:
 
     def _check_writable(self) -> None:
         self.check_open()
-        check_writable(self.disk)
+        check_writable(self.files)
 
     def sync(self, commit: WrittenCommit | int) -> None:
         """Return when a commit is on disk; an LSN is enough where somebody else wrote it.
@@ -168,14 +168,14 @@ class LocalLog:
         hint, past = self._hint, self._past  # though the handle may be closed meanwhile
         self._sync.wait_durable(commit.lsn)
         if hint.losses != commit.losses:
-            with translated(self.disk.url):
+            with translated(self.files.url):
                 past.check_survived(commit)
 
     def refresh(self) -> StoreState:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
         self.check_open()
-        with self._reading, translated(self.disk.url):
-            if has_newer_checkpoint(self.disk, self._reader.state, self.environment.monotonic()):
+        with self._reading, translated(self.files.url):
+            if has_newer_checkpoint(self.files, self._reader.state, self.environment.monotonic()):
                 self._reader.start()
             self._reader.make_visible()
             if not self._looked_beyond:
@@ -183,14 +183,14 @@ class LocalLog:
                 self._looked_beyond = True
             if self._mending.explains(self._reader.state):
                 self._reader.start()
-                raise rewriting_goes_on(self.disk.url)
+                raise rewriting_goes_on(self.files.url)
             self._reader.make_sure()
             self._visible = self._reader.state  # now: on the way here it may be an earlier one
             return self._visible
 
     def reload(self) -> StoreState:
         """The state with every visible commit, built anew from the newest checkpoint."""
-        with self._reading, translated(self.disk.url):
+        with self._reading, translated(self.files.url):
             self._reader.start()
         return self.refresh()
 
@@ -245,7 +245,7 @@ class LocalLog:
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit on disk, and where the log goes on."""
         lsn = self.refresh().lsn
-        if lsn and not self.disk.read_only:  # else `refresh` did what can be done
+        if lsn and not self.files.read_only:  # else `refresh` did what can be done
             self.sync(lsn)
         replica = self._log.new_replica(indexed=True)
         replica.advance(lsn, lsn)
@@ -253,7 +253,7 @@ class LocalLog:
 
     def go_on_behind(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
         """Have gaps instead of what damaged commits may have held, and go on in a new file."""
-        return go_on_behind(self.disk, self.identity, self.environment, staged_rows)
+        return go_on_behind(self.files, self.identity, self.environment, staged_rows)
 
     def drop_before(self, lsn: int) -> list[str]:
         """Delete the log files that have no commit at or after an LSN; their names."""

@@ -21,8 +21,8 @@ _PAGES_KEPT = 64
 class Manifest:
     """Rows of all partitions at one checkpoint; safe for several threads."""
 
-    def __init__(self, disk: Files, refs: Sequence[PageRef]) -> None:
-        self._disk = disk
+    def __init__(self, files: Files, refs: Sequence[PageRef]) -> None:
+        self._files = files
         self.refs = list(refs)
         self._firsts = [ref.first for ref in refs]
         self._pages: OrderedDict[bytes, Page] = OrderedDict()
@@ -40,13 +40,13 @@ class Manifest:
     def _read(self, ref: PageRef) -> pa.Buffer:
         file = paths.page_file(ref.page_id)
         try:
-            return self._disk.map(file)
+            return self._files.map(file)
         except FileNotFoundError as error:
             raise CorruptionError(
                 f"manifest page {file} is missing", file=file, missing=True
             ) from error
         except OSError as error:
-            raise unavailable(error, self._disk.url) from error
+            raise unavailable(error, self._files.url) from error
 
     def spans(
         self, key: Key, offset: int, end: int, *, since: int | None = None

@@ -26,13 +26,13 @@ class Mending:
 
     def __init__(
         self,
-        disk: Disk,
+        files: Disk,
         journal: Journal,
         hint: Hint,
         locks: tuple[AppendLock, SyncLock],
         environment: Environment,
     ) -> None:
-        self._disk = disk
+        self._files = files
         self._journal = journal
         self._hint = hint
         self._append_lock, self._sync_lock = locks
@@ -44,7 +44,7 @@ class Mending:
             if self._hint.sync_failed or not self._sync_lock.try_acquire():
                 return True
             try:
-                if not self._disk.read_only:
+                if not self._files.read_only:
                     self._hint.note_unfinished_sync()
             finally:
                 self._sync_lock.release()
@@ -61,9 +61,9 @@ class Mending:
         sync, append = self._sync_lock, self._append_lock
         with sync.given_back, sync, append.given_back, append:
             if not self._hint.valid:
-                recover(self._disk, self._journal, self._hint)
+                recover(self._files, self._journal, self._hint)
             elif self._hint.sync_failed:
-                finish_sync(self._disk, self._journal, self._hint)
+                finish_sync(self._files, self._journal, self._hint)
 
     # --- for who holds the sync lock ----------------------------------------------------
 
@@ -75,11 +75,11 @@ class Mending:
 
         def recover_if_needed() -> None:
             if not self._hint.valid or (self._hint.written or 0) < lsn:
-                recover(self._disk, self._journal, self._hint)
+                recover(self._files, self._journal, self._hint)
 
         self._appending(recover_if_needed)
         if (self._hint.written or lsn) < lsn:
-            raise lost_commit(self._disk.url, lsn)
+            raise lost_commit(self._files.url, lsn)
 
     def write_again(self, synced: int, cause: str) -> None:
         """Write again what a failed sync left out, unless somebody did."""
@@ -88,7 +88,7 @@ class Mending:
             if self._hint.valid and not self._hint.sync_failed:
                 return  # a recovery did it meanwhile
             try:
-                finish_sync(self._disk, self._journal, self._hint)
+                finish_sync(self._files, self._journal, self._hint)
             except OSError as error:
                 raise CommitOutcomeUnknownError(
                     f"sync of the log failed ({cause}) and so did writing it again ({error}); "

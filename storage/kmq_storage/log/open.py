@@ -16,7 +16,7 @@ from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Files
-from kmq_storage.objects.open import open_disk
+from kmq_storage.objects.open import open_files
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -38,42 +38,42 @@ def open_place(
     read-only however it is opened. InvalidRequestError when its files were copied here as they are,
     from a disk to a bucket or back: nobody would look where its commits stand.
     """
-    disk = open_disk(url, read_only=read_only, storage_options=storage_options)
-    identity = open_identity(disk, environment, create=create)
+    files = open_files(url, read_only=read_only, storage_options=storage_options)
+    identity = open_identity(files, environment, create=create)
     if identity.read_only and not read_only:
-        disk = open_disk(url, read_only=True, storage_options=storage_options)
-    disk = with_shared(disk, identity)
-    with translated(disk.url):
-        _check_not_brought(disk, identity)
-    return disk, identity
+        files = open_files(url, read_only=True, storage_options=storage_options)
+    files = with_shared(files, identity)
+    with translated(files.url):
+        _check_not_brought(files, identity)
+    return files, identity
 
 
-def with_shared(disk: Disk | BucketFiles, identity: Identity) -> Disk | BucketFiles:
+def with_shared(files: Disk | BucketFiles, identity: Identity) -> Disk | BucketFiles:
     """The place of a store with what it reads of others; InvalidRequestError when that is away."""
     if not identity.origins:
-        return disk
-    if is_disk(disk):
+        return files
+    if is_disk(files):
         raise InvalidRequestError(
-            f"store {disk.url} was taken out of its bucket: it is a clone, and files that it needs "
-            f"stand there below {', '.join(identity.origins)}; use `kmq copy` to get a whole one",
-            url=disk.url,
+            f"store {files.url} was taken out of its bucket: it is a clone, and files that it "
+            f"needs stand there below {', '.join(identity.origins)}; `kmq copy` makes a whole one",
+            url=files.url,
         )
-    return disk.with_origins(identity.origins)
+    return files.with_origins(identity.origins)
 
 
-def _check_not_brought(disk: Disk | BucketFiles, identity: Identity) -> None:
+def _check_not_brought(files: Disk | BucketFiles, identity: Identity) -> None:
     """kmq.json tells where a store was made: elsewhere its log would seem to be empty."""
-    on_disk, made_on_disk = is_disk(disk), identity.bucket is None
+    on_disk, made_on_disk = is_disk(files), identity.bucket is None
     if on_disk == made_on_disk:
         return
-    found = (file.path for file in disk.walk(paths.LOG_FOLDER))
+    found = (file.path for file in files.walk(paths.LOG_FOLDER))
     commits = next((path for path in found if _has_commits(path, of_disk=made_on_disk)), None)
     if commits is not None:
         here, there = ("a folder", "a bucket") if on_disk else ("a bucket", "a folder")
         raise InvalidRequestError(
-            f"store {disk.url} was made in {there} and is in {here} now, where its commits (as "
+            f"store {files.url} was made in {there} and is in {here} now, where its commits (as "
             f"{commits}) are not read; bring it here with `kmq copy` from {there}",
-            url=disk.url,
+            url=files.url,
             file=commits,
         )
 
@@ -84,23 +84,23 @@ def _has_commits(path: str, *, of_disk: bool) -> bool:
 
 
 def open_commit_log(
-    disk: Disk | BucketFiles,
+    files: Disk | BucketFiles,
     identity: Identity,
     environment: Environment,
     *,
     durable: bool = True,
 ) -> CommitLog:
     """A handle on the commit log of the store in this place."""
-    if is_disk(disk):
-        return LocalLog(disk, identity, environment, durable=durable)
+    if is_disk(files):
+        return LocalLog(files, identity, environment, durable=durable)
     from kmq_storage.log.bucket_log import BucketLog  # only then: imports take their time
 
-    return BucketLog(disk, identity, environment, durable=durable)
+    return BucketLog(files, identity, environment, durable=durable)
 
 
-def is_disk(disk: Files) -> TypeIs[Disk]:
+def is_disk(files: Files) -> TypeIs[Disk]:
     """Whether a store is in a folder, or in memory: its log is in files."""
-    return hasattr(disk, "open_log")
+    return hasattr(files, "open_log")
 
 
 def bucket_files(files: Files) -> BucketFiles:

@@ -48,8 +48,8 @@ _GAP = 512 * 1024
 class ChunkReader:
     """Reads places; keeps the last files mapped. One thread at a time."""
 
-    def __init__(self, disk: Files) -> None:
-        self._disk = disk
+    def __init__(self, files: Files) -> None:
+        self._files = files
         self._mapped: OrderedDict[str, pa.Buffer | RemoteContents] = OrderedDict()
         self._prover = Prover()
         self._mapped_bytes = 0
@@ -83,14 +83,14 @@ class ChunkReader:
 
         Whether it does: only then is it worth telling more as soon as some of them were read.
         """
-        return self._disk.prefetch(_near(places, layout))
+        return self._files.prefetch(_near(places, layout))
 
     def prove_ahead(self, chunk: Chunk, layout: Layout) -> None:
         """This is read soon: its checksum is worked out meanwhile, where that is worth it."""
         location, parts = chunk.location, _parts(chunk, layout)
         if isinstance(chunk, RunPiece):
             return  # its batches are proven one by one
-        if not self._prover.takes(parts) or self._disk.prefetch(()):
+        if not self._prover.takes(parts) or self._files.prefetch(()):
             return  # it is not worth it, or on its way
         try:
             message = self._bytes(location)
@@ -121,7 +121,7 @@ class ChunkReader:
             file = location.file
             raise CorruptionError(f"segment {file} is missing", file=file, missing=True) from error
         except OSError as error:
-            raise unavailable(error, self._disk.url) from error
+            raise unavailable(error, self._files.url) from error
 
     def read(
         self,
@@ -158,15 +158,15 @@ class ChunkReader:
     def _told(self, chunk: Chunk, topic: str, partition: int, error: Exception) -> KmqError:
         """An error that says what can't be read."""
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            return unavailable(error, self._disk.url)
-        file = self._disk.named(chunk.location.file)
+            return unavailable(error, self._files.url)
+        file = self._files.named(chunk.location.file)
         return _damaged(file, chunk, topic, partition, error)
 
     def _of_run(self, piece: RunPiece, layout: Layout) -> Run:
         file = piece.location.file
         if self._run is None or self._run[:2] != (file, layout):
             self._run = None  # before the next one is in memory
-            self._disk.prefetch(((file, piece.location.position, piece.location.length),))
+            self._files.prefetch(((file, piece.location.position, piece.location.length),))
             batches = [self._decode(chunk, layout) for chunk in piece.batches]
             self._run = file, layout, Run(batches)
         return self._run[2]
@@ -193,7 +193,7 @@ class ChunkReader:
             return self._decode_now(chunk, layout)
 
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        file, parts = self._disk.named(chunk.location.file), _parts(chunk, layout)
+        file, parts = self._files.named(chunk.location.file), _parts(chunk, layout)
         schema, columns = layout.stored(chunk.columns, file), _columns(chunk, layout)
         message = self._prover.message(chunk.location) or self._bytes(chunk.location, parts)
         if not self._prover.holds(chunk.location, message, parts):
@@ -223,7 +223,7 @@ class ChunkReader:
         return self._map(file, first) if found is None else found
 
     def _map(self, file: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
-        contents = self._mapped[file] = self._disk.map(file, first)
+        contents = self._mapped[file] = self._files.map(file, first)
         self._mapped_bytes += contents.size
         while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > _MAPPED_FILES:
             self._mapped_bytes -= self._mapped.popitem(last=False)[1].size

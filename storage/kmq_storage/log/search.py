@@ -44,7 +44,7 @@ class Searcher:
         self._layout = topic.layout()
         self._telling = topic.layout(wanted.columns(typed=self._layout.schema is not None))
         #: One looks, the other fetches hits meanwhile.
-        self._looking, self._fetching = ChunkReader(log.disk), ChunkReader(log.disk)
+        self._looking, self._fetching = ChunkReader(log.files), ChunkReader(log.files)
 
     def search(self, partition: int, span: tuple[int, int], limit: int | None) -> Iterator[Slice]:
         """The wanted records with offsets in [start, end), at most `limit`; errors as of `scan`."""

@@ -88,14 +88,14 @@ class Stager:
 
     def __init__(
         self,
-        disk: Files,
+        files: Files,
         new_id: Callable[[], bytes],
         *,
         sync: bool,
         inline_bytes_max: int = limits.INLINE_BATCH_BYTES_MAX,
         uploads: Uploads | None = None,
     ) -> None:
-        self._disk = disk
+        self._files = files
         self._new_id = new_id
         self._sync = sync
         self._inline_bytes_max = inline_bytes_max
@@ -141,8 +141,8 @@ class Stager:
         ]
 
     def _write(self, file_id: bytes, contents: pa.Buffer) -> None:
-        with translated(self._disk.url):
-            self._disk.stage(paths.staged_file(file_id), [contents], sync=self._sync)
+        with translated(self._files.url):
+            self._files.stage(paths.staged_file(file_id), [contents], sync=self._sync)
 
     def wait_for(self, entries: Iterable[Entry]) -> None:
         """Return when the files that these entries name are there; raises what kept one away."""

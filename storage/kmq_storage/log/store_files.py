@@ -13,7 +13,7 @@ _SETTLE = 1.0
 
 
 def open_identity(
-    disk: Files,
+    files: Files,
     environment: Environment,
     *,
     create: bool,
@@ -25,69 +25,69 @@ def open_identity(
     folder is somebody else's, FormatVersionError when a newer kmq wrote it.
     """
     try:
-        if not disk.exists(paths.STORE_FILE):
-            check_no_store(disk)
-            if not create or disk.read_only:
-                raise NotFoundError(f"Store[{disk.url}] doesn't exist.", url=disk.url)
-            _check_no_other_use(disk)
-            facts = disk.bucket_facts()
+        if not files.exists(paths.STORE_FILE):
+            check_no_store(files)
+            if not create or files.read_only:
+                raise NotFoundError(f"Store[{files.url}] doesn't exist.", url=files.url)
+            _check_no_other_use(files)
+            facts = files.bucket_facts()
             identity = Identity(environment.new_uuid(), log_file_bytes, facts)
-            if disk.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True):
-                _check_no_clone_began(disk)
+            if files.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True):
+                _check_no_clone_began(files)
             if facts is not None and not facts.conditional:
                 environment.sleep(_SETTLE)
-        return decode_identity(disk.read(paths.STORE_FILE), disk.url)
+        return decode_identity(files.read(paths.STORE_FILE), files.url)
     except (NotADirectoryError, FileExistsError) as error:
         raise InvalidRequestError(
-            f"store {disk.url} is a file, not a folder", url=disk.url
+            f"store {files.url} is a file, not a folder", url=files.url
         ) from error
     except PermissionError as error:
         raise UnavailableError(
-            f"store {disk.url} can't be opened: no permission for {error.filename} "
+            f"store {files.url} can't be opened: no permission for {error.filename} "
             f"({error.strerror})",
-            url=disk.url,
+            url=files.url,
         ) from error
     except OSError as error:
         raise UnavailableError(
-            f"store {disk.url} can't be opened: {error}", url=disk.url
+            f"store {files.url} can't be opened: {error}", url=files.url
         ) from error
 
 
-def _check_no_other_use(disk: Files) -> None:
+def _check_no_other_use(files: Files) -> None:
     """Who mistypes a path, or forgets the store's name, should not find a log among their files."""
-    foreign = disk.foreign_file()
+    foreign = files.foreign_file()
     if foreign is not None:
         raise InvalidRequestError(
-            f"there is no store in {disk.url}, but other files are ({foreign}); name a folder of "
-            f"its own for a new store, as {disk.url}/store",
-            url=disk.url,
+            f"there is no store in {files.url}, but other files are ({foreign}); name a folder of "
+            f"its own for a new store, as {files.url}/store",
+            url=files.url,
             file=foreign,
         )
 
 
-def _check_no_clone_began(disk: Files) -> None:
+def _check_no_clone_began(files: Files) -> None:
     """A clone shows itself before it looks for a store the last time: one of both gives way."""
-    if disk.exists(paths.CLONING_FILE):
-        disk.remove(paths.STORE_FILE)
+    if files.exists(paths.CLONING_FILE):
+        files.remove(paths.STORE_FILE)
         raise UnavailableError(
-            f"a clone is being made at {disk.url}; open it when it is done", url=disk.url
+            f"a clone is being made at {files.url}; open it when it is done", url=files.url
         )
 
 
-def check_no_store(disk: Files) -> None:
+def check_no_store(files: Files) -> None:
     """Neither a store that lost its kmq.json nor half a clone must be taken for a new one."""
-    if disk.exists(paths.CLONING_FILE):
+    if files.exists(paths.CLONING_FILE):
         raise NotFoundError(
-            f"Store[{disk.url}] doesn't exist: a clone there was never finished; clone once more, "
+            f"Store[{files.url}] doesn't exist: a clone there was never finished; clone once more, "
             "or delete what is there.",
-            url=disk.url,
+            url=files.url,
         )
-    found = next((file.path for file in disk.walk(paths.LOG_FOLDER) if _is_log(file)), None)
-    if found is None and disk.exists(paths.BEGUN):
+    found = next((file.path for file in files.walk(paths.LOG_FOLDER) if _is_log(file)), None)
+    if found is None and files.exists(paths.BEGUN):
         found = paths.BEGUN
     if found is not None:
         raise CorruptionError(
-            f"kmq.json of store {disk.url} is missing, but there was a log ({found}); put "
+            f"kmq.json of store {files.url} is missing, but there was a log ({found}); put "
             "it back from a copy of the store",
             file=paths.STORE_FILE,
         )

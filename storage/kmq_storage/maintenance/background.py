@@ -55,12 +55,12 @@ class BackgroundMaintenance:
             except ClosedError:
                 return
             except (KmqError, OSError) as error:
-                _LOGGER.warning("maintenance of %s: %s", self._log.disk.url, error)
+                _LOGGER.warning("maintenance of %s: %s", self._log.files.url, error)
 
     def _maintain(self) -> None:
         from kmq_storage.maintenance.maintain import maintain  # only where it is used
 
-        lease = self._log.disk.open_lock(paths.MAINTAIN_LOCK)
+        lease = self._log.files.open_lock(paths.MAINTAIN_LOCK)
         if not lease.try_acquire():
             return  # somebody else does it
         try:

@@ -24,20 +24,20 @@ def checkpoint(log: CommitLog) -> CheckpointReport:
 
     CorruptionError while there is damage: it would be forgotten with the commits that show it.
     """
-    check_writable(log.disk)
-    with translated(log.disk.url):
+    check_writable(log.files)
+    with translated(log.files.url):
         return trying_again(lambda: _checkpoint(log))
 
 
 def _checkpoint(log: CommitLog) -> CheckpointReport:
-    began = log.disk.now()
+    began = log.files.now()
     state, cursor = log.snapshot()
     check_undamaged(state)
-    newest = newest_checkpoint(log.disk)
+    newest = newest_checkpoint(log.files)
     if not state.lsn or (newest is not None and newest.cursor.lsn >= state.lsn):
         return CheckpointReport(state.lsn)
-    root, pages = write_pages(log.disk, state, cursor, log.environment.new_uuid)
-    publish_root(log.disk, state.lsn, root, began=began)
+    root, pages = write_pages(log.files, state, cursor, log.environment.new_uuid)
+    publish_root(log.files, state.lsn, root, began=began)
     return CheckpointReport(state.lsn, pages)
 
 

@@ -71,32 +71,32 @@ def _digest(contents: pa.Buffer) -> bytes:
     return hashlib.blake2b(contents, digest_size=16).digest()
 
 
-def clone_records(disk: Files) -> Iterator[tuple[FoundFile, CloneRecord]]:
+def clone_records(files: Files) -> Iterator[tuple[FoundFile, CloneRecord]]:
     """What a store keeps for its clones."""
-    for file in disk.walk(paths.CLONE_FOLDER):
+    for file in files.walk(paths.CLONE_FOLDER):
         if paths.try_clone(file.path) is not None:
-            yield file, decode_clone(pa.py_buffer(disk.read(file.path)), file.path)
+            yield file, decode_clone(pa.py_buffer(files.read(file.path)), file.path)
 
 
 def kept_for_clones(
-    disk: Files, before: int, forget: Callable[[str, int], None]
+    files: Files, before: int, forget: Callable[[str, int], None]
 ) -> Iterator[Iterable[bytes]]:
     """The ids of files that clones need; tells of records of clones that are gone.
 
     One that was made at or after `before` (UTC us) counts: its clone may not be finished yet.
     """
-    for file, record in clone_records(disk):
-        if file.modified < before and _is_gone(disk, record):
+    for file, record in clone_records(files):
+        if file.modified < before and _is_gone(files, record):
             forget(file.path, file.length)
         else:
             yield record.file_ids
 
 
-def _is_gone(disk: Files, record: CloneRecord) -> bool:
+def _is_gone(files: Files, record: CloneRecord) -> bool:
     """Whether its place surely has no such clone; in doubt there is one."""
-    if not isinstance(disk, BucketFiles):
+    if not isinstance(files, BucketFiles):
         return False  # brought here from a bucket
-    place = disk.beside(record.prefix)
+    place = files.beside(record.prefix)
     try:
         found = decode_identity(place.read(paths.STORE_FILE), place.url)
     except FileNotFoundError:

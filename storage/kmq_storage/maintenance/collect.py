@@ -171,13 +171,13 @@ def collect(
     Killed anywhere, it goes on the next time: roots go last. Nothing happens while another one is
     at it on this disk.
     """
-    check_writable(log.disk)
-    disk = log.disk
-    deletion = _Deletion(disk)
-    with translated(disk.url), _alone(log) as alone:
+    check_writable(log.files)
+    files = log.files
+    deletion = _Deletion(files)
+    with translated(files.url), _alone(log) as alone:
         if not alone:
             return deletion.report()
-        now = disk.now()
+        now = files.now()
         plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
         if plan.condemn:
             log.commit([Unit((CondemnEntry(plan.condemn),))], durable=True)
@@ -195,7 +195,7 @@ def _alone(log: CommitLog) -> Iterator[bool]:
     if log.is_remote:
         yield True
         return
-    lock = log.disk.open_lock(paths.COLLECT_LOCK)
+    lock = log.files.open_lock(paths.COLLECT_LOCK)
     alone = lock.try_acquire()
     try:
         yield alone
@@ -214,10 +214,10 @@ def _try_plan(
     """
     orphans_before = now - _us(orphan_age)
     try:
-        roots = list(_roots(log.disk))
-        pinned = pinned_lsn(log.disk, now, deletion.remove)
-        cloned = list(kept_for_clones(log.disk, orphans_before, deletion.remove))
-        useless = [root for root in roots if _is_useless(log.disk, root)]
+        roots = list(_roots(log.files))
+        pinned = pinned_lsn(log.files, now, deletion.remove)
+        cloned = list(kept_for_clones(log.files, orphans_before, deletion.remove))
+        useless = [root for root in roots if _is_useless(log.files, root)]
         whole = [root for root in roots if root not in useless]
         plan = plan_roots(whole, since=now - _us(grace), pinned=pinned)
         if not plan.retained:
@@ -240,33 +240,33 @@ def _facts(
     CorruptionError when a retained checkpoint can't be read: nobody knows what it refers to.
     FileNotFoundError or OffsetOutOfRangeError when another collector is faster.
     """
-    disk = log.disk
+    files = log.files
     state, _ = log.snapshot()
-    kept, named = references_of(disk, state), References(disk)
+    kept, named = references_of(files, state), References(files)
     for file_ids in cloned:
         kept.add_ids(file_ids)
     for root in roots.retained:
-        kept.add_pages(_read(disk, root).refs)
+        kept.add_pages(_read(files, root).refs)
     for root in roots.dropped:
         with suppress(CorruptionError):  # what only a damaged one names goes when it is old
-            refs = _read(disk, root).refs
+            refs = _read(files, root).refs
             named.add_pages((ref for ref in refs if ref.page_id not in kept.pages), whole=False)
     for commit in log.commits(None):
-        files = filter(None, map(named_file, commit.entries))
-        (named if commit.lsn <= roots.floor else kept).add_ids(files)
-    found = [file for folder in _FOLDERS for file in disk.walk(folder)]
+        file_ids = filter(None, map(named_file, commit.entries))
+        (named if commit.lsn <= roots.floor else kept).add_ids(file_ids)
+    found = [file for folder in _FOLDERS for file in files.walk(folder)]
     found += [
-        file for folder in _NAMED_OTHERWISE for file in disk.walk(folder) if _is_leftover(file)
+        file for folder in _NAMED_OTHERWISE for file in files.walk(folder) if _is_leftover(file)
     ]
     return CollectFacts(
         tuple(found), kept, named, roots, state.condemned, state.lsn, orphans_before
     )
 
 
-def has_dropped_roots(disk: Files, grace: float) -> bool:
+def has_dropped_roots(files: Files, grace: float) -> bool:
     """Whether a checkpoint had its time, and with it perhaps files."""
-    since = disk.now() - _us(grace)
-    return bool(plan_roots(list(_roots(disk)), since=since, pinned=None).dropped)
+    since = files.now() - _us(grace)
+    return bool(plan_roots(list(_roots(files)), since=since, pinned=None).dropped)
 
 
 def _carry_out(log: CommitLog, plan: CollectPlan, deletion: _Deletion) -> None:
@@ -283,21 +283,21 @@ def _us(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-def _roots(disk: Files) -> Iterator[Root]:
-    for file in disk.walk(paths.CHECKPOINT_FOLDER):
+def _roots(files: Files) -> Iterator[Root]:
+    for file in files.walk(paths.CHECKPOINT_FOLDER):
         parsed = paths.try_checkpoint(file.path.rpartition("/")[2])
         if parsed is not None:
             yield Root(file, *parsed)
 
 
-def _read(disk: Files, root: Root) -> Checkpoint:
-    return read_checkpoint(disk, root.lsn, root.digest)
+def _read(files: Files, root: Root) -> Checkpoint:
+    return read_checkpoint(files, root.lsn, root.digest)
 
 
-def _is_useless(disk: Files, root: Root) -> bool:
+def _is_useless(files: Files, root: Root) -> bool:
     """Whether pages were collected before the root that keeps them was published."""
     try:
-        return not has_pages(disk, _read(disk, root))
+        return not has_pages(files, _read(files, root))
     except CorruptionError:
         return False  # damaged: nobody knows
 
@@ -309,19 +309,19 @@ def _is_leftover(file: FoundFile) -> bool:
 class _Deletion:
     """Deletes files, and counts them."""
 
-    def __init__(self, disk: Files) -> None:
-        self._disk = disk
-        self._files = self._bytes = 0
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._count = self._bytes = 0
 
     def remove(self, path: str, length: int = 0) -> None:
         """Delete a file."""
-        self._disk.remove(path)
+        self._files.remove(path)
         self.count(length)
 
     def count(self, length: int) -> None:
         """A file was deleted."""
-        self._files, self._bytes = self._files + 1, self._bytes + length
+        self._count, self._bytes = self._count + 1, self._bytes + length
 
     def report(self) -> CollectReport:
         """What was deleted."""
-        return CollectReport(self._files, self._bytes)
+        return CollectReport(self._count, self._bytes)

@@ -72,7 +72,7 @@ def merge(
 ) -> CompactReport:
     """Carry out merges."""
     before = after = conflicts = 0
-    reader, replacer = ChunkReader(log.disk), Replacer(log)
+    reader, replacer = ChunkReader(log.files), Replacer(log)
     for replaced in plan:
         with apart():
             if replacer.replace(replaced, replaced.merged(reader)) is None:
@@ -146,7 +146,7 @@ def with_old_tombstones(topic: Topic, now: int) -> list[int]:
 
 
 def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -> CompactReport:
-    reader, replacer = ChunkReader(log.disk), Replacer(log)
+    reader, replacer = ChunkReader(log.files), Replacer(log)
     old = log.environment.now_us() - round(limits.TOMBSTONE_DELAY * 1e6)
     slices = ((part, row.time < old) for row, part in _by_segment(whole, reader))
     survivors = newest_of_each_key(slices, whole.span, rows=sum(row.rows for row in whole.rows))

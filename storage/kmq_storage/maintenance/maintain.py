@@ -109,15 +109,15 @@ def finish(
     log: CommitLog, *, laid_out: bool, grace: float
 ) -> tuple[CheckpointReport, CollectReport]:
     """Checkpoint when much was committed, or laid out anew; collect after that, or when due."""
-    with translated(log.disk.url):
+    with translated(log.files.url):
         due = _is_checkpoint_due(log, laid_out)
         written = checkpoint(log) if due else CheckpointReport(log.state.lsn)
-        if due or has_dropped_roots(log.disk, grace):
+        if due or has_dropped_roots(log.files, grace):
             return written, collect(log, grace=grace)
         return written, CollectReport()
 
 
 def _is_checkpoint_due(log: CommitLog, laid_out: bool) -> bool:
-    newest = checkpoints(log.disk)
+    newest = checkpoints(log.files)
     behind = log.refresh().lsn - (newest[0][0] if newest else 0)
     return behind >= limits.CHECKPOINT_COMMITS or (laid_out and behind > 0)

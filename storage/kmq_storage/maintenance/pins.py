@@ -36,22 +36,22 @@ def decode_pin(raw: bytes) -> Pin | None:
 def pinned(log: CommitLog, lsn: int, seconds: float) -> Iterator[None]:
     """Keep what the state of an LSN refers to while the block runs, at most for some seconds."""
     pin_id = log.environment.new_uuid().bytes
-    expires = log.disk.now() + round(seconds * 1e6)
+    expires = log.files.now() + round(seconds * 1e6)
     file = paths.pin_file(pin_id)
-    log.disk.publish(file, [encode_pin(Pin(lsn, expires))], sync=True)
+    log.files.publish(file, [encode_pin(Pin(lsn, expires))], sync=True)
     try:
         yield
     finally:
-        log.disk.remove(file)
+        log.files.remove(file)
 
 
-def pinned_lsn(disk: Files, now: int, expire: Callable[[str], None]) -> int | None:
+def pinned_lsn(files: Files, now: int, expire: Callable[[str], None]) -> int | None:
     """The lowest LSN that somebody keeps at this time (UTC us); tells of pins that are over."""
     lsns = []
-    for name in disk.list(paths.PIN_FOLDER):
+    for name in files.list(paths.PIN_FOLDER):
         file = f"{paths.PIN_FOLDER}/{name}"
         with suppress(FileNotFoundError):
-            pin = decode_pin(disk.read(file))
+            pin = decode_pin(files.read(file))
             if pin is not None and pin.expires < now:
                 expire(file)
             elif pin is not None:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-def references_of(disk: Files, state: StoreState) -> References:
+def references_of(files: Files, state: StoreState) -> References:
     """What a reader's state refers to."""
     assert state.manifest is not None, "a reader's state has a manifest"
-    found = References(disk)
+    found = References(files)
     found.add_pages(state.manifest.refs)
     found.add_recent(state)
     return found
@@ -32,8 +32,8 @@ class References:
     Of an id 8 bytes are looked at: two that agree there only keep a file that might go.
     """
 
-    def __init__(self, disk: Files) -> None:
-        self._disk = disk
+    def __init__(self, files: Files) -> None:
+        self._files = files
         self.pages: set[bytes] = set()
         self._ids: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
         self._sorted: npt.NDArray[np.uint64] | None = None
@@ -45,7 +45,7 @@ class References:
         Unless `whole`, such a page is left out.
         """
         refs = [ref for ref in refs if ref.page_id not in self.pages]
-        manifest = Manifest(self._disk, refs)
+        manifest = Manifest(self._files, refs)
         for ref in refs:
             self.pages.add(ref.page_id)
             try:

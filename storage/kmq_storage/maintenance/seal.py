@@ -88,7 +88,7 @@ def _segments(rows: Iterable[Row], segment_bytes: int) -> Iterator[tuple[list[Ro
 def seal(log: CommitLog, plan: Iterable[Replacement], *, apart: Apart = nullcontext) -> SealReport:
     """Carry out a plan, a segment at a time."""
     segments = rows = size = conflicts = 0
-    reader, replacer = ChunkReader(log.disk), Replacer(log)
+    reader, replacer = ChunkReader(log.files), Replacer(log)
     for replaced in plan:
         with apart():
             entry = replacer.replace(replaced, replaced.slices(reader))

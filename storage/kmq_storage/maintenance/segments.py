@@ -152,7 +152,7 @@ class Replacer:
     """Carries out replacements, in order; killed anywhere, it leaves a file nobody names."""
 
     def __init__(self, log: CommitLog) -> None:
-        check_writable(log.disk)
+        check_writable(log.files)
         self._log = log
         #: Own commits per partition: what is planned goes on from them.
         self._lsns: dict[tuple[bytes, int], int] = {}
@@ -170,7 +170,7 @@ class Replacer:
         """
         file_id = new_file_id(self._log.environment.new_uuid(), replaced.lsn)
         try:
-            entry = write_segment(self._log.disk, file_id, replaced, records)
+            entry = write_segment(self._log.files, file_id, replaced, records)
         except CorruptionError as error:
             if error.context.get("missing") and self._is_outdated(replaced):
                 return None  # who was faster collected the files, too
@@ -183,7 +183,7 @@ class Replacer:
             return entry
         with suppress(OSError):  # nobody else knows of the file; what stays is collected later
             file = paths.segment_file(*_key(entry), entry.base_offset, entry.file_id)
-            self._log.disk.remove(file)
+            self._log.files.remove(file)
         return None
 
     def mark(self, segment: Replacement, compacted: Compacted) -> bool:
@@ -336,15 +336,15 @@ def _pieces(replaced: Replacement, records: Records) -> tuple[Iterator[Sorted], 
 
 
 def write_segment(
-    disk: Files, file_id: bytes, replaced: Replacement, records: Records
+    files: Files, file_id: bytes, replaced: Replacement, records: Records
 ) -> SegmentEntry:
     """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
     topic, (base, end) = replaced.topic, replaced.span
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
     watched = records if isinstance(records, RunMerge) else _Watched(records)
     batches, encoder = _encoded(file_id, replaced, watched)
-    with translated(disk.url):
-        disk.stage(file, encoder.buffers(batches), sync=True)
+    with translated(files.url):
+        files.stage(file, encoder.buffers(batches), sync=True)
     compacts = topic.settings.cleanup == "compact"
     waits = compacts and isinstance(watched, _Watched) and watched.has_tombstones
     return SegmentEntry(

@@ -21,11 +21,11 @@ _KINDS = {
 def store_stats(log: CommitLog) -> StoreStats:
     """Look at every file's name and size; no record is read."""
     state, _ = log.snapshot()
-    found = {kind: list(log.disk.walk(folder)) for kind, folder in _KINDS.items()}
-    live = references_of(log.disk, state)
-    shared = _shared_with_clones(log.disk, found["staged"] + found["segments"])
+    found = {kind: list(log.files.walk(folder)) for kind, folder in _KINDS.items()}
+    live = references_of(log.files, state)
+    shared = _shared_with_clones(log.files, found["staged"] + found["segments"])
     for kind in ("staged", "segments"):
-        used = [file for file in log.disk.walk_shared(_KINDS[kind]) if _is_live(file, live)]
+        used = [file for file in log.files.walk_shared(_KINDS[kind]) if _is_live(file, live)]
         found[kind] += used
         shared += used
     garbage = [
@@ -54,12 +54,12 @@ def _is_live(file: FoundFile, live: References) -> bool:
     return file_id is not None and live.has(file_id)
 
 
-def _shared_with_clones(disk: Files, files: list[FoundFile]) -> list[FoundFile]:
+def _shared_with_clones(files: Files, found: list[FoundFile]) -> list[FoundFile]:
     """Files with a name in another store, and those that a clone reads here."""
-    kept = References(disk)
-    for _, record in clone_records(disk):
+    kept = References(files)
+    for _, record in clone_records(files):
         kept.add_ids(record.file_ids)
-    return [file for file in files if file.names > 1 or _is_live(file, kept)]
+    return [file for file in found if file.names > 1 or _is_live(file, kept)]
 
 
 def _bytes(files: list[FoundFile]) -> int:

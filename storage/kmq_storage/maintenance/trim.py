@@ -134,7 +134,7 @@ def retain(log: CommitLog, state: StoreState) -> TrimReport:
 
 def trim(log: CommitLog, plan: Iterable[NewStart], lsn: int) -> TrimReport:
     """Commit new starts that were planned on the state of an LSN, or on a later one."""
-    check_writable(log.disk)
+    check_writable(log.files)
     starts: dict[str, dict[int, int]] = {}
     rows = size = 0
     for each in plan:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kmq_storage.objects.bucket_files import BucketFiles
 
 
-def open_disk(
+def open_files(
     url: str | os.PathLike[str],
     *,
     read_only: bool = False,

@@ -175,7 +175,7 @@ def test_who_waits_with_a_timeout_is_not_kept_by_a_sync_in_its_next_send(tmp_pat
         store.create_topic("t")
         with store.producer(linger=0.0) as producer:
             producer.send("t", b"v").result(10)
-            lock = store.log.disk.open_lock("locks/sync.lock")
+            lock = store.log.files.open_lock("locks/sync.lock")
             assert lock.try_acquire()
             began = time.monotonic()
             future = producer.send("t", b"v")

@@ -40,7 +40,7 @@ def test_a_large_transaction_goes_into_files_and_is_one_commit_in_order(shop: km
                 column = [b"%d" % n for n in range(first + 20, first + 30)]
                 tx.send_arrow("a", pa.table({"value": column}))
                 tx.send("b", b"w" * 300)
-            assert list(shop.log.disk.list("staged"))
+            assert list(shop.log.files.list("staged"))
             assert lsn(shop) == before
         assert lsn(shop) == before + 1
     found = [int((value or b"").rstrip(b".")) for value in values(shop, "a")]
@@ -58,10 +58,10 @@ def test_files_of_an_aborted_transaction_are_collected(shop: kmq.Store):
             raise ZeroDivisionError
         aborted(future, ZeroDivisionError)
         producer.send("a", b"v").result(10)
-    assert list(shop.log.disk.list("staged"))
+    assert list(shop.log.files.list("staged"))
     shop.checkpoint()
     collect(shop.log, grace=0.0, orphan_age=0.0)
-    assert not list(shop.log.disk.list("staged"))
+    assert not list(shop.log.files.list("staged"))
     assert values(shop, "a") == [b"v"]
 
 

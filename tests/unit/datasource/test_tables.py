@@ -262,8 +262,8 @@ def test_many_pages_are_read_by_several_tasks_and_not_by_the_driver(
         row = Row(n, n + 1, 1, SEGMENT, n.to_bytes(16, "little"), 10, 10, 0, 0, n, n, n, 1)
         part.index.append(row)
     part.rows = part.end = count
-    root, pages = write_pages(log.disk, state, cursor, uuid.uuid4)
-    publish_root(log.disk, state.lsn, root, began=log.disk.now())
+    root, pages = write_pages(log.files, state, cursor, uuid.uuid4)
+    publish_root(log.files, state.lsn, root, began=log.files.now())
     reads: list[object] = []
     monkeypatch.setattr(segment_rows, "_read", lambda *args: reads.append(args))
     tasks = _tasks(shop, "segments")

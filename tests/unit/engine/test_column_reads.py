@@ -51,7 +51,7 @@ def _chunk(store: kmq.Store) -> Chunk:
     """The only sealed batch."""
     topic = store.log.refresh().topic("t")
     (place,) = topic.places(0, 0, ROWS)
-    (chunk,) = ChunkReader(store.log.disk).chunks(place)
+    (chunk,) = ChunkReader(store.log.files).chunks(place)
     return chunk
 
 

@@ -251,7 +251,7 @@ def test_a_scan_of_a_span_of_one_part_reads_that_part_only():
     for start in range(0, 30, 10):
         _send(store, start, start + 10)
         store.seal()
-    topic, reader = store.log.refresh().topic("t"), _CountingReader(store.log.disk)
+    topic, reader = store.log.refresh().topic("t"), _CountingReader(store.log.files)
     parts = list(scan(store.log, reader, topic, 0, (12, 14), batch_rows=100))
     assert [(part.offset, part.end, part.batch.num_rows) for part in parts] == [(12, 14, 2)]
     assert len(reader.files) == 1

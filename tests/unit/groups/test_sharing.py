@@ -356,7 +356,7 @@ def test_a_group_survives_a_checkpoint(shop: kmq.Store):
     _owned(first, second)
     shop.seal()
     shop.checkpoint()
-    with kmq.open(shop.log.disk.url, create=False) as again:
+    with kmq.open(shop.log.files.url, create=False) as again:
         assert again.log.refresh().groups["g"] == shop.log.refresh().groups["g"]
         assert len(again.describe_group("g").members) == 2
 

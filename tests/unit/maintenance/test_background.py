@@ -52,7 +52,7 @@ def test_retention_is_kept_also_while_nobody_writes(store: kmq.Store):
 
 
 def test_whoever_has_the_lease_works_alone(store: kmq.Store):
-    lease = store.log.disk.open_lock(paths.MAINTAIN_LOCK)
+    lease = store.log.files.open_lock(paths.MAINTAIN_LOCK)
     assert lease.try_acquire()
     work = _run(store)
     send_rows(store.log, "t", [Sent(None, b"v")] * 5)
@@ -89,4 +89,4 @@ def test_a_closed_one_does_nothing_more(store: kmq.Store):
     send_rows(store.log, "t", [Sent(None, b"v")] * 5)
     time.sleep(0.2)
     assert store.offsets("t") == {0: (0, 5)}
-    assert files_below(store.log.disk, paths.SEGMENT_FOLDER) == []  # type: ignore[arg-type]
+    assert files_below(store.log.files, paths.SEGMENT_FOLDER) == []  # type: ignore[arg-type]

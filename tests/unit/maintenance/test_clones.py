@@ -85,7 +85,7 @@ def test_when_a_clone_is_gone_for_a_day_its_files_are_collected(bucket: DyingBuc
     delete_all(bucket.beside("clone"))
     collect(source.log, grace=0.0)
     assert shared_names(bucket) == set()
-    assert list(clone_records(source.log.disk)) == []
+    assert list(clone_records(source.log.files)) == []
 
 
 def test_a_clone_in_the_making_counts_though_it_is_not_there_yet(bucket: DyingBucket, clock: Clock):
@@ -230,7 +230,7 @@ def test_a_collection_that_saw_no_pin_saw_no_checkpoint_behind_it_either(
     source.checkpoint()
     reached, go_on = threading.Event(), threading.Event()
     maker = threading.Thread(target=clone_to, args=(bucket, "clone"))
-    listed, put = source.log.disk.list, bucket.put
+    listed, put = source.log.files.list, bucket.put
 
     def list_and_be_late(folder: str) -> list[str]:
         names = listed(folder)
@@ -248,7 +248,7 @@ def test_a_collection_that_saw_no_pin_saw_no_checkpoint_behind_it_either(
             assert go_on.wait(10)
         put(name, buffers)
 
-    monkeypatch.setattr(source.log.disk, "list", list_and_be_late)
+    monkeypatch.setattr(source.log.files, "list", list_and_be_late)
     monkeypatch.setattr(bucket, "put", put_when_told)
     source.collect(grace=0)
     go_on.set()

@@ -185,7 +185,7 @@ def test_of_two_compactors_on_one_plan_the_second_is_refused(store: Store):
     _sealed(store, [Sent(b"k", b"%d" % n) for n in range(5)])
     state = store.log.refresh()
     topic, lsn = state.topic("t"), state.lsn
-    stale = open_engine(store.log.disk)  # type: ignore[arg-type]
+    stale = open_engine(store.log.files)  # type: ignore[arg-type]
     stale_topic = stale.log.refresh().topic("t")
     assert compact_keys(store.log, topic, lsn).conflicts == 0
     report = compact_keys(stale.log, stale_topic, lsn)

@@ -60,9 +60,9 @@ def _duplicate(log: CommitLog, *entries: Entry) -> int:
 
 def test_offsets_are_dense_per_partition_over_units_and_commits(log: CommitLog):
     units = [
-        unit_of(log.disk, [b"a", b"b"]),
-        unit_of(log.disk, [b"x"], partition=1),
-        unit_of(log.disk, [b"c"]),
+        unit_of(log.files, [b"a", b"b"]),
+        unit_of(log.files, [b"x"], partition=1),
+        unit_of(log.files, [b"c"]),
     ]
     bases = [e.base_offset for e in log.commit(units).entries if isinstance(e, RecordsEntry)]
     assert bases == [0, 0, 2]
@@ -71,7 +71,7 @@ def test_offsets_are_dense_per_partition_over_units_and_commits(log: CommitLog):
 
 
 def test_a_refused_unit_is_named_and_the_others_are_not_written(log: CommitLog):
-    units = [unit_of(log.disk, [b"a"]), unit_of(log.disk, [b"b"], partition=9)]
+    units = [unit_of(log.files, [b"a"]), unit_of(log.files, [b"b"], partition=9)]
     with pytest.raises(RefusedError) as caught:
         log.append(units)
     assert caught.value.unit == 1
@@ -81,8 +81,8 @@ def test_a_refused_unit_is_named_and_the_others_are_not_written(log: CommitLog):
 
 def test_records_of_an_unknown_topic_or_partition_are_refused(log: CommitLog):
     for unit in (
-        unit_of(log.disk, [b"x"], topic_id=OTHER_ID),
-        unit_of(log.disk, [b"x"], partition=2),
+        unit_of(log.files, [b"x"], topic_id=OTHER_ID),
+        unit_of(log.files, [b"x"], partition=2),
     ):
         _refused(log, NotFoundError, *unit.entries)
 
@@ -90,9 +90,9 @@ def test_records_of_an_unknown_topic_or_partition_are_refused(log: CommitLog):
 def test_a_full_topic_refuses_what_does_not_fit_and_takes_what_does(log: CommitLog):
     log.commit([Unit((TopicEntry(TOPIC_ID, "t", 2, {"capacity": 3}),))])
     send(log, b"a", b"b")
-    error = _refused(log, QueueFullError, *unit_of(log.disk, [b"c", b"d"]).entries)
+    error = _refused(log, QueueFullError, *unit_of(log.files, [b"c", b"d"]).entries)
     assert (error.context["room"], error.context["capacity"]) == (1, 3)
-    both = [unit_of(log.disk, [b"c"]), unit_of(log.disk, [b"d"], partition=1)]
+    both = [unit_of(log.files, [b"c"]), unit_of(log.files, [b"d"], partition=1)]
     with pytest.raises(QueueFullError):
         log.commit(both)
     send(log, b"c", partition=1)
@@ -123,7 +123,7 @@ def test_group_offsets_stay_inside_the_log_this_commit_included(log: CommitLog):
     _refused(log, OffsetOutOfRangeError, GroupOffsetsEntry("g", -1, TOPIC_ID, ((0, 3),)))
     _refused(log, NotFoundError, GroupOffsetsEntry("g", -1, TOPIC_ID, ((5, 0),)))
     _refused(log, NotFoundError, GroupOffsetsEntry("g", -1, OTHER_ID, ((0, 0),)))
-    unit = unit_of(log.disk, [b"c"], also=(GroupOffsetsEntry("g", -1, TOPIC_ID, ((0, 3),)),))
+    unit = unit_of(log.files, [b"c"], also=(GroupOffsetsEntry("g", -1, TOPIC_ID, ((0, 3),)),))
     log.commit([unit])
     assert log.refresh().group_offsets("g") == {TOPIC_ID: {0: 3}}
 
@@ -153,7 +153,7 @@ def test_a_topic_name_is_taken_until_it_is_deleted(log: CommitLog):
     log.commit([Unit((TopicEntry(TOPIC_ID, "t", 0, {}),))])
     assert log.refresh().group_offsets("g") == {}
     _refused(log, NotFoundError, TopicEntry(TOPIC_ID, "t", 0, {}))
-    _refused(log, NotFoundError, *unit_of(log.disk, [b"x"]).entries)
+    _refused(log, NotFoundError, *unit_of(log.files, [b"x"]).entries)
     log.commit([Unit((TopicEntry(OTHER_ID, "t", 1, {}),))])
     assert log.refresh().topic("t").id == OTHER_ID
 

@@ -134,7 +134,7 @@ def test_a_store_that_is_made_after_a_clone_showed_itself_gives_way(
 
     def publish_later(path: str, *arguments: Any, **options: bool) -> bool:
         monkeypatch.setattr(target, "publish", publish)
-        target.link(paths.CLONING_FILE, source.log.disk, paths.STORE_FILE)
+        target.link(paths.CLONING_FILE, source.log.files, paths.STORE_FILE)
         return publish(path, *arguments, **options)
 
     monkeypatch.setattr(target, "publish", publish_later)
@@ -178,7 +178,7 @@ def test_files_that_move_while_they_are_linked_are_looked_up_again():
 
 def test_a_missing_segment_is_damage_of_the_source_and_stops_the_clone():
     source = fill(open_engine())
-    disk = source.log.disk
+    disk = source.log.files
     (segment,) = [file.path for file in disk.walk(paths.SEGMENT_FOLDER)]
     disk.remove(segment)
     target = DyingDisk(f"memory://{uuid.uuid4().hex}")

@@ -51,7 +51,7 @@ def log(bucket: _Gate) -> BucketLog:
 
 
 def _units(log: BucketLog, name: str, sequence: int = 0, *, epoch: int = 0) -> list[Unit]:
-    records = unit_of(log.disk, [f"{name}{sequence}".encode()])
+    records = unit_of(log.files, [f"{name}{sequence}".encode()])
     return [records, Unit((ProducerEntry(name, epoch, sequence),))]
 
 
@@ -101,8 +101,8 @@ def test_what_comes_while_one_uploads_is_one_commit_and_each_is_told_its_own_par
 
 
 def test_who_is_refused_fails_alone(log: BucketLog, bucket: _Gate):
-    lost = unit_of(log.disk, [b"x"], topic_id=bytes(16))
-    bad = [unit_of(log.disk, [b"y"]), lost, Unit((ProducerEntry("bad", 0, 0),))]
+    lost = unit_of(log.files, [b"x"], topic_id=bytes(16))
+    bad = [unit_of(log.files, [b"y"]), lost, Unit((ProducerEntry("bad", 0, 0),))]
     sent = _at_once(log, bucket, [_units(log, "a"), _units(log, "b"), bad, _units(log, "c")])
     error = sent[2].exception()
     assert isinstance(error, RefusedError)
@@ -142,14 +142,14 @@ def test_offsets_of_groups_go_along(log: BucketLog, bucket: _Gate):
 
 def test_what_has_no_sequence_stands_alone(log: BucketLog, bucket: _Gate):
     log.append(_units(log, "a"))
-    commit = log.append([unit_of(log.disk, [b"x"])])
+    commit = log.append([unit_of(log.files, [b"x"])])
     assert len(log.written_commit(commit.lsn).entries) == 1
 
 
 def test_a_commit_takes_along_no_more_than_an_object_may_hold(log: BucketLog, bucket: _Gate):
     size = limits.COMMIT_OBJECT_INLINE_MAX // 2 - 10_000
     large = [
-        [unit_of(log.disk, [b"x" * size]), Unit((ProducerEntry(name, 0, 0),))] for name in "abcde"
+        [unit_of(log.files, [b"x" * size]), Unit((ProducerEntry(name, 0, 0),))] for name in "abcde"
     ]
     commits = [each.result() for each in _at_once(log, bucket, large)]
     assert sorted(commit.lsn for commit in commits) == [2, 3, 3, 4, 4]

@@ -52,7 +52,7 @@ def test_the_golden_store_says_what_was_written(folder: Path, read_only: bool):
 @pytest.mark.parametrize("read_only", [False, True])
 def test_the_golden_records_come_back(folder: Path, read_only: bool):
     log = _open(folder, read_only=read_only)
-    state, reader = log.refresh(), ChunkReader(log.disk)
+    state, reader = log.refresh(), ChunkReader(log.files)
     expected = {
         ("orders", 0): [(0, 3, 0), (30, 40, 1), (70, 1, 0)],
         ("orders", 1): [(10, 2, 3)],

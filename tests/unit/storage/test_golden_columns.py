@@ -62,7 +62,7 @@ def test_segments_from_before_are_read_by_column_too(tmp_path: Path):
 
 def _chunks(store: kmq.Store, name: str) -> list[Chunk]:
     topic = store.log.refresh().topic(name)
-    part, reader = topic.partition(0), ChunkReader(store.log.disk)
+    part, reader = topic.partition(0), ChunkReader(store.log.files)
     places = topic.places(0, part.start, part.end)
     return [c for place in places if not isinstance(place, Chunk) for c in reader.chunks(place)]
 

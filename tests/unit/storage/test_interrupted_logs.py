@@ -37,7 +37,7 @@ PLACES = {"memory": _in_memory, "bucket": _in_a_bucket}
 
 def _send(log: CommitLog) -> None:
     """One commit to both partitions: it may be applied in part."""
-    log.commit([unit_of(log.disk, [b"one", b"two"], partition=number) for number in range(2)])
+    log.commit([unit_of(log.files, [b"one", b"two"], partition=number) for number in range(2)])
 
 
 def _counts(state: StoreState) -> list[tuple[int, int, int, int]]:

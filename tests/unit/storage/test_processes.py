@@ -87,7 +87,7 @@ def test_a_stopped_holder_of_the_append_lock_is_named_and_nothing_is_stolen(
     with pytest.raises(UnavailableError, match=f"process {stopped_holder.pid} holds the append"):
         send(log, b"x")
     assert values_of(log) == []
-    assert not log.disk.open_lock("locks/append.lock").try_acquire()
+    assert not log.files.open_lock("locks/append.lock").try_acquire()
     stopped_holder.kill()
     stopped_holder.wait()
     monkeypatch.setattr(limits, "LOCK_TIMEOUT", 10.0)
@@ -167,7 +167,7 @@ def test_a_forked_child_writes_and_reads_with_the_handle_it_inherited(tmp_path: 
 def test_a_child_forked_under_the_append_lock_does_not_hold_it(tmp_path: Path):
     log = open_folder(tmp_path)
     make_topic(log)
-    lock = log.disk.open_lock("locks/append.lock")
+    lock = log.files.open_lock("locks/append.lock")
     with AppendLock(lock, log._hint, SYSTEM):
         child = os.fork()
         if child == 0:

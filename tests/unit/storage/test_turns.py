@@ -99,7 +99,7 @@ class _Run:
 
     def _write(self, number: int, pause: float, end: float) -> None:
         log = self.logs[number]
-        unit = unit_of(log.disk, [b"x"])
+        unit = unit_of(log.files, [b"x"])
         while self._time.now < end:
             if pause:
                 self._time.sleep(self._rng.expovariate(1 / pause))
