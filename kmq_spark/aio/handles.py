@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from kmq_spark.errors import ClosedError
@@ -41,14 +40,9 @@ class Handle:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         # From another thread: a call that waits in ours is ended by it.
-        await asyncio.to_thread(self._handle.__exit__, kind, error, trace)
+        await asyncio.to_thread(self._handle.__exit__, *raised)  # type: ignore[arg-type]
         self._thread.shutdown(wait=False)
 
 
@@ -66,11 +60,6 @@ class Opening(Generic[H]):
         self._opened = await self._open()
         return self._opened
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         if self._opened is not None:
-            await self._opened.__aexit__(kind, error, trace)
+            await self._opened.__aexit__(*raised)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -38,16 +37,11 @@ class Consumer(Handle):
         async with self._turn:
             return await super()._run(call, *arguments, **options)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         # In our thread, behind what a cancelled call is at; what waits there is ended before.
         self._consumer._stop()
         with suppress(ClosedError):
-            leaving = self._submit(self._consumer.__exit__, kind, error, trace)
+            leaving = self._submit(self._consumer.__exit__, *raised)
             self._thread.shutdown(wait=False)
             await asyncio.shield(asyncio.wrap_future(leaving))
 
