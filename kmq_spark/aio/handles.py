@@ -8,13 +8,28 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Self, TypeVar
 
+from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.errors import ClosedError
 
 T = TypeVar("T")
 H = TypeVar("H", bound="Handle")
 
 #: A thread that waits looks this often whether its task was cancelled (seconds).
-SLICE = 0.2
+_SLICE = 0.2
+
+
+async def in_slices(take: Callable[[float], Awaitable[T]], timeout: float | None) -> T:
+    """Take for a slice of the time after the other, so that a cancelled wait soon frees a thread.
+
+    What came, or what the last slice gave when nothing came within `timeout` seconds.
+    """
+    limit = checked_timeout(timeout)
+    now = asyncio.get_running_loop().time
+    deadline = None if limit is None else now() + limit
+    while True:
+        found = await take(_SLICE if deadline is None else min(_SLICE, max(0.0, deadline - now())))
+        if found or (deadline is not None and now() >= deadline):
+            return found
 
 
 class Handle:
