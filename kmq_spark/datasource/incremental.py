@@ -103,7 +103,7 @@ class Incremental:
         return self._df
 
     def write(self, frame: DataFrame, **options: object) -> None:
-        """Append to topics of the same store, and move the group in the same commit.
+        """Append to topics or a queue of the same store, and move the group in the same commit.
 
         Once in a batch: either is everything stored and the group at its end, or nothing.
         """
