@@ -73,6 +73,19 @@ def test_flush_tells_of_a_message_that_could_not_be_stored(
             producer.flush()
 
 
+def test_flush_tells_of_its_own_producer_only(settings: oms.KeyValue, producer: oms.Producer):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        store.create_topic("t", capacity=1)
+    other = oms.Producer(settings)
+    producer.send(producer.create_bytes_message_to_topic("t", b"1"))
+    producer.flush()
+    producer.send(producer.create_bytes_message_to_topic("u", b"1"))
+    other.send(other.create_bytes_message_to_topic("t", b"2"))
+    producer.flush()
+    with pytest.raises(kmq.QueueFullError):
+        other.shutdown()
+
+
 def test_a_batch_is_stored_whole_behind_what_was_sent_or_forgotten(
     settings: oms.KeyValue, producer: oms.Producer
 ):
