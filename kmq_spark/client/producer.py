@@ -23,7 +23,14 @@ from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.topic_arrow import batches_of
 from kmq_spark.client.transactional import Transactional
 from kmq_spark.client.typed_rows import Value, value_of
-from kmq_spark.client.values import Headers, Properties, checked_extras, checked_uniq, to_bytes
+from kmq_spark.client.values import (
+    Extras,
+    Headers,
+    Properties,
+    checked_extras,
+    checked_uniq,
+    to_bytes,
+)
 from kmq_spark.errors import (
     ClosedError,
     IllegalStateError,
@@ -145,6 +152,17 @@ class Producer(Transactional):
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
             )
+        return self._add(topic, value, key, extras, on_delivery)
+
+    def _add(
+        self,
+        topic: str,
+        value: Value,
+        key: bytes | None,
+        extras: Extras | None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery[RecordMetadata]:
+        """Send a checked record, whose topic may be a queue's own log."""
         delivery = self._pending.add(topic, value, key, extras, on_delivery)
         if not self._lingers and delivery.first:
             self._commits.sent()
@@ -262,10 +280,7 @@ class Producer(Transactional):
         if headers is not None or properties is not None or schedule is not None or digest:
             extras = checked_extras(headers, properties, None, None)
             extras = extras._replace(schedule=schedule, uniq=digest)
-        delivery = self._pending.add(queue_log(queue), value, key, extras, None)
-        if not self._lingers and delivery.first:
-            self._commits.sent()
-        return delivery
+        return self._add(queue_log(queue), value, key, extras)
 
     def send_arrow_to_queue(self, queue: str, data: Any) -> Future[BatchMetadata]:
         """Send Arrow data to one queue as one unit; columns and errors as for `send_arrow`.
