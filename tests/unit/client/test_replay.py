@@ -6,12 +6,16 @@ and a replay that reads what it wrote.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client import replaying
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 CONTENTS = ["key", "value", "headers", "properties", "timestamp"]
@@ -79,6 +83,73 @@ def test_typed_records_and_their_tombstones_stay_what_they_are(store: kmq.Store)
     with store.consumer(topics=["u"]) as consumer:
         values = [record.value for record in consumer.consume(10, timeout=0)]
     assert values == [{"n": 1}, None, {"n": None}, None, None, {"n": 6}]
+
+
+class _Failing:
+    """Fails, or does something else, before a batch is sent for the n-th time."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, nth: int, act: Callable[[], object]) -> None:
+        self._left, self._act, self._sends = nth, act, replaying._sends
+        patch.setattr(replaying, "_sends", self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            self._act()
+        return self._sends(*arguments)
+
+
+def _disk_full() -> None:
+    raise kmq.UnavailableError("the disk is full")
+
+
+@pytest.mark.parametrize("wanted", [{}, {"headers": {"h": b"1"}}])
+def test_with_a_group_a_replay_that_failed_goes_on_and_sends_each_record_once(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any]
+):
+    _fill(store)
+    store.create_topic("u", partitions=2)
+    sent, calls = 0, 0
+    with pytest.raises(StopIteration):
+        while True:
+            calls += 1
+            with monkeypatch.context() as patch, suppress(kmq.UnavailableError):
+                _Failing(patch, 2, _disk_full)
+                store.replay("t", "u", group="again", **wanted)
+                raise StopIteration
+            assert store.describe_topic("u").rows > sent  # each went on
+            sent = store.describe_topic("u").rows
+    assert calls > 1
+    assert store.replay("t", "u", group="again", **wanted) == 0
+    expected = store.find("t", **wanted)
+    assert _by_key(store.read("u").read_all()) == _by_key(expected)
+    with store.producer() as producer:
+        producer.send("t", b"new", headers={"h": b"1"}).result(10)
+    assert store.replay("t", "u", group="again", **wanted) == 1
+    assert store.replay("t", "u", group="other", **wanted) == expected.num_rows + 1
+
+
+def test_of_two_replays_with_a_group_the_later_one_sends_what_is_left(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    _fill(store)
+    store.create_topic("u")
+    with monkeypatch.context() as patch:
+        _Failing(patch, 2, lambda: store.replay("t", "u", group="again"))
+        with pytest.raises(kmq.FencedError):
+            store.replay("t", "u", group="again")
+    assert _by_key(store.read("u").read_all()) == _by_key(store.read("t").read_all())
+    assert store.describe_topic("u").rows == 20
+
+
+def test_a_group_that_others_read_by_is_not_moved(store: kmq.Store):
+    _fill(store)
+    store.create_topic("u")
+    with store.consumer("g", topics=["t"]), pytest.raises(kmq.IllegalStateError, match="live"):
+        store.replay("t", "u", group="g")
+    with pytest.raises(kmq.InvalidRequestError, match="group"):
+        store.replay("t", "u", group="a b")
+    assert store.describe_topic("u").rows == 0
 
 
 def test_a_target_that_does_not_fit_is_named(store: kmq.Store):
