@@ -127,7 +127,7 @@ def _answer(partitioner: Partitioner, topic: Topic, key: bytes | None) -> int:
     try:
         answer = partitioner(topic.name, key, topic.partitions)
         with suppress(TypeError):
-            return index(answer)
+            return -1 if isinstance(answer, bool) else index(answer)
         return -1
     except BaseException as error:  # it may raise whatever it likes, to end its thread for example
         if can_be_interrupted() and not isinstance(error, Exception):

@@ -160,7 +160,9 @@ def test_a_callable_may_answer_with_any_whole_number(store: kmq.Store, answer: i
         assert producer.send("t", b"v", b"k").result(10).partition == 2
 
 
-@pytest.mark.parametrize("answer", [-1, np.int64(-1), 2, 2**40, "0", None, 0.0, np.array([0, 1])])
+@pytest.mark.parametrize(
+    "answer", [-1, np.int64(-1), 2, 2**40, "0", None, 0.0, True, np.array([0, 1])]
+)
 def test_a_bad_answer_of_a_callable_fails_that_record_alone(store: kmq.Store, answer: object):
     store.create_topic("t", partitions=2)
 
