@@ -6,16 +6,19 @@ and a replay that reads what it wrote.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import replaying
+from kmq_spark.client import finding, replaying
+from kmq_storage.groups import committed_offsets
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 CONTENTS = ["key", "value", "headers", "properties", "timestamp"]
@@ -85,8 +88,8 @@ def test_typed_records_and_their_tombstones_stay_what_they_are(store: kmq.Store)
     assert values == [{"n": 1}, None, {"n": None}, None, None, {"n": 6}]
 
 
-class _Failing:
-    """Fails, or does something else, before a batch is sent for the n-th time."""
+class _At:
+    """Does something before a batch is sent for the n-th time."""
 
     def __init__(self, patch: pytest.MonkeyPatch, nth: int, act: Callable[[], object]) -> None:
         self._left, self._act, self._sends = nth, act, replaying._sends
@@ -109,17 +112,14 @@ def test_with_a_group_a_replay_that_failed_goes_on_and_sends_each_record_once(
 ):
     _fill(store)
     store.create_topic("u", partitions=2)
-    sent, calls = 0, 0
-    with pytest.raises(StopIteration):
-        while True:
-            calls += 1
-            with monkeypatch.context() as patch, suppress(kmq.UnavailableError):
-                _Failing(patch, 2, _disk_full)
-                store.replay("t", "u", group="again", **wanted)
-                raise StopIteration
-            assert store.describe_topic("u").rows > sent  # each went on
-            sent = store.describe_topic("u").rows
-    assert calls > 1
+    failures = 0
+    while failures < 99:
+        with monkeypatch.context() as patch, suppress(kmq.UnavailableError):
+            _At(patch, 2, _disk_full)
+            store.replay("t", "u", group="again", **wanted)
+            break
+        failures += 1
+    assert 0 < failures < 99
     assert store.replay("t", "u", group="again", **wanted) == 0
     expected = store.find("t", **wanted)
     assert _by_key(store.read("u").read_all()) == _by_key(expected)
@@ -132,12 +132,34 @@ def test_with_a_group_a_replay_that_failed_goes_on_and_sends_each_record_once(
 def test_of_two_replays_with_a_group_the_later_one_sends_what_is_left(
     store: kmq.Store, monkeypatch: pytest.MonkeyPatch
 ):
+    """The earlier one goes on when the later one knows where it begins."""
     _fill(store)
     store.create_topic("u")
-    with monkeypatch.context() as patch:
-        _Failing(patch, 2, lambda: store.replay("t", "u", group="again"))
-        with pytest.raises(kmq.FencedError):
+    stands, goes_on, told = threading.Event(), threading.Event(), SimpleQueue[BaseException]()
+
+    def replay() -> None:
+        try:
             store.replay("t", "u", group="again")
+        except BaseException as error:
+            told.put(error)
+
+    def stand() -> None:
+        stands.set()
+        assert goes_on.wait(30)
+
+    def read_and_let_go(*arguments: Any) -> Any:
+        found = committed_offsets(*arguments)
+        goes_on.set()
+        earlier.join(30)
+        return found
+
+    _At(monkeypatch, 2, stand)
+    earlier = threading.Thread(target=replay)
+    earlier.start()
+    assert stands.wait(30)
+    monkeypatch.setattr(finding, "committed_offsets", read_and_let_go)
+    assert 0 < store.replay("t", "u", group="again") < 20
+    assert isinstance(told.get(timeout=30), kmq.FencedError)
     assert _by_key(store.read("u").read_all()) == _by_key(store.read("t").read_all())
     assert store.describe_topic("u").rows == 20
 
