@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.client.store import Store
 from kmq_storage import limits
-from kmq_storage.format import queue_directory
+from kmq_storage.format import queue_directory, queue_table
 from kmq_storage.keyed import index, parts, reading
 from kmq_storage.log import paging, run_index, runs
 from kmq_storage.maintenance.collect import collect
@@ -47,6 +47,7 @@ class KeyedModel(RuleBasedStateMachine):
         self.patch.setattr(index, "_SORTED_ROWS", 8)
         self.patch.setattr(index, "_SCAN_ROWS", 4)
         self.patch.setattr(reading, "_BATCHES_KEPT", 2)
+        self.patch.setattr(queue_table, "_MARKED", 2)
         self.patch.setattr(queue_directory, "_BLOCK_QUEUES", 2)
         self.patch.setattr(runs, "_PIECE_ROWS", 5)
         self.patch.setattr(run_index, "_BLOCKS_KEPT", 2)
