@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 USERS = 10
 #: Rows of one batch, and of one read.
-_TOGETHER, _READ = 4_096, 65_536
+_TOGETHER, _READ = 4_096, 16_384
 #: Counters whose messages are made at once.
 _MADE = 1_024
 

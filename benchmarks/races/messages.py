@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.races import message_phases as phases
 from benchmarks.races.message_phases import USERS, Task
-from benchmarks.races.workers import Took, in_threads, stored_bytes, worst
+from benchmarks.races.workers import Took, in_threads, stored_bytes, together
 
 #: What was published: seconds to send and to pull 40,000,000 messages.
 PUBLISHED = (("26th of 1,959, Java, 4 cores", 73.630, 31.597), ("32nd", 73.952, 35.995))
@@ -80,7 +80,7 @@ def timed(work: Callable[[Task], Took], crews: Sequence[Sequence[Task]]) -> tupl
     for each in found:
         if isinstance(each, BaseException):
             raise each
-    return seconds, worst(found).memory
+    return seconds, together(found).memory
 
 
 def run(messages: int, folder: str, *, by: str, users: str) -> Result:

@@ -60,8 +60,8 @@ def run(options: argparse.Namespace, folder: str) -> tuple[list[Phase], int]:
     def do(name: str, count: float, work: Callable[[Race], Took], doers: Sequence[Race]) -> None:
         done.append(Phase(name, count, crew.do(work, doers)))
         took = done[-1].took
-        memory = f"{took.memory // _MIB:>6} MiB"
-        print(f"{name:18} {count:>13,.0f} {took.seconds:>9.2f} s {memory}", flush=True)
+        seconds = f"{took.seconds:>9.2f} s {took.cpu:>9.2f} s of CPU"
+        print(f"{name:18} {count:>13,.0f} {seconds} {took.memory // _MIB:>6} MiB", flush=True)
 
     with Crew(options.processes, options.threads) as crew:
         race = races[0]

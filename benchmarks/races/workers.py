@@ -22,6 +22,8 @@ class Took:
     """What calls took, and the anonymous memory of their process: all above the page cache."""
 
     seconds: float
+    #: Of the threads that called: less than that on a busy machine.
+    cpu: float
     memory: int
 
 
@@ -29,22 +31,23 @@ class Meter:
     """Adds up the seconds of calls, and looks at the memory behind each."""
 
     def __init__(self) -> None:
-        self._seconds, self._memory = 0.0, 0
+        self._seconds, self._cpu, self._memory = 0.0, 0.0, 0
 
     @contextmanager
     def timing(self) -> Iterator[None]:
         """What is done here counts."""
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.thread_time()
         yield
         seconds = time.perf_counter() - began
         self._seconds += seconds
+        self._cpu += time.thread_time() - cpu
         if seconds > _LARGE:
             self._look()
 
     def took(self) -> Took:
         """All of it so far."""
         self._look()
-        return Took(self._seconds, self._memory)
+        return Took(self._seconds, self._cpu, self._memory)
 
     def _look(self) -> None:
         self._memory = max(self._memory, anonymous_memory())
@@ -57,16 +60,16 @@ def anonymous_memory() -> int:
     return int(line.split()[1]) * 1024
 
 
-def worst(found: Iterable[Took]) -> Took:
-    """The slowest of those that ran at once, and the most memory that one of them had."""
-    seconds, memory = zip(*((each.seconds, each.memory) for each in found), strict=True)
-    return Took(max(seconds), max(memory))
+def together(found: Iterable[Took]) -> Took:
+    """Those that ran at once: the slowest, the CPU time of all, the most memory that one had."""
+    seconds, cpu, memory = zip(*((t.seconds, t.cpu, t.memory) for t in found), strict=True)
+    return Took(max(seconds), sum(cpu), max(memory))
 
 
 def in_threads(work: Callable[[_Task], Took], tasks: Sequence[_Task]) -> Took:
     """Do all tasks in this process, a thread for each."""
     with ThreadPoolExecutor(len(tasks)) as pool:
-        return worst(pool.map(work, tasks))
+        return together(pool.map(work, tasks))
 
 
 class Crew:
@@ -85,7 +88,7 @@ class Crew:
     def do(self, work: Callable[[_Task], Took], tasks: Sequence[_Task]) -> Took:
         """Do all tasks at once."""
         shares = [tasks[at : at + self._threads] for at in range(0, len(tasks), self._threads)]
-        return worst(self._pool.map(in_threads, repeat(work), shares))
+        return together(self._pool.map(in_threads, repeat(work), shares))
 
 
 def stored_bytes(folder: str) -> int:
