@@ -33,6 +33,8 @@ from kmq_storage.log.state import StoreState
 _HAND_ROWS = 4_096
 _FOREVER = 365 * 86_400.0
 
+Ready = Callable[[list[TopicPartition]], list[TopicPartition]]
+
 
 class Assignment:
     """What is read: follows a subscription as topics and partitions come and go."""
@@ -57,6 +59,8 @@ class Assignment:
         self._has_taken = False
         #: Whether the subscriber is being told something: it may use its consumer meanwhile.
         self.calls_back = False
+        #: Which of those that shall be another member's can go by now; the others stay for now.
+        self.ready_to_go: Ready = list
 
     def follow(self, wanted: Subscription) -> None:
         """Read what this subscription says from now on."""
@@ -134,19 +138,23 @@ class Assignment:
         return state
 
     def _release(self, member: GroupMember, state: StoreState) -> bool:
-        """Give away what shall be another member's, unless this call has records of it already."""
+        """Give away what shall be another member's, unless this call has records of it already.
+
+        False when some of it stays for now.
+        """
         moving = member.moving(state)
         held = [each for each in self._fetcher.positions if each.key in moving]
-        if held and self._has_taken:
-            self.is_called_in = True
-            return False
-        if moving:
+        going = [] if self._has_taken else self.ready_to_go(held)
+        staying = {each.key for each in held if each not in going}
+        if moving - staying:
             self.put_back()
-            self._tell(self._subscription.on_revoke, held)
-            offsets = self._positions_inside(state, held) if self._auto_commit else {}
-            self._remove(held)
-            member.release(state, moving, offsets)
-        return True
+            self._tell(self._subscription.on_revoke, going)
+            offsets = self._positions_inside(state, going) if self._auto_commit else {}
+            self._remove(going)
+            member.release(state, moving - staying, offsets)
+        if staying:
+            self.is_called_in = True
+        return not staying
 
     def _remove(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

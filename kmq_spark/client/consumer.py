@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
@@ -341,14 +340,9 @@ class Consumer(OneThread):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not self._parents:
-            self._close(commit=self._auto_commit and kind is None)
+            self._close(commit=self._auto_commit and error is None)
 
 
 def _member_of(log: CommitLog, settings: ConsumerSettings) -> GroupMember | None:

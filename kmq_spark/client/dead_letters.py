@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.staging import Stager, file_ids
+from kmq_storage.log.topic_state import Topic
 
 #: Why a record is a dead letter that nobody rejected.
 TOO_OFTEN = "max_deliveries"
@@ -46,19 +48,33 @@ def moving(
     """Records with these properties for a queue's own log, and what is committed with them."""
     topic = log.state.topic_by_id(target.id)
     assert topic is not None, "every queue has a log of its own"
+    letters = [(each, _bytes_of(each.value), properties) for each, properties in records]
+    unit = letters_unit(log, topic, 0, letters)
+    return replace(unit, entries=(*unit.entries, *entries))
+
+
+def letters_unit(
+    log: CommitLog,
+    topic: Topic,
+    partition: int,
+    letters: Sequence[tuple[Record, bytes | None, Mapping[str, Any]]],
+) -> Unit:
+    """What commits records as they were, but with these values and properties."""
     rows = rows_of_columns(
-        [_bytes_of(record.value) for record, _ in records],
-        [record.key for record, _ in records],
-        np.array([record[7] for record, _ in records], np.int64),
+        [value for _, value, _ in letters],
+        [record.key for record, _, _ in letters],
+        np.array([record[7] for record, _, _ in letters], np.int64),
         {
             row: checked_extras(record.headers or None, properties or None, None, None)
-            for row, (record, properties) in enumerate(records)
+            for row, (record, _, properties) in enumerate(letters)
         },
     )
     stager = Stager(log.files, file_ids(log), sync=log.durable)
-    placed = [stager.place(part, room=log.inline_bytes_max) for part in split(topic, rows, 0)]
+    placed = [
+        stager.place(each, room=log.inline_bytes_max) for each in split(topic, rows, partition)
+    ]
     return Unit(
-        (*(entry for each in placed for entry in each.entries), *entries),
+        tuple(entry for each in placed for entry in each.entries),
         tuple(body for each in placed for body in each.bodies),
         synced=log.durable,
     )

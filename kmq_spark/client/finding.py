@@ -10,7 +10,7 @@ import pyarrow as pa
 from kmq_spark.client.arguments import checked_count, checked_offset, checked_partition
 from kmq_spark.client.reading import Bound, plan_read
 from kmq_spark.client.record_columns import public_batches, public_schema
-from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
+from kmq_spark.client.values import MEMBERS, Headers, Properties, checked_extras, to_bytes
 from kmq_storage.format.matching import Pair, Wanted
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.scan import Slice
@@ -97,14 +97,13 @@ def wanted_of(
 ) -> Wanted:
     """What to look for; InvalidRequestError names what no record can have."""
     checked = checked_extras(headers, properties, None, None)
+    headers, facts = checked.headers or (), checked.properties or ()
     return Wanted(
         None if key is None else to_bytes("key", key),
-        tuple(Pair(each["key"], each["value"]) for each in checked.headers or ()),
+        tuple(map(Pair, headers[::2], headers[1::2])),
         tuple(
-            Pair(name, value, member)
-            for name, members in checked.properties or ()
-            for member, value in members.items()
-            if value is not None
+            Pair(name, value, MEMBERS[type(value)])
+            for name, value in zip(facts[::2], facts[1::2], strict=True)
         ),
     )
 

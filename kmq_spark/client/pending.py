@@ -98,7 +98,7 @@ class Pending:
                 rows.keys.append(key)
                 rows.times.append(self._now_ns())
                 if extras is not None:
-                    rows.extras[index] = extras
+                    rows.extras[index] = tuple(extras)
                     size += extras.size
                 if on_delivery is not None:
                     rows.user_callbacks.append((index, on_delivery))

@@ -7,9 +7,8 @@ import concurrent.futures.thread  # noqa: F401 - pyarrow's first array needs it:
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import Any, Self
 
 from kmq_spark.client.arguments import checked_count, checked_timeout
@@ -136,7 +135,7 @@ class Producer(Transactional):
         ):
             extras = checked_extras(headers, properties, partition, timestamp)
             if uniq is not None:
-                extras = replace(extras, uniq=checked_uniq(uniq))
+                extras = extras._replace(uniq=checked_uniq(uniq))
         if on_delivery is not None and not callable(on_delivery):
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
@@ -174,11 +173,13 @@ class Producer(Transactional):
         batch.times = [self._log.environment.now_ns()] * count
         if any(each is not None for each in (headers, properties, partition, timestamps)):
             batch.extras = {
-                row: checked_extras(
-                    headers[row] if headers is not None else None,
-                    properties[row] if properties is not None else None,
-                    partition,
-                    timestamps[row] if timestamps is not None else None,
+                row: tuple(
+                    checked_extras(
+                        headers[row] if headers is not None else None,
+                        properties[row] if properties is not None else None,
+                        partition,
+                        timestamps[row] if timestamps is not None else None,
+                    )
                 )
                 for row in range(count)
             }
@@ -256,7 +257,7 @@ class Producer(Transactional):
         extras = None
         if headers is not None or properties is not None or schedule is not None or digest:
             extras = checked_extras(headers, properties, None, None)
-            extras = replace(extras, schedule=schedule, uniq=digest)
+            extras = extras._replace(schedule=schedule, uniq=digest)
         delivery = self._pending.add(queue_log(queue), value, key, extras, None)
         if not self._lingers and delivery.first:
             self._commits.sent()
@@ -304,12 +305,7 @@ class Producer(Transactional):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()
 
 

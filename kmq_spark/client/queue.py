@@ -20,6 +20,7 @@ from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.queue_delivery import Delivery, Hold, runs_of_deliveries
 from kmq_spark.client.queue_reading import (
     deliveries_of,
+    missing_of,
     runs_of_table,
     slices_of,
     table_of_slices,
@@ -33,6 +34,7 @@ from kmq_spark.errors import (
     IllegalStateError,
     InvalidRequestError,
     KmqError,
+    LeaseExpiredError,
 )
 from kmq_storage import deliveries as handing
 from kmq_storage import queues
@@ -42,6 +44,7 @@ from kmq_storage.format.queue_entries import (
     DEAD,
     EXHAUSTED,
     EXTEND,
+    RECALL,
     RELEASE,
     RETRY,
     AcquireEntry,
@@ -128,15 +131,8 @@ class Queue:
 
     def _forget_missing(self, runs: Sequence[Run], there: set[tuple[Key, int]]) -> None:
         """Finish records of which compaction left none."""
-        if len(there) == sum(run.rows for run in runs):
-            return
-        gone = [
-            run._replace(first=offset, rows=1)
-            for run in runs
-            for offset in range(run.first, run.first + run.rows)
-            if (run[:2], offset) not in there
-        ]
-        self._answer(ACK, handing.merged(gone))
+        with suppress(LeaseExpiredError):  # whoever gets them next finishes them
+            self._answer(ACK, missing_of(runs, there))
 
     def _schemas(self, topic_id: bytes) -> tuple[str, ...]:
         topic = self._log.state.topic_by_id(topic_id)
@@ -248,7 +244,10 @@ class Queue:
 
     def _answer(self, what: int, runs: Sequence[Run], at: int = 0) -> None:
         if runs:
-            queue = self._live()
+            self._answer_of(self._live(), what, runs, at)
+
+    def _answer_of(self, queue: QueueState, what: int, runs: Sequence[Run], at: int = 0) -> None:
+        if runs:
             self._log.commit([Unit((handing.answer(self._log, queue, what, runs, at),))])
 
     def _give_back(self, received: list[Delivery] | pa.Table | None) -> None:
@@ -279,7 +278,9 @@ class Queue:
         try:
             with self._reading:
                 found = deliveries_of(self._log, self._reader, runs, queue.name, hold)
-            self._bury(queue, found, EXHAUSTED, TOO_OFTEN)
+            self._answer_of(queue, RECALL, missing_of(runs, {each.place for each in found}))
+            if found:
+                self._bury(queue, found, EXHAUSTED, TOO_OFTEN)
         except ConflictError:
             pass  # somebody else did it
         except (DataLossError, CorruptionError) as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from kmq_spark.client.arguments import checked_offsets
@@ -271,12 +270,7 @@ class Transaction:
             self._end_surely(error)
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if self._abandoned:
             return
         try:

@@ -6,7 +6,6 @@ import atexit
 import os
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Protocol, Self
 from weakref import WeakSet
 
@@ -79,10 +78,5 @@ class StoreUser:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.shutdown()

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.client.store import Store
 from kmq_storage import limits
-from kmq_storage.format import queue_directory
+from kmq_storage.format import queue_directory, queue_table
 from kmq_storage.keyed import index, parts, reading, rows
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
 from kmq_storage.keyed.wanted import Wanted
@@ -70,6 +70,7 @@ class KeyedModel(RuleBasedStateMachine):
         self.patch.setattr(index, "_SCAN_ROWS", 4)
         self.patch.setattr(rows, "_SCAN_ROWS", 4)
         self.patch.setattr(reading, "_BATCHES_KEPT", 2)
+        self.patch.setattr(queue_table, "_MARKED", 2)
         self.patch.setattr(queue_directory, "_BLOCK_QUEUES", 2)
         self.patch.setattr(runs, "_PIECE_ROWS", 5)
         self.patch.setattr(run_index, "_BLOCKS_KEPT", 2)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from kmq_spark.client.encoding import rows_of_columns
+from kmq_spark.client.dead_letters import letters_unit
 from kmq_spark.client.record import Record
-from kmq_spark.client.routing import split
-from kmq_spark.client.values import PropertyValue, checked_extras
+from kmq_spark.client.values import PropertyValue
 from kmq_storage import topics
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.staging import Stager, file_ids
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 
@@ -32,9 +29,9 @@ def dead_letters(
 
     The topic is made when it is missing. A dead letter is never too large for it.
     """
-    topic = _topic(log, dead_letter_topic(group))
-    extras = {}
-    for row, (record, count) in enumerate(zip(records, counts, strict=True)):
+    topic, state = _topic(log, dead_letter_topic(group)), log.refresh()
+    letters = []
+    for record, count in zip(records, counts, strict=True):
         told: dict[str, PropertyValue] = {
             "dead_letter_group": group,
             "dead_letter_topic": str(record.topic),
@@ -43,20 +40,8 @@ def dead_letters(
             "dead_letter_count": count + 1,
             "dead_letter_reason": reason,
         }
-        extras[row] = checked_extras(record.headers, {**record.properties, **told}, None, None)
-    state = log.refresh()
-    rows = rows_of_columns(
-        [_value(state, record) for record in records],
-        [record.key for record in records],
-        np.asarray([record[7] for record in records], np.int64),
-        extras,
-    )
-    partition = records[0].partition % topic.partitions
-    stager = Stager(log.files, file_ids(log), sync=True)
-    (placed,) = (
-        stager.place(part, room=log.inline_bytes_max) for part in split(topic, rows, partition)
-    )
-    return Unit(placed.entries, placed.bodies)
+        letters.append((record, _value(state, record), {**record.properties, **told}))
+    return letters_unit(log, topic, records[0].partition % topic.partitions, letters)
 
 
 def _topic(log: CommitLog, name: str) -> Topic:

@@ -94,6 +94,8 @@ class Listening:
             if not records:
                 return
             pause = self._consume(queue, records)
+            if queue.state.is_leaving or queue.state.is_dropped:
+                self._reader.call()  # it waits for this
         self._runs.submit(queue, _NEXT_TURN if pause is None else pause)
 
     def _is_owned(self, queue: PartitionQueue) -> bool:

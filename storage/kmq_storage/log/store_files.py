@@ -39,7 +39,8 @@ def open_identity(
         return decode_identity(files.read(paths.STORE_FILE), files.url)
     except (NotADirectoryError, FileExistsError) as error:
         raise InvalidRequestError(
-            f"store {files.url} is a file, not a folder", url=files.url
+            f"store {files.url} is a file, not a folder, or a link that leads nowhere",
+            url=files.url,
         ) from error
     except PermissionError as error:
         raise UnavailableError(
