@@ -33,6 +33,7 @@ from kmq_spark.client.values import (
 )
 from kmq_spark.errors import (
     ClosedError,
+    IllegalStateError,
     InvalidRequestError,
     KmqTimeoutError,
 )
@@ -49,6 +50,8 @@ class ProducerSettings:
     """The options of a producer; times in seconds, sizes in bytes."""
 
     name: str | None = None
+    #: Whether a forked child may not go on under another name.
+    transactional: bool = False
     linger: float = 0.005
     batch_bytes: int = 1_048_576
     max_pending_bytes: int = 67_108_864
@@ -99,11 +102,13 @@ class Producer(Transactional):
         self._lingers = settings.linger > 0
 
     def after_fork_in_child(self) -> None:
-        """Start empty in the child: what waits is the parent's to commit."""
+        """Start empty in the child: what waits, and a transactional id, is the parent's."""
         if self._closed:
             return
         self._open(None)
         self._leave_to_parent()
+        if self._settings.transactional:
+            self._pending.close(_is_the_parents)
 
     def send(
         self,
@@ -239,9 +244,8 @@ class Producer(Transactional):
         if len(sends):
             self._pending.put(sends)
             self._commits.sent_batch(sends)
-        elif self._closed:
-            raise ClosedError("the producer is closed")
         else:
+            self._pending.check_open()
             sends.finish()
         future: Future[Any] = Delivery((sends, 0))
         return future
@@ -322,6 +326,12 @@ class Producer(Transactional):
 
     def __exit__(self, *_raised: object) -> None:
         self.close()
+
+
+def _is_the_parents() -> IllegalStateError:
+    return IllegalStateError(
+        "this producer has a transactional id, and is the parent process's; open another one here"
+    )
 
 
 def _open_epoch(log: CommitLog, name: str) -> int:

@@ -120,10 +120,11 @@ def to_timestamp(when: object, what: str = "timestamp") -> int:
 
 
 def _partition(partition: object) -> int | None:
-    if partition is None or (type(partition) is int and partition >= 0):
+    if partition is None or (type(partition) is int and 0 <= partition < 2**31):
         return partition
     raise InvalidRequestError(
-        f"partition must be a whole number from 0, not {partition!r}", field="partition"
+        f"partition must be a whole number from 0 to {2**31 - 1}, not {partition!r}",
+        field="partition",
     )
 
 

@@ -50,6 +50,14 @@ def test_what_is_not_there_is_zero_or_none():
     assert (empty.get_string("k"), empty.contains_key("k"), empty.key_set()) == (None, False, set())
 
 
+def test_entries_are_replaced_and_never_taken_out():
+    values = oms.KeyValue().put("k", 1).put("other", 2.5).put("k", "one")
+    assert (values.get_string("k"), values.contains_key("k")) == ("one", True)
+    assert values.key_set() == {"k", "other"}
+    values.key_set().clear()
+    assert values.key_set() == {"k", "other"}
+
+
 def test_a_value_is_given_in_the_type_that_is_asked_for():
     values = oms.KeyValue().put("i", 5).put("d", 2.5).put("s", "7")
     assert (values.get_string("i"), values.get_double("i"), values.get_long("s")) == ("5", 5.0, 7)
