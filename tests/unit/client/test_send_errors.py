@@ -74,7 +74,13 @@ def test_partitions_that_were_added_are_used_at_once(store: kmq.Store):
         assert producer.send("t", b"v", partition=1).result(10).partition == 1
 
 
-@pytest.mark.parametrize("partition", [1, 2**31, 2**63, 2**70])
+@pytest.mark.parametrize("partition", [2**31, 2**63, 2**70])
+def test_a_partition_that_no_topic_can_have_is_refused_at_once(store: kmq.Store, partition: int):
+    with store.producer() as producer, pytest.raises(kmq.InvalidRequestError, match="partition"):
+        producer.send("t", b"v", partition=partition)
+
+
+@pytest.mark.parametrize("partition", [1, 2**31 - 1])
 def test_a_partition_that_does_not_exist_is_refused_by_number(store: kmq.Store, partition: int):
     store.create_topic("t")
     before = lsn(store)
