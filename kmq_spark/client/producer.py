@@ -152,18 +152,16 @@ class Producer(Transactional):
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
             )
-        return self._add(topic, value, key, extras, on_delivery)
+        delivery = self._pending.add(topic, value, key, extras, on_delivery)
+        if not self._lingers and delivery.first:  # as in `_add`, without the cost of a call
+            self._commits.sent()
+        return delivery
 
     def _add(
-        self,
-        topic: str,
-        value: Value,
-        key: bytes | None,
-        extras: Extras | None,
-        on_delivery: OnDelivery | None = None,
+        self, topic: str, value: Value, key: bytes | None, extras: Extras | None
     ) -> Delivery[RecordMetadata]:
         """Send a checked record, whose topic may be a queue's own log."""
-        delivery = self._pending.add(topic, value, key, extras, on_delivery)
+        delivery = self._pending.add(topic, value, key, extras, None)
         if not self._lingers and delivery.first:
             self._commits.sent()
         return delivery
