@@ -140,19 +140,24 @@ def parts_of(chunk: Chunk, columns: tuple[int, ...] | None) -> tuple[Part, ...]:
 
 @lru_cache(maxsize=64)
 def _parts_of(parts: bytes, columns: tuple[int, ...]) -> tuple[Part, ...]:
-    ends = [(0, 0), *PART.iter_unpack(parts)]
     found: list[Part] = []
-    for number in sorted({0, *(_standing(ends, column) for column in columns)}):
-        (start, before), (end, behind) = ends[number], ends[number + 1]
+    for number in sorted({0, *(_standing(parts, column) for column in columns)}):
+        start, before = _end(parts, number - 1)
+        end, behind = _end(parts, number)
         if found and found[-1].end == start:
             start, before = found[-1].start, found.pop().before
         found.append(Part(start, end, before, behind))
     return tuple(found)
 
 
-def _standing(ends: Sequence[tuple[int, int]], column: int) -> int:
+def _end(parts: bytes, number: int) -> tuple[int, int]:
+    """Where a part ends, and the CRC up to there."""
+    return PART.unpack_from(parts, number * PART.size) if number >= 0 else (0, 0)
+
+
+def _standing(parts: bytes, column: int) -> int:
     """The part with the bytes of a column."""
     part = column + 1
-    while ends[part] == ends[part + 1]:
+    while _end(parts, part) == _end(parts, part - 1):
         part -= 1
     return part

@@ -37,6 +37,8 @@ _Found = TypeVar("_Found")
 
 _READ = frozenset({"value"})
 _NOTHING = pa.array([], pa.binary())
+#: More than a queue can have; an index behind as many still is a number of 64 bits.
+_MESSAGES = 1 << 48
 #: Record batches that stay at hand: the messages of a queue may stand in as many.
 _BATCHES_KEPT = 64
 
@@ -85,7 +87,7 @@ class QueueReader:
 
         With the columns `queue`, `index` and `value`, in the order of what was asked for.
         """
-        asked = Asked(queues, firsts, most)
+        asked = Asked(queues, firsts, min(most, _MESSAGES))
 
         def found(index: QueueIndex, topic: Topic) -> pa.RecordBatch:
             loose = (_LooseRows(part, partial(self._read, topic)) for part in index.loose)

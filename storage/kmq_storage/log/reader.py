@@ -193,8 +193,8 @@ class ChunkReader:
             return self._decode_now(chunk, layout)
 
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        file, parts = self._files.named(chunk.location.file), _parts(chunk, layout)
-        schema, columns = layout.stored(chunk.columns, file), _columns(chunk, layout)
+        file, columns = self._files.named(chunk.location.file), _columns(chunk, layout)
+        schema, parts = layout.stored(chunk.columns, file), parts_of(chunk, columns)
         message = self._prover.message(chunk.location) or self._bytes(chunk.location, parts)
         if not self._prover.holds(chunk.location, message, parts):
             raise mismatch(file)
@@ -205,24 +205,25 @@ class ChunkReader:
     def _bytes(self, location: Location, parts: Sequence[Part] = ()) -> pa.Buffer:
         """The bytes at a place; of a file elsewhere only these parts, if they are given."""
         start, length = location.position, location.length
-        runs = _runs(parts) or [(0, length)]
-        contents = self._contents(location.file, (start + runs[0][0], runs[0][1] - runs[0][0]))
+        contents = self._contents(location, parts)
         if isinstance(contents, pa.Buffer):
             self._touched_bytes += length
         if start + length > contents.size:
             raise CorruptionError("file is shorter than its commit says")
         if isinstance(contents, pa.Buffer) or not parts:
             return contents.slice(start, length)
-        return contents.parts(start, length, runs)
+        return contents.parts(start, length, _runs(parts))
 
-    def _contents(self, file: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
+    def _contents(self, location: Location, parts: Sequence[Part]) -> pa.Buffer | RemoteContents:
         if self._touched_bytes > _TOUCHED_BYTES:
             self._mapped.clear()
             self._mapped_bytes = self._touched_bytes = 0
-        found = self._mapped.get(file)
-        return self._map(file, first) if found is None else found
+        found = self._mapped.get(location.file)
+        return self._map(location, parts) if found is None else found
 
-    def _map(self, file: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
+    def _map(self, location: Location, parts: Sequence[Part]) -> pa.Buffer | RemoteContents:
+        file, (start, end) = location.file, (_runs(parts) or [(0, location.length)])[0]
+        first = (location.position + start, end - start)
         contents = self._mapped[file] = self._files.map(file, first)
         self._mapped_bytes += contents.size
         while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > _MAPPED_FILES:

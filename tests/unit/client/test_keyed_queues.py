@@ -94,6 +94,7 @@ def test_many_queues_are_read_at_once_in_the_order_asked_for(queues: KeyedQueues
         "value": [b"y", b"1", b"0", b"1"],
     }
     assert queues.get_many(["a", "b"], 1, 9)["value"].to_pylist() == [b"1"]
+    assert queues.get_many(["a"], 0, 2**80)["value"].to_pylist() == [b"0", b"1"]
     assert queues.get_many([], [], 9).num_rows == 0
 
 
