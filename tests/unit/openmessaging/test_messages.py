@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
-from kmq_spark.openmessaging.columns import decoded, encoded
+from kmq_spark.openmessaging.stored import decoded, encoded
 from tests.unit.openmessaging.received import all_of, attached
 
 VALUES = [5, 0, -(2**63), 2**63 - 1, 1.5, -0.0, 1e300, math.inf, -math.inf, 5.0]
