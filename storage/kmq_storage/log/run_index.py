@@ -77,9 +77,13 @@ class RunIndex:
         for block in range(*self._directory.blocks_between(first, behind)):
             yield self._block(block).between(first, behind)
 
-    def records(self, first: int, behind: int) -> Iterator[pa.RecordBatch]:
-        """Rows with all columns, in pieces."""
-        return self._parts(first, behind, UNTYPED)
+    def records(
+        self, first: int, behind: int, layout: Layout = UNTYPED
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows with all columns, or those of a layout and their offsets, in pieces."""
+        low, high = (bisect_right(self._bases, row) for row in (first, behind - 1))
+        self._reader.prefetch(self._chunks[low - 1 : high], layout)
+        return self._parts(first, behind, layout)
 
     def rows_of(self, name: bytes) -> tuple[int, int]:
         """The first row of a queue, and the one behind its last; the same where it has none."""
