@@ -10,13 +10,19 @@ was trimmed before a copy came to it. What was copied stays, whatever the source
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from kmq_storage import limits
 from kmq_storage.cutting import cut
-from kmq_storage.errors import AlreadyExistsError, CorruptionError, InvalidRequestError
+from kmq_storage.errors import (
+    AlreadyExistsError,
+    CorruptionError,
+    InvalidRequestError,
+    KmqWarning,
+)
 from kmq_storage.format.entries import BatchIdEntry, Entry, GroupOffsetsEntry, TopicEntry
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
@@ -54,9 +60,12 @@ def copy_topics(
 
     AlreadyExistsError when the target has another topic of that name, InvalidRequestError when
     its copy was written to since, CorruptionError behind what can be read of a damaged source. A
-    reader of the target sees each partition grow in order. Groups only move forward.
+    reader of the target sees each partition grow in order. Groups only move forward. Queues are
+    left out: a warning names them when all topics were asked for.
     """
     state = source.refresh()
+    if names is None and state.queues:
+        _warn_of_queues(state)
     topics = state.user_topics() if names is None else [state.topic(name) for name in names]
     copied: list[SegmentEntry | GapEntry] = []
     for topic in topics:
@@ -68,6 +77,16 @@ def copy_topics(
     segments = [each for each in copied if isinstance(each, SegmentEntry)]
     rows, size = sum(each.rows for each in segments), sum(each.length for each in segments)
     return CopyReport(len(topics), len(segments), rows, size, len(copied) - len(segments))
+
+
+def _warn_of_queues(state: StoreState) -> None:
+    names = ", ".join(sorted(queue.name for queue in state.queues))
+    warnings.warn(
+        f"queues are not copied, nor what was sent to them: {names}; make them in the target, "
+        "bound from the offsets on that are not finished",
+        KmqWarning,
+        stacklevel=3,
+    )
 
 
 def _make(target: CommitLog, topic: Topic) -> None:

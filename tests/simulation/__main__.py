@@ -11,12 +11,17 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 
 from tests.simulation.bucket_world import BucketWorld
+from tests.simulation.ordering import OrderlyWorld
+from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
 from tests.simulation.world import World, simulate
 
 #: After so many runs a line says how far it is.
 _TELL_EVERY = 1_000
 #: How many seeds a process takes at a time.
 _CHUNK = 20
+#: Worlds with more than the log, each seed in all of them.
+_OTHERS: list[type[World]] = [QueueWorld, QueueBucketWorld, OrderlyWorld]
+_SWITCHES: dict[type[World], str] = {World: "", BucketWorld: " --bucket"}
 _Run = tuple[int, type[World]]
 
 
@@ -26,13 +31,14 @@ def main() -> int:
     named = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
     kinds: list[type[World]] = [World, BucketWorld] if asked.both else [World]
     kinds = [BucketWorld] if asked.bucket else kinds
+    kinds = _OTHERS if asked.queues else kinds
     runs = list(product(named or range(asked.first, asked.first + asked.seeds), kinds))
     failed: list[int] = []
     outcomes = zip(runs, _outcomes(runs, asked.jobs), strict=True)
     for count, ((seed, kind), failure) in enumerate(outcomes, 1):
         if failure:
             failed.append(seed)
-            where = " --bucket" if kind is BucketWorld else ""
+            where = _SWITCHES.get(kind, " --queues")
             print(f"again: KMQ_SIM_SEEDS={seed} python -m tests.simulation{where}\n{failure}")
         if failure or count % _TELL_EVERY == 0:
             print(f"{count} of {len(runs)} runs ended, {len(failed)} failed", flush=True)
@@ -46,6 +52,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--bucket", action="store_true", help="in a bucket, not on a disk")
     parser.add_argument("--both", action="store_true", help="each seed on a disk and in a bucket")
+    parser.add_argument("--queues", action="store_true", help="queues, transactions and groups")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     return parser.parse_args()
 

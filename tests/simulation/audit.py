@@ -51,7 +51,8 @@ def _at(cursor: Cursor) -> tuple[int, int | None, int]:
 
 
 def _journal(disk: SimulatedDisk, identity: Identity) -> Journal:
-    journal = Journal(disk, identity, Hint(_Blank(), identity.seed, ""))  # type: ignore[arg-type]
+    hint = Hint(_Blank(), identity.seed, "", float)  # type: ignore[arg-type]
+    journal = Journal(disk, identity, hint)
     journal.folder.look_again()
     return journal
 

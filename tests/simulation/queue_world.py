@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from typing import Any
-from unittest.mock import patch
 
 from kmq_spark.client import queue as client_queue
 from kmq_spark.client.queue import Queue
@@ -24,7 +23,7 @@ from tests.simulation.queueing import JOBS, Receiver, Receivers, Sender
 from tests.simulation.scheduler import Task
 from tests.simulation.transacting import INPUT, LOOP, OUTPUTS, Looper, made_of
 from tests.simulation.watch import Watch
-from tests.simulation.world import World, run
+from tests.simulation.world import World
 
 _RECEIVERS, _SENDERS, _LOOPERS = 2, 1, 2
 _COLUMNS = ["offset", "at", "state", "count"]
@@ -44,6 +43,8 @@ class QueueWatch(Watch):
 class Queueing(World):
     """What a world has beside the rest of it, on a disk as in a bucket."""
 
+    #: All have one name, on whatever host they run, so that a seed replays.
+    limits = ((client_queue, "_client", lambda: "receiver"),)
     log_file_bytes = (8 * 1024, 16 * 1024)  # several dead letters are one commit
     #: How long locks are (seconds): most stalls are longer than the short ones.
     locks = (2.0, 30.0)
@@ -238,11 +239,3 @@ def _origin(letter: Delivery) -> tuple[Any, ...]:
     facts = letter.properties
     where = facts["dead_letter_partition"], facts["dead_letter_offset"]
     return facts.get("dead_letter_topic"), *where
-
-
-def run_queues(seed: int, kind: type[Queueing] = QueueWorld) -> Queueing:
-    """A world after some boots, checked; receivers have one name, so that a seed replays."""
-    with patch.object(client_queue, "_client", lambda: "receiver"):
-        world = run(seed, kind)
-    assert isinstance(world, Queueing)
-    return world

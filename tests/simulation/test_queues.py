@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pytest
 
 from tests.simulation.mutants import Mutant
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
-from tests.simulation.queue_world import QueueBucketWorld, QueueWorld, run_queues
+from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
 from tests.simulation.world import World, run
 
 _ASKED = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
@@ -31,35 +31,23 @@ _SHOWN_BY: dict[str, tuple[int, ...]] = {
     "commits_below_a_letter": (709, 920, 1085),
 }
 
-Run = Callable[[int], World]
-
-
-def _queues(seed: int) -> World:
-    return run_queues(seed, QueueWorld)
-
-
-def _queues_in_a_bucket(seed: int) -> World:
-    return run_queues(seed, QueueBucketWorld)
-
-
-def _orderly_members(seed: int) -> World:
-    return run(seed, OrderlyWorld)
-
 
 @pytest.mark.parametrize(
-    ("simulate", "seeds", "least"),
+    ("kind", "seeds", "least"),
     [
-        (_queues, 60, _OF_QUEUES | _OF_LOOPS),
-        (_queues_in_a_bucket, 40, _OF_QUEUES | _OF_LOOPS),
-        (_orderly_members, 60, _OF_MEMBERS),
+        (QueueWorld, 60, _OF_QUEUES | _OF_LOOPS),
+        (QueueBucketWorld, 40, _OF_QUEUES | _OF_LOOPS),
+        (OrderlyWorld, 60, _OF_MEMBERS),
     ],
     ids=["queues", "queues in a bucket", "orderly members"],
 )
-def test_no_record_is_lost_doubled_or_held_by_two(simulate: Run, seeds: int, least: dict[str, int]):
+def test_no_record_is_lost_doubled_or_held_by_two(
+    kind: type[World], seeds: int, least: dict[str, int]
+):
     done: Counter[str] = Counter()
     for seed in _ASKED or range(seeds):
         try:
-            done += simulate(seed).done
+            done += run(seed, kind).done
         except Exception as error:
             error.add_note(f"again: KMQ_SIM_SEEDS={seed} pytest tests/simulation/test_queues.py")
             raise
@@ -72,7 +60,7 @@ def test_a_mistake_that_is_planted_in_queues_or_transactions_is_found(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ):
     mutant(monkeypatch)
-    assert _some_fails(_queues, range(_MUTANT_SEEDS))
+    assert _some_fails(QueueWorld, range(_MUTANT_SEEDS))
 
 
 @pytest.mark.parametrize("mutant", ORDERLY_MUTANTS, ids=lambda mutant: mutant.__name__)
@@ -81,13 +69,13 @@ def test_a_mistake_that_is_planted_in_orderly_members_is_found(
 ):
     mutant(monkeypatch)
     seeds = [*_SHOWN_BY.get(mutant.__name__, ()), *range(_MUTANT_SEEDS)]
-    assert _some_fails(_orderly_members, seeds)
+    assert _some_fails(OrderlyWorld, seeds)
 
 
-def _some_fails(simulate: Run, seeds: Iterable[int]) -> bool:
+def _some_fails(kind: type[World], seeds: Iterable[int]) -> bool:
     for seed in seeds:
         try:
-            simulate(seed)
+            run(seed, kind)
         except Exception:
             return True
     return False

@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any, ClassVar, TypeAlias
 from unittest.mock import patch
 
 from kmq_storage import limits
@@ -54,8 +55,10 @@ _TOMBSTONE_DELAY = 60.0
 #: How old a file is before it may be taken for an orphan: shorter than many stalls, or for ever.
 _ORPHAN_AGES = (30.0, 1e9)
 _REBASE_SECONDS = 5.0
+#: Module, name, value.
+Limit: TypeAlias = tuple[Any, str, Any]
 #: So small that a few records make several batches, segments and pages.
-LIMITS = (
+LIMITS: tuple[Limit, ...] = (
     (limits, "BATCH_ROWS_MAX", 5),
     (limits, "SEAL_AFTER", 10.0),
     (limits, "REBASE_SECONDS", _REBASE_SECONDS),
@@ -102,6 +105,8 @@ class World:
     sleepiness: tuple[float, ...] = (0.0, 0.003, 0.01)
     #: Whether processes write without waiting for the disk, and read what is not on it.
     knows_os_durability = True
+    #: What else has another value than usual.
+    limits: ClassVar[tuple[Limit, ...]] = ()
     #: Whether processes look for damage, and repair it.
     repairs = False
 
@@ -287,17 +292,17 @@ def random_faults(rng: random.Random) -> Faults:
 
 
 @contextmanager
-def small_limits() -> Iterator[None]:
+def small_limits(also: Iterable[Limit] = ()) -> Iterator[None]:
     """Everything is so small that little makes much happen."""
     with ExitStack() as patches:
-        for module, name, value in LIMITS:
+        for module, name, value in (*LIMITS, *also):
             patches.enter_context(patch.object(module, name, value))
         yield
 
 
 def run(seed: int, kind: type[World] = World) -> World:
     """A world after some boots, checked."""
-    with small_limits():
+    with small_limits(kind.limits):
         world = kind(seed)
         for _ in range(world.rng.randrange(*world.size.boots)):
             world.boot()

@@ -19,7 +19,7 @@ from kmq_storage.log.state import StoreState
 def check_log(log: CommitLog, state: StoreState, *, deep: bool) -> Iterator[Finding]:
     """What is wrong with the commits, as far as a state knows that there are some."""
     if isinstance(log, LocalLog):
-        hint = open_hint(log.files, log.identity.seed)
+        hint = open_hint(log.files, log.identity.seed, log.environment)
         yield from check_hint(hint)
         journal = Journal(log.files, log.identity, hint)
         yield from LogFilesCheck(journal, state, deep=deep).findings()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.format.identity import Identity
@@ -41,7 +42,7 @@ def remains_of(files: Files, identity: Identity, known: int) -> Remains:
 
 
 def _of_disk(files: Disk, identity: Identity, known: int) -> Remains:
-    hint = open_hint(files, identity.seed)
+    hint = open_hint(files, identity.seed, SYSTEM)
     journal = Journal(files, identity, hint)
     before = journal.folder.first_lsn() - 1
     if not journal.folder.sizes():

@@ -41,7 +41,7 @@ def differs(files: Files) -> bool:
 def _write_identity(log: CommitLog) -> None:
     contents = encode_identity(decode_identity(log.files.read(paths.STORE_FILE), log.files.url))
     if isinstance(log, LocalLog):
-        hint = open_hint(log.files, log.identity.seed)
+        hint = open_hint(log.files, log.identity.seed, log.environment)
         with AppendLock(log.files.open_lock(paths.APPEND_LOCK), hint, log.environment):
             log.files.replace_log(paths.STORE_FILE, len(contents), [contents])
         return
@@ -62,7 +62,7 @@ def _mark_again(log: CommitLog) -> Iterator[str]:
 
 def _renew_resized(log: LocalLog) -> list[str]:
     """Have log files at their full size that were cut behind the last commit, or added to."""
-    hint = open_hint(log.files, log.identity.seed)
+    hint = open_hint(log.files, log.identity.seed, log.environment)
     journal = Journal(log.files, log.identity, hint)
     if not journal.folder.resized() or not hint.valid:
         return []

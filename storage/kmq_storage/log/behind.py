@@ -44,7 +44,7 @@ def go_on_behind(
     `staged_rows`: rows in files that no commit names; lost commits may have. Killed anywhere, the
     store is as before or as after.
     """
-    hint = open_hint(files, identity.seed)
+    hint = open_hint(files, identity.seed, environment)
     journal = Journal(files, identity, hint)
     began = files.now()
     append_lock = AppendLock(files.open_lock(paths.APPEND_LOCK), hint, environment)

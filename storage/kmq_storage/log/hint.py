@@ -7,10 +7,11 @@ acknowledged; frames prove themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kmq_storage import paths
+from kmq_storage.environment import Environment
 from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.disk import Disk, SharedWords
 
@@ -23,17 +24,21 @@ _WORD_MASK = (1 << 64) - 1
 _MIX = 0x9E3779B97F4A7C15
 
 
-def open_hint(files: Disk, seed: int) -> Hint:
+def open_hint(files: Disk, seed: int, environment: Environment) -> Hint:
     """The hint page of a store, made when it is missing."""
-    return Hint(files.open_words(paths.HINT, WORDS), seed, files.boot_id())
+    words, boot_id = files.open_words(paths.HINT, WORDS), files.boot_id()
+    return Hint(words, seed, boot_id, environment.monotonic)
 
 
 class Hint:
     """Typed access to the words of one store's hint page."""
 
-    def __init__(self, words: SharedWords, seed: int, boot_id: str) -> None:
+    def __init__(
+        self, words: SharedWords, seed: int, boot_id: str, monotonic: Callable[[], float]
+    ) -> None:
         self._words = words
         self._seed = seed
+        self._monotonic = monotonic
         self._boot = checksum(boot_id.encode(), seed) | 1 << 40
 
     def _sealed(self, value: int) -> int:
@@ -135,8 +140,10 @@ class Hint:
         self._change(LOSSES, lsn, pending=False)
 
     def _change(self, index: int, lsn: int, *, pending: bool) -> None:
-        # No counter: one that a damaged page set back would come to an earlier value again.
-        changed = (self._words.load(index) + lsn + 1) * _MIX + 1
+        # No counter, nor a function of what is there: a page that was damaged twice in the same
+        # way would come to an earlier value again. Time does not, between two starts.
+        now = int(self._monotonic() * 1e9)
+        changed = (self._words.load(index) + lsn + 1 + now) * _MIX + 1
         self._words.store(index, changed & _WORD_MASK & ~1 | pending)
 
     @property

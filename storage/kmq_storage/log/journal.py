@@ -186,7 +186,9 @@ class Journal:
             here = Cursor(cursor.lsn, cursor.chain, cursor.time, cursor.lsn + 1, 0)
             log = folder.add(here.file)
         elif here.position == 0:
-            self._hint.count_roll(here.file)  # who made the file may have died before telling
+            # Who made the file may have died before its name was on disk, and before telling.
+            self._disk.sync_names(paths.LOG_FOLDER)
+            self._hint.count_roll(here.file)
         if cursor.lsn == 0:
             self.note_begun()
         log.write_at(here.position, buffers, length)

@@ -68,7 +68,7 @@ class LocalLog:
     def _open(self) -> None:
         files, identity = self.files, self.identity
         with translated(files.url):
-            self._hint = open_hint(files, identity.seed)
+            self._hint = open_hint(files, identity.seed, self.environment)
         lock = files.open_lock(paths.APPEND_LOCK)
         append_lock = AppendLock(lock, self._hint, self.environment)
         sync_lock = SyncLock(files.open_lock(paths.SYNC_LOCK), self.environment)

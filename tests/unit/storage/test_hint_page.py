@@ -54,6 +54,21 @@ def test_garbage_between_runs_changes_nothing(tmp_path: Path, page: str):
         assert values_of(open_folder(tmp_path, read_only=True)) == expected
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_that_is_damaged_twice_in_the_same_way_hides_no_new_files(tmp_path: Path, page: str):
+    first = open_folder(tmp_path)
+    make_topic(first)
+    send(first, b"0")
+    _scribble(tmp_path, PAGES[page])
+    first.refresh()  # what nobody knows to be on disk is written again, into new files
+    second = open_folder(tmp_path)
+    second.written_state()
+    _scribble(tmp_path, PAGES[page])
+    first.refresh()
+    send(second, b"1")
+    assert values_of(open_folder(tmp_path)) == [b"0", b"1"]
+
+
 def test_a_page_of_an_earlier_moment_takes_nothing_back(tmp_path: Path):
     log = open_folder(tmp_path)
     make_topic(log)

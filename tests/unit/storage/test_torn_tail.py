@@ -117,6 +117,25 @@ def test_a_writer_that_died_in_the_middle_of_a_frame_is_written_over(tmp_path: P
     assert values_of(open_folder(tmp_path / "store")) == [b"first", b"next"]
 
 
+def test_the_name_of_a_file_whose_maker_died_is_on_disk_before_its_first_frame_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    log = open_folder(tmp_path)
+    make_topic(log)
+    end = log._end.cursor.lsn
+    (tmp_path / f"log/{end + 1:020d}.log").write_bytes(bytes(FILE_BYTES))  # and no more
+    other = open_folder(tmp_path)
+    synced: list[str] = []
+    sync_names = other.files.sync_names
+    monkeypatch.setattr(
+        other.files, "sync_names", lambda folder: (synced.append(folder), sync_names(folder))
+    )
+    send(other, b"value")
+    assert "log" in synced
+    assert other._end.cursor.file == end + 1
+    assert values_of(open_folder(tmp_path)) == [b"value"]
+
+
 def test_log_files_behind_a_torn_tail_are_removed(tmp_path: Path):
     content, begin, end = _written(tmp_path / "store")
     folder = tmp_path / "store"
