@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_partitions
-from kmq_spark.client.fetcher import Fetcher
+from kmq_spark.client.fetcher import NO_POSITION, Fetcher
 from kmq_spark.client.group_member import GroupMember
 from kmq_spark.client.hand import Hand, Holding, Taken
 from kmq_spark.client.record import Record
@@ -323,10 +323,11 @@ class Assignment:
         return partition, part.offset_of(hand.taken)
 
     def positions(self) -> dict[str, dict[int, int]]:
-        """The next offset that each partition hands out."""
+        """The next offset that each partition hands out, of those that have one."""
         found: dict[str, dict[int, int]] = {}
         for each in self.partitions():
-            found.setdefault(each.topic, {})[each.partition] = self._fetcher.positions[each]
+            if (position := self._fetcher.positions[each]) != NO_POSITION:
+                found.setdefault(each.topic, {})[each.partition] = position
         place = self._place_in_hand()
         if place is not None:
             found[place[0].topic][place[0].partition] = place[1]
@@ -350,8 +351,8 @@ class Assignment:
         found: dict[str, dict[int, int]] = {}
         positions = self.positions()
         for name, number, topic_id in partitions:
-            topic, at = state.topic_by_id(topic_id), positions[name][number]
-            if topic is not None and at >= topic.partition(number).start:
+            topic, at = state.topic_by_id(topic_id), positions.get(name, {}).get(number)
+            if topic is not None and at is not None and at >= topic.partition(number).start:
                 found.setdefault(name, {})[number] = at
         return found
 

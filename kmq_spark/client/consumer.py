@@ -86,6 +86,8 @@ class Consumer(OneThread):
         self._log = log
         self._auto_commit = settings.auto_commit
         self._auto_committed: dict[str, dict[int, int]] = {}
+        #: The last timeout of `poll` that was found to be one.
+        self._asked: object = 0.0
         #: True in a forked child, for a group's member.
         self._parents = False
         self._member = member = _member_of(log, settings)
@@ -149,6 +151,9 @@ class Consumer(OneThread):
         """The next record, or None when there is none within `timeout` seconds."""
         if self._busy.locked():
             self._check_free()
+        if timeout is not self._asked:
+            checked_timeout(timeout)
+            self._asked = timeout  # so that the next call need not look
         hand = self._holding.hand
         taken = hand.taken
         if taken < hand.size and not self._auto_commit:

@@ -81,7 +81,7 @@ def with_extras(
         columns["properties"] = properties_column(properties)
     if all(number is None for number in partitions):
         return None
-    return np.array([-1 if n is None else min(n, 2**31 - 1) for n in partitions], np.int32)
+    return np.array([-1 if n is None else n for n in partitions], np.int32)
 
 
 def _stored_batch(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:

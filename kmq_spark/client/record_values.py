@@ -39,8 +39,8 @@ def records_of(part: Part) -> list[Record]:
                 part.offsets().tolist(),
                 repeat(None) if keys is None else keys.to_pylist(),
                 _typed_values(columns) if typed else columns["value"].to_pylist(),
-                repeat(()) if headers is None else _pairs(headers),
-                repeat(_NO_PROPERTIES) if properties is None else map(dict, _pairs(properties)),
+                repeat(()) if headers is None else pairs_of(headers),
+                repeat(_NO_PROPERTIES) if properties is None else map(dict, pairs_of(properties)),
                 columns[f"{prefix}timestamp"].view(pa.int64()).to_pylist(),
                 repeat(None),
             ),
@@ -69,7 +69,7 @@ def _typed_values(columns: dict[str, pa.Array]) -> list[dict[str, Any] | None]:
     return values
 
 
-def _pairs(column: pa.Array) -> list[tuple[tuple[str, Any], ...]]:
+def pairs_of(column: pa.Array) -> list[tuple[tuple[str, Any], ...]]:
     """The names and values of each row of headers or properties."""
     bounds = column.offsets.to_numpy()
     first, count = bounds[0], bounds[-1] - bounds[0]

@@ -233,6 +233,7 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
         durable = self.log.durable if durability is None else durability == "fsync"
         settings = ProducerSettings(
             name=name if transactional_id is None else transactional_id,
+            transactional=transactional_id is not None,
             linger=checked_seconds("linger", linger),
             batch_bytes=batch_bytes,
             max_pending_bytes=max_pending_bytes,

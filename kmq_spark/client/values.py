@@ -23,6 +23,8 @@ MEMBERS: Mapping[type, str] = {
     str: "text",
     bytes: "bytes",
 }
+#: The first is recognized in no time.
+_MAPPINGS = (dict, Mapping)
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -118,25 +120,17 @@ def to_timestamp(when: object, what: str = "timestamp") -> int:
 
 
 def _partition(partition: object) -> int | None:
-    if partition is None or (type(partition) is int and partition >= 0):
+    if partition is None or (type(partition) is int and 0 <= partition < 2**31):
         return partition
     raise InvalidRequestError(
-        f"partition must be a whole number from 0, not {partition!r}", field="partition"
+        f"partition must be a whole number from 0 to {2**31 - 1}, not {partition!r}",
+        field="partition",
     )
 
 
 def _headers(headers: Headers) -> tuple[Any, ...]:
-    try:
-        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
-        if any(isinstance(pair, str) for pair in pairs):
-            raise TypeError("two letters are no pair")
-        pairs = [(name, value) for name, value in pairs]
-    except (TypeError, ValueError):
-        raise InvalidRequestError(
-            f"headers must be a mapping or pairs, not {headers!r}", field="headers"
-        ) from None
     flat: list[Any] = []
-    for name, value in pairs:
+    for name, value in headers.items() if isinstance(headers, _MAPPINGS) else _pairs(headers):
         if not isinstance(name, str):
             raise InvalidRequestError(f"header name must be text, not {name!r}", field="headers")
         _check_utf8("header name", name)
@@ -145,8 +139,20 @@ def _headers(headers: Headers) -> tuple[Any, ...]:
     return tuple(flat)
 
 
+def _pairs(headers: Any) -> list[tuple[Any, Any]]:
+    try:
+        pairs = list(headers)
+        if any(isinstance(pair, str) for pair in pairs):
+            raise TypeError("two letters are no pair")
+        return [(name, value) for name, value in pairs]
+    except (TypeError, ValueError):
+        raise InvalidRequestError(
+            f"headers must be a mapping or pairs, not {headers!r}", field="headers"
+        ) from None
+
+
 def _properties(properties: Properties) -> tuple[Any, ...]:
-    if not isinstance(properties, Mapping):
+    if not isinstance(properties, _MAPPINGS):
         raise InvalidRequestError(
             f"properties must be a mapping, not {type(properties).__name__}", field="properties"
         )

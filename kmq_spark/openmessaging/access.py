@@ -6,22 +6,18 @@ import atexit
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
-from weakref import WeakSet
+from functools import cached_property
+from typing import Any, Self
 
 from kmq_spark.client.opening import open_store
+from kmq_spark.client.producer import Producer
 from kmq_spark.errors import ClosedError
 from kmq_spark.openmessaging.key_value import KeyValue, setting
 
+#: Seconds that messages wait for others: with many topics there are few of each at a time.
+_LINGER = 0.05
 _lock = threading.Lock()
 _shared: dict[str, Shared] = {}
-
-
-class Settles(Protocol):
-    """A producer of this process."""
-
-    def settle(self) -> None:
-        """Wait until everything sent is stored, or refused."""
 
 
 class Shared:
@@ -30,7 +26,11 @@ class Shared:
     def __init__(self, path: str) -> None:
         self.store = open_store(path)
         self.users: set[StoreUser] = set()
-        self.producers: WeakSet[Settles] = WeakSet()
+
+    @cached_property
+    def producer(self) -> Producer:
+        """What all producers send with, so that their messages are stored together."""
+        return self.store.producer(linger=_LINGER)
 
 
 class StoreUser:
@@ -70,6 +70,9 @@ class StoreUser:
 
     def _end(self) -> None:
         """What is to be done before the store is closed."""
+
+    def settle(self) -> None:
+        """Wait until everything that it sent is stored, or refused."""
 
     def _check_open(self) -> None:
         if self._closed:

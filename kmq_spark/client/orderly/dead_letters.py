@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from kmq_spark.client.dead_letters import letters_unit
 from kmq_spark.client.record import Record
 from kmq_spark.client.values import PropertyValue
 from kmq_storage import topics
+from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
@@ -20,6 +22,42 @@ from kmq_storage.log.topic_state import Topic
 def dead_letter_topic(group: str) -> str:
     """Where the dead letters of a group are."""
     return f"%DLQ%{group}"
+
+
+class Burials:
+    """The dead letters of one process queue: each is stored once, whatever is known of a try.
+
+    A commit of letters has a number. Whether one of unknown outcome is stored says the log before
+    the next; and one that arrives late is found by its number when the next one is bound.
+    """
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._name = f"dead-letters-{log.environment.new_uuid().hex}"
+        self._number = 0
+        #: Whether the last commit may be stored, and the offset in it the group's: until that is
+        #: known no lower one must be committed. Whoever commits says so.
+        self.is_unsure = False
+        #: The offsets of the letters with that number.
+        self._tried: frozenset[int] = frozenset()
+
+    def unit(
+        self, group: str, records: Sequence[Record], counts: Sequence[int], reason: str
+    ) -> Unit:
+        """What commits letters for those of these records that have none."""
+        stored = self._log.written_state().producers.get(self._name)
+        done = self._tried if stored is not None and stored.sequence == self._number else ()
+        left = [pair for pair in zip(records, counts, strict=True) if pair[0].offset not in done]
+        if not left:
+            return Unit(())
+        offsets = frozenset(record.offset for record, _ in left)
+        if offsets != self._tried:
+            self._number, self._tried = self._number + 1, offsets
+        self.is_unsure = True
+        mine, times = [record for record, _ in left], [count for _, count in left]
+        letters = dead_letters(self._log, group, mine, times, reason)
+        number = ProducerEntry(self._name, 0, self._number)
+        return replace(letters, entries=(*letters.entries, number))
 
 
 def dead_letters(

@@ -180,7 +180,7 @@ class Reading:
             offsets = {
                 place: offset
                 for place, queue in self.queues.items()
-                if (offset := queue.state.uncommitted) is not None
+                if (offset := queue.state.uncommitted) is not None and not queue.burials.is_unsure
             }
             if not offsets:
                 return

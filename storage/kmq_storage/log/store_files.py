@@ -43,9 +43,10 @@ def open_identity(
             url=files.url,
         ) from error
     except PermissionError as error:
+        way_out = "" if files.read_only else "; who may only read opens it with read_only=True"
         raise UnavailableError(
             f"store {files.url} can't be opened: no permission for {error.filename} "
-            f"({error.strerror})",
+            f"({error.strerror}){way_out}",
             url=files.url,
         ) from error
     except OSError as error:
