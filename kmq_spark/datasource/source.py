@@ -1,7 +1,7 @@
 """The data source `kmq`, as Spark sees it.
 
-Spark starts a process for a query that loads this module: readers of tables, readers of streams
-and writers are loaded where they are made, so that a query waits for none but its own.
+Spark starts processes that load this module, for each query and for each batch that is written:
+readers and writers are loaded where they are made, so that nobody waits for what is not his.
 """
 
 from __future__ import annotations
@@ -17,24 +17,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.columns.tables import table_spark_schema
-from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options.source_options import (
-    SourceOptions,
-    check_stream,
-    parse_source_options,
-    warn_of_stream_options,
-)
-from kmq_spark.datasource.planning.coverage import cover
-from kmq_spark.datasource.planning.view import columns_of_read, view_of
-from kmq_spark.datasource.refused_stream import RefusedStream
-from kmq_spark.datasource.spark_versions import check_streaming_read
 from kmq_storage.errors import InvalidRequestError, KmqError
-from kmq_storage.log.topic_state import Topic
 
 if TYPE_CHECKING:
+    from kmq_spark.datasource.options.source_options import SourceOptions
     from kmq_spark.datasource.sink.sink import Sink
+    from kmq_storage.log.topic_state import Topic
 
 
 class KmqDataSource(DataSource):
@@ -63,6 +51,10 @@ class KmqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a read; called at load(), so everything that can be wrong is refused."""
+        from kmq_spark.datasource.columns.tables import table_spark_schema
+        from kmq_spark.datasource.options.source_options import parse_source_options
+        from kmq_spark.datasource.planning.view import columns_of_read
+
         options = parse_source_options(self.options)
         if options.table is not None:
             return table_spark_schema(options.table)
@@ -70,6 +62,13 @@ class KmqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query."""
+        from kmq_spark.datasource.batch_reader import KmqBatchReader
+        from kmq_spark.datasource.options.source_options import (
+            parse_source_options,
+            warn_of_stream_options,
+        )
+        from kmq_spark.datasource.planning.view import view_of
+
         options = parse_source_options(self.options)
         if options.table is not None:
             from kmq_spark.datasource.table_reader import KmqTableReader
@@ -86,9 +85,15 @@ class KmqDataSource(DataSource):
         try:
             return self._stream_reader(schema)
         except KmqError as refusal:
+            from kmq_spark.datasource.refused_stream import RefusedStream
+
             return RefusedStream(refusal)
 
     def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
+        from kmq_spark.datasource.options.source_options import check_stream, parse_source_options
+        from kmq_spark.datasource.planning.view import view_of
+        from kmq_spark.datasource.spark_versions import check_streaming_read
+
         check_streaming_read()
         # What it is built on came with 4.2.
         from kmq_spark.datasource.stream_reader import KmqStreamReader
@@ -133,5 +138,8 @@ class KmqDataSource(DataSource):
 
 def _topics(options: SourceOptions) -> list[Topic]:
     """The topics that a read covers now."""
+    from kmq_spark.datasource.opening import open_log
+    from kmq_spark.datasource.planning.coverage import cover
+
     covered = cover(open_log(options.url, read_only=True).refresh(), options)
     return [topic for _, topic in sorted(covered.topics.items())]

@@ -4,6 +4,9 @@ A streaming batch is committed under its query's id and its number, so a replay 
 crash between our commit and Spark's) finds itself stored and does nothing. What failed tasks
 left behind, no commit names: it is invisible, and an abort has nothing to undo. An abort that
 deleted files could destroy a batch whose commit did succeed.
+
+The driver makes a writer, and commits, in a new process each time, and waits for it: what tasks
+need is loaded by tasks.
 """
 
 from __future__ import annotations
@@ -14,9 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.sink.commit import commit_written
 from kmq_spark.datasource.sink.sink import Sink, Written
 from kmq_spark.datasource.spark_versions import ArrowStreamWriter
 from kmq_storage.errors import IllegalStateError
@@ -34,10 +35,14 @@ class KmqBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
+        from kmq_spark.datasource.executor.writing import write_task
+
         return write_task(self._sink, iterator, task=_task_context().partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make everything that the tasks staged visible at once."""
+        from kmq_spark.datasource.sink.commit import commit_written
+
         if not self._sink.stored:
             log = open_log(self._sink.url, read_only=False)
             commit_written(log, _written(messages), self._sink.batch, also=self._sink.move)
@@ -54,6 +59,8 @@ class KmqStreamWriter(ArrowStreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
+        from kmq_spark.datasource.executor.writing import write_task
+
         context = _task_context()
         query = context.getLocalProperty(_QUERY_ID)
         if query is None:
@@ -65,6 +72,8 @@ class KmqStreamWriter(ArrowStreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch visible, unless it is stored already."""
+        from kmq_spark.datasource.sink.commit import commit_written
+
         written = _written(messages)
         queries = {each.query for each in written}
         assert len(queries) <= 1, "the tasks of a batch belong to one query"

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from kmq_spark.datasource.groups.committed import Place, forward_entries
-from kmq_spark.datasource.offsets import StreamOffset
 from kmq_spark.datasource.refusal import refuse
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.log.state import StoreState
+
+if TYPE_CHECKING:
+    from kmq_spark.datasource.groups.committed import Place
+    from kmq_spark.datasource.offsets import StreamOffset
 
 OPTION = "groupOffsets"
 
 
 def move_option(state: StoreState, place: Place, finished: StreamOffset) -> str:
     """The option's text: what a member commits when everything before a position is done."""
+    from kmq_spark.datasource.groups.committed import forward_entries  # no write needs it
+
     moves = {
         entry.topic_id.hex(): [list(pair) for pair in entry.offsets]
         for entry in forward_entries(state, place, finished)

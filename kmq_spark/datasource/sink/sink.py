@@ -17,7 +17,6 @@ from kmq_spark.datasource.sink.columns import (
     check_transport,
     unused_columns,
 )
-from kmq_spark.datasource.sink.typed import check_typed_sink
 from kmq_storage.errors import NotFoundError
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry, TopicEntry
 from kmq_storage.log.staging import PartitionRecords
@@ -60,6 +59,8 @@ class Sink:
         if columns is None:
             check_sink_columns(schema, unused_columns(self.topic))
         else:
+            from kmq_spark.datasource.sink.typed import check_typed_sink  # with what checks types
+
             check_typed_sink(schema, self.topic, columns)
 
 

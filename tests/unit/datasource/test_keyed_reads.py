@@ -29,11 +29,12 @@ Message = tuple[bytes, int, bytes]
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """Forty messages of five queues: half of them in runs of small batches, half behind these."""
     monkeypatch.setattr(limits, "RUN_BATCH_ROWS", 3)
     monkeypatch.setattr(queue_directory, "_BLOCK_QUEUES", 2)
-    made = Shop(tmp_path / "shop")
+    in_bucket = getattr(request, "param", "") == "s3"
+    made = Shop(request.getfixturevalue("s3_url") if in_bucket else tmp_path / "shop")
     for turn in range(4):
         _put(made, turn)
         if turn < 2:
@@ -76,6 +77,7 @@ def _all(shop: Shop, **options: str) -> list[Message]:
     return sorted(message for task in _read(shop, **options) for message in task)
 
 
+@pytest.mark.parametrize("shop", ["local", "s3"], indirect=True)
 def test_every_message_comes_with_its_queue_and_index(shop: Shop) -> None:
     assert _all(shop) == _expected(shop)
 
@@ -191,6 +193,14 @@ def test_queues_that_can_not_be_chosen_are_refused(
         del given["subscribe"]
     with pytest.raises(InvalidRequestError, match=message):
         KmqDataSource(given).schema()
+
+
+def test_a_later_topic_without_queues_is_refused_where_the_others_have_them(shop: Shop) -> None:
+    given = {"path": shop.url, "subscribePattern": "inbox|orders"}
+    reader = KmqDataSource(given).reader(KmqDataSource(given).schema())
+    shop.create("orders")
+    with pytest.raises(InvalidRequestError, match="topic orders has no queues"):
+        reader.partitions()
 
 
 @pytest.mark.parametrize("wanted", [None, Wanted(prefixes=(b"a/",))])

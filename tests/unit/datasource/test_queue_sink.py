@@ -11,10 +11,12 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 import kmq_spark as kmq
 from kmq_spark.datasource.executor.writing import write_task
+from kmq_spark.datasource.incremental import incremental
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
 from kmq_storage.errors import InvalidRequestError, NotFoundError, QueueFullError
 from tests.spark.shop import Shop
+from tests.unit.datasource.spark_stand_in import SparkStandIn
 
 SCHEMA = StructType().add("value", BinaryType())
 
@@ -91,6 +93,17 @@ def test_what_a_full_queue_has_no_room_for_is_stored_in_no_part(shop: Shop) -> N
     with pytest.raises(QueueFullError, match="queue small is full"):
         _save(shop, _rows(b"b"), _rows(b"c"), queue="small")
     assert [each.value for each in shop.store.queue("small").receive(9)] == [b"a"]
+
+
+def test_an_incremental_job_hands_each_record_to_a_queue_once(shop: Shop) -> None:
+    shop.create("orders", 2)
+    for _ in range(2):
+        shop.send("orders", 1, 3)
+        for _ in range(2):
+            with incremental(SparkStandIn(), shop.url, "g", subscribe="orders") as new:
+                new.write(new.df, queue="jobs")
+    assert _received(shop) == shop.values("orders")
+    assert shop.committed("g", "orders") == {0: 0, 1: 6}
 
 
 UNKNOWN = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -123,3 +126,15 @@ def test_properties_are_text_or_typed_as_a_read_gives_them() -> None:
     for kind in (MapType(TEXT, TEXT), MapType(TEXT, TEXT, False), MapType(TEXT, typed)):
         schema = StructType().add("value", DATA).add("properties", kind)
         Sink("", 0, "orders", ORDERS).check_columns(schema)
+
+
+def test_the_drivers_process_of_a_write_loads_nothing_that_reads_or_encodes() -> None:
+    """Spark waits for two such processes in each batch, until they have imported all they name."""
+    code = (
+        "import sys, kmq_spark.datasource.writer, kmq_spark.datasource.sink.commit; "
+        "from kmq_spark.datasource.options.sink_options import parse_sink_options; "
+        "parse_sink_options({'path': 'x', 'topic': 't'}); "
+        "print([name for name in sys.modules if '.planning' in name or '.encoding' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
