@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
@@ -15,8 +14,9 @@ from typing import Self
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_count, checked_seconds, checked_timeout
-from kmq_spark.client.dead_letters import TOO_OFTEN, moving, origin
+from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all, moving
 from kmq_spark.client.metadata import RecordMetadata
+from kmq_spark.client.queue_ahead import Ahead, OpenSlip
 from kmq_spark.client.queue_delivery import Delivery, Hold, runs_of_deliveries
 from kmq_spark.client.queue_reading import (
     deliveries_of,
@@ -27,9 +27,6 @@ from kmq_spark.client.queue_reading import (
 from kmq_spark.client.queue_table import state_table
 from kmq_spark.errors import (
     ClosedError,
-    ConflictError,
-    CorruptionError,
-    DataLossError,
     IllegalStateError,
     InvalidRequestError,
     KmqError,
@@ -40,7 +37,6 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
     DEAD,
-    EXHAUSTED,
     EXTEND,
     RELEASE,
     RETRY,
@@ -57,8 +53,7 @@ from kmq_storage.looking import look_ahead
 from kmq_storage.model import QueueStats
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import reopen_in_child
-
-_LOGGER = logging.getLogger(__name__)
+from kmq_storage.slips import PLACES
 
 #: Dead letters that are moved in one commit.
 _MOVED = 500
@@ -68,10 +63,12 @@ _FOREVER = 1e9
 class Queue:
     """One queue; safe for any number of threads, and for any number of processes at once."""
 
-    def __init__(self, log: CommitLog, name: str) -> None:
+    def __init__(self, log: CommitLog, name: str, prefetch: int = PLACES) -> None:
         self._log = log
         self.name = check_name("queue", name)
         self._id = log.refresh().queues.named(name).id
+        self._prefetch = checked_count("prefetch", prefetch)
+        self._ahead = Ahead(log, self._id, prefetch)
         self._reader = ChunkReader(log.files)
         self._reading = threading.Lock()
         self._closed = False
@@ -83,6 +80,7 @@ class Queue:
         self._generation += 1
         self._reading = threading.Lock()
         self._reader = ChunkReader(self._log.files)
+        self._ahead = Ahead(self._log, self._id, self._prefetch)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -95,14 +93,31 @@ class Queue:
         At most `max_records`, as soon as there are some; none after `timeout` seconds (None
         waits for ever).
         """
-        checked_count("max_records", max_records)
+        if type(max_records) is not int or max_records != 1:
+            checked_count("max_records", max_records)
+        if not self._closed and (ready := self._ahead.take(max_records)):
+            self._ahead.count(len(ready))
+            return ready
         timeout = checked_timeout(timeout)
         while (found := self._acquire(max_records, timeout)) is not None:
-            held = self._deliveries(found.runs, found.until)
-            self._forget_missing(found.runs, {each.place for each in held})
-            if held:
+            if held := self._received(*found):
                 return held
-        return []
+        return self._ahead.take(max_records)  # another thread may have got some
+
+    def _received(self, acquired: AcquireEntry, slip: OpenSlip | None) -> list[Delivery]:
+        """What a call hands out of what it acquired."""
+        try:
+            held = self._deliveries(acquired.runs, acquired.until, slip)
+            self._forget_missing(acquired.runs, {each.place for each in held})
+        except BaseException:
+            if slip is not None:  # those that can be read come again, one by one
+                self._ahead.refuse(acquired.runs)
+            raise
+        if held and slip is not None:
+            held = [self._ahead.keep(slip, held)]
+        if len(held) == 1:
+            self._ahead.count(1)
+        return held
 
     def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table | None:
         """The same as a table, with a column `_delivery` for `ack`; None when there is nothing.
@@ -110,9 +125,11 @@ class Queue:
         One table has the records of topics with the same columns.
         """
         checked_count("max_rows", max_rows)
-        found = self._acquire(max_rows, checked_timeout(timeout))
-        if found is None:
+        self._ahead.settle()
+        acquired = self._acquire(max_rows, checked_timeout(timeout), one_by_one=False)
+        if acquired is None:
             return None
+        found, _ = acquired
         schemas = {run.topic_id: self._schemas(run.topic_id) for run in found.runs}
         first = schemas[found.runs[0].topic_id]
         others = [run for run in found.runs if schemas[run.topic_id] != first]
@@ -128,26 +145,28 @@ class Queue:
 
     def _forget_missing(self, runs: Sequence[Run], there: set[tuple[Key, int]]) -> None:
         """Finish records of which compaction left none."""
-        if len(there) == sum(run.rows for run in runs):
-            return
-        gone = [
-            run._replace(first=offset, rows=1)
-            for run in runs
-            for offset in range(run.first, run.first + run.rows)
-            if (run[:2], offset) not in there
-        ]
-        self._answer(ACK, handing.merged(gone))
+        if len(there) < sum(run.rows for run in runs):
+            self._answer(ACK, handing.missing(runs, there))
 
     def _schemas(self, topic_id: bytes) -> tuple[str, ...]:
         topic = self._log.state.topic_by_id(topic_id)
         return topic.settings.schemas if topic else ()
 
-    def _deliveries(self, runs: Sequence[Run], until: int) -> list[Delivery]:
-        hold = Hold(self, until, self._generation)
+    def _deliveries(
+        self,
+        runs: Sequence[Run],
+        until: int,
+        slip: OpenSlip | None = None,
+        *,
+        name: str | None = None,
+    ) -> list[Delivery]:
+        hold = Hold(self, until, self._generation, slip)
         with self._reading:
-            return deliveries_of(self._log, self._reader, runs, self.name, hold)
+            return deliveries_of(self._log, self._reader, runs, name or self.name, hold)
 
-    def _acquire(self, most: int, timeout: float | None) -> AcquireEntry | None:
+    def _acquire(
+        self, most: int, timeout: float | None, *, one_by_one: bool = True
+    ) -> tuple[AcquireEntry, OpenSlip | None] | None:
         log, now = self._log, self._log.environment.monotonic
         check_writable(log.files)
         deadline = now() + (_FOREVER if timeout is None else timeout)
@@ -157,7 +176,11 @@ class Queue:
             with self._reading:
                 look_ahead(log, self._reader, queue, most)
             lsn = log.state.lsn
-            found = handing.try_acquire(log, queue, most, _client())
+            if one_by_one and most == 1:
+                found = self._ahead.acquire(queue, _client())
+            else:
+                plain = handing.try_acquire(log, queue, most, _client())
+                found = None if plain is None else (plain, None)
             if found is not None:
                 log.refresh()
                 return found
@@ -178,6 +201,8 @@ class Queue:
 
         LeaseExpiredError when one comes too late; then nothing is changed for any of them.
         """
+        if isinstance(deliveries, Delivery) and self._noted(deliveries):
+            return
         if isinstance(deliveries, pa.Table | pa.RecordBatch):
             self._check_open()
             runs = runs_of_table(self._id, deliveries)
@@ -187,6 +212,17 @@ class Queue:
                 self._checked([deliveries] if single else deliveries)  # type: ignore[list-item]
             )
         self._answer(ACK, runs)
+
+    def _noted(self, delivery: Delivery) -> bool:
+        """Whether it needs no commit of its own that this is done."""
+        notes = delivery.hold.notes
+        return (
+            notes is not None
+            and not self._closed
+            and delivery.hold.generation == self._generation
+            and delivery.queue == self.name
+            and notes.note(delivery._key, delivery.offset)
+        )
 
     def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
         """What acknowledges these once it is committed, with what a transaction commits."""
@@ -202,7 +238,7 @@ class Queue:
         self._checked([delivery])
         queue = self._live()
         if delivery.delivery_count >= queue.deliveries_max:
-            self._bury(queue, [delivery], DEAD, TOO_OFTEN)
+            bury(self._log, queue, [delivery], DEAD, TOO_OFTEN)
             return
         if seconds is None:
             backoff = queue.settings.backoff or (0.0,)
@@ -214,7 +250,7 @@ class Queue:
         if reason is not None and not isinstance(reason, str):
             raise InvalidRequestError(f"reason must be text, not {reason!r}", field="reason")
         self._checked([delivery])
-        self._bury(self._live(), [delivery], DEAD, reason or "rejected")
+        bury(self._log, self._live(), [delivery], DEAD, reason or "rejected")
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
         """It takes longer: it is held until so many seconds from now."""
@@ -244,6 +280,9 @@ class Queue:
                 raise IllegalStateError(
                     "the delivery was received before this process was forked: it is its parent's"
                 )
+        for each in checked:
+            if each.hold.notes is not None:
+                each.hold.notes.answer_by_commit(*each.place)
         return checked
 
     def _answer(self, what: int, runs: Sequence[Run], at: int = 0) -> None:
@@ -257,43 +296,14 @@ class Queue:
             if isinstance(received, pa.Table):
                 self._answer(RELEASE, runs_of_table(self._id, received))
             elif received:
-                self._answer(RELEASE, runs_of_deliveries(received))
+                self._answer(RELEASE, runs_of_deliveries(self._checked(received)))
 
     # --- dead letters -------------------------------------------------------------------
 
     def _bury_all(self, queue: QueueState) -> None:
         """Move what was handed out too often, here and where dead letters come here."""
-        log = self._log
-        if log.files.read_only:
-            return
-        for each in list(log.state.queues):
-            if each is queue or each.dead_letter == self.name:
-                now = max(log.environment.now_us(), log.state.time)
-                runs = each.exhausted(now)
-                while runs:
-                    some, runs = _first(runs, _MOVED)
-                    self._bury_runs(each, some)
-
-    def _bury_runs(self, queue: QueueState, runs: Sequence[Run]) -> None:
-        hold = Hold(self, 0, self._generation)
-        try:
-            with self._reading:
-                found = deliveries_of(self._log, self._reader, runs, queue.name, hold)
-            self._bury(queue, found, EXHAUSTED, TOO_OFTEN)
-        except ConflictError:
-            pass  # somebody else did it
-        except (DataLossError, CorruptionError) as error:
-            _LOGGER.warning("queue %s: dead letters stay where they are: %s", queue.name, error)
-
-    def _bury(
-        self, queue: QueueState, deliveries: Sequence[Delivery], answer: int, reason: str
-    ) -> None:
-        """Deliveries become dead letters: they are there, and done here, in one commit."""
-        target = queues.dead_letters_of(self._log, queue)
-        entry = handing.answer(self._log, queue, answer, runs_of_deliveries(deliveries))
-        records = [(each, origin(queue.name, each, reason)) for each in deliveries]
-        self._log.commit([moving(self._log, target, records, entry)])
-        self._log.refresh()
+        if not self._log.files.read_only:
+            bury_all(self._log, queue, lambda name, runs: self._deliveries(runs, 0, name=name))
 
     def redrive(self, max_records: int | None = None) -> int:
         """Move its dead letters back, in their order, as new records; how many there were."""
@@ -311,9 +321,10 @@ class Queue:
         moved = 0
         others: list[Run] = []
         while most is None or moved < most:
-            found = self._acquire(_MOVED, 0.0)
-            if found is None:
+            acquired = self._acquire(_MOVED, 0.0)
+            if acquired is None:
                 break
+            found, _ = acquired
             held = self._deliveries(found.runs, found.until)
             mine = [d for d in held if d.properties.get("dead_letter_queue") == target.name]
             mine = mine if most is None else mine[: most - moved]
@@ -331,6 +342,7 @@ class Queue:
 
     def stats(self) -> QueueStats:
         """How many records are ready, locked and delayed now, and what became of the others."""
+        self._ahead.settle()
         self._bury_all(self._live())
         return queues.stats_of(self._log, self._live())
 
@@ -341,6 +353,7 @@ class Queue:
         `delivery_count`, `available_at` (when the lock ends, or it is due), `expires_at`,
         `priority`.
         """
+        self._ahead.settle()
         return state_table(self._log, self._live())
 
     def recall(self, metadata: RecordMetadata) -> bool:
@@ -350,6 +363,7 @@ class Queue:
                 "recall takes the metadata of a record that was sent to this queue, "
                 f"not {metadata!r}"
             )
+        self._ahead.settle()
         return handing.recall(self._log, self._live(), metadata.offset)
 
     # --- lifetime -----------------------------------------------------------------------
@@ -365,6 +379,7 @@ class Queue:
         """Receive and answer no more; what is held comes back when its lock ends."""
         if not self._closed:
             self._closed = True
+            self._ahead.close()
             self._log.wake_waiters()
 
     def __enter__(self) -> Self:
@@ -381,17 +396,3 @@ class Queue:
 
 def _client() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
-
-
-def _first(runs: list[Run], most: int) -> tuple[list[Run], list[Run]]:
-    """The runs with the first so many records, and the rest."""
-    taken: list[Run] = []
-    left: list[Run] = []
-    for run in runs:
-        count = min(run.rows, most)
-        most -= count
-        if count:
-            taken.append(run._replace(rows=count))
-        if count < run.rows:
-            left.append(run._replace(first=run.first + count, rows=run.rows - count))
-    return taken, left

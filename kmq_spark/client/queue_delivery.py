@@ -33,13 +33,26 @@ class Answers(Protocol):
         """It takes longer."""
 
 
+class Notes(Protocol):
+    """Where it is noted that records are done, instead of a commit for each."""
+
+    def note(self, key: Key, offset: int) -> bool:
+        """A record is done; False when that has to be committed."""
+
+    def answer_by_commit(self, key: Key, offset: int) -> None:
+        """Have nothing noted of a record any more."""
+
+
 class Hold:
     """What deliveries that were received together have in common."""
 
-    __slots__ = ("extended", "generation", "queue", "until")
+    __slots__ = ("extended", "generation", "notes", "queue", "until")
 
-    def __init__(self, queue: Answers, until: int, generation: int) -> None:
+    def __init__(
+        self, queue: Answers, until: int, generation: int, notes: Notes | None = None
+    ) -> None:
         self.queue = queue
+        self.notes = notes
         #: UTC microseconds.
         self.until = until
         #: Of the process: a forked child doesn't hold what its parent holds.
