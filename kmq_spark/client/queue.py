@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -96,15 +96,17 @@ class Queue:
         if type(max_records) is not int or max_records != 1:
             checked_count("max_records", max_records)
         if not self._closed and (ready := self._ahead.take(max_records)):
-            self._ahead.count(len(ready))
+            self._ahead.count()
             return ready
         timeout = checked_timeout(timeout)
         while (found := self._acquire(max_records, timeout)) is not None:
-            if held := self._received(*found):
+            if held := self._received(*found, max_records):
                 return held
         return self._ahead.take(max_records)  # another thread may have got some
 
-    def _received(self, acquired: AcquireEntry, slip: OpenSlip | None) -> list[Delivery]:
+    def _received(
+        self, acquired: AcquireEntry, slip: OpenSlip | None, wanted: int
+    ) -> list[Delivery]:
         """What a call hands out of what it acquired."""
         try:
             held = self._deliveries(acquired.runs, acquired.until, slip)
@@ -114,9 +116,8 @@ class Queue:
                 self._ahead.refuse(acquired.runs)
             raise
         if held and slip is not None:
-            held = [self._ahead.keep(slip, held)]
-        if len(held) == 1:
-            self._ahead.count(1)
+            held = self._ahead.keep(slip, held, wanted)
+        self._ahead.count()
         return held
 
     def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table | None:
@@ -126,7 +127,7 @@ class Queue:
         """
         checked_count("max_rows", max_rows)
         self._ahead.settle()
-        acquired = self._acquire(max_rows, checked_timeout(timeout), one_by_one=False)
+        acquired = self._acquire(max_rows, checked_timeout(timeout), plain=True)
         if acquired is None:
             return None
         found, _ = acquired
@@ -165,25 +166,24 @@ class Queue:
             return deliveries_of(self._log, self._reader, runs, name or self.name, hold)
 
     def _acquire(
-        self, most: int, timeout: float | None, *, one_by_one: bool = True
+        self, most: int, timeout: float | None, *, plain: bool = False
     ) -> tuple[AcquireEntry, OpenSlip | None] | None:
         log, now = self._log, self._log.environment.monotonic
         check_writable(log.files)
         deadline = now() + (_FOREVER if timeout is None else timeout)
         while True:
+            turns = self._ahead.turns
             queue = self._live()
             self._bury_all(queue)
             with self._reading:
                 look_ahead(log, self._reader, queue, most)
             lsn = log.state.lsn
-            if one_by_one and most == 1:
-                found = self._ahead.acquire(queue, _client())
-            else:
-                plain = handing.try_acquire(log, queue, most, _client())
-                found = None if plain is None else (plain, None)
+            found = self._ahead.acquire(queue, most, _client(), plain=plain)
             if found is not None:
                 log.refresh()
                 return found
+            if self._ahead.turns != turns:
+                continue
             left = deadline - now()
             if left <= 0:
                 return None
@@ -201,27 +201,28 @@ class Queue:
 
         LeaseExpiredError when one comes too late; then nothing is changed for any of them.
         """
-        if isinstance(deliveries, Delivery) and self._noted(deliveries):
-            return
         if isinstance(deliveries, pa.Table | pa.RecordBatch):
             self._check_open()
-            runs = runs_of_table(self._id, deliveries)
-        else:
-            single = isinstance(deliveries, Delivery)
-            runs = runs_of_deliveries(
-                self._checked([deliveries] if single else deliveries)  # type: ignore[list-item]
-            )
-        self._answer(ACK, runs)
+            self._answer(ACK, runs_of_table(self._id, deliveries))
+            return
+        records = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
+        if not self._noted(records):
+            self._answer(ACK, runs_of_deliveries(self._checked(records)))
 
-    def _noted(self, delivery: Delivery) -> bool:
-        """Whether it needs no commit of its own that this is done."""
-        notes = delivery.hold.notes
+    def _noted(self, records: Sequence[Any]) -> bool:
+        """Whether it needs no commit of its own that these are done."""
+        notes = records[0].hold.notes if records and isinstance(records[0], Delivery) else None
         return (
             notes is not None
             and not self._closed
-            and delivery.hold.generation == self._generation
-            and delivery.queue == self.name
-            and notes.note(delivery._key, delivery.offset)
+            and all(
+                isinstance(each, Delivery)
+                and each.hold.notes is notes
+                and each.hold.generation == self._generation
+                and each.queue == self.name
+                for each in records
+            )
+            and notes.note([each.place for each in records])
         )
 
     def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
@@ -280,9 +281,9 @@ class Queue:
                 raise IllegalStateError(
                     "the delivery was received before this process was forked: it is its parent's"
                 )
-        for each in checked:
-            if each.hold.notes is not None:
-                each.hold.notes.answer_by_commit(*each.place)
+        for notes in {each.hold.notes for each in checked}:
+            if notes is not None:
+                notes.answer_by_commit([each.place for each in checked if each.hold.notes is notes])
         return checked
 
     def _answer(self, what: int, runs: Sequence[Run], at: int = 0) -> None:
@@ -321,7 +322,7 @@ class Queue:
         moved = 0
         others: list[Run] = []
         while most is None or moved < most:
-            acquired = self._acquire(_MOVED, 0.0)
+            acquired = self._acquire(_MOVED, 0.0, plain=True)
             if acquired is None:
                 break
             found, _ = acquired

@@ -20,13 +20,15 @@ from kmq_storage.format.queue_entries import RELEASE, AcquireEntry, Run, SlipAns
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue, Slip, too_late
-from kmq_storage.slips import PLACES, OwnPage, counted, ending, picked, place_of, take_over
+from kmq_storage.slips import GROUPS, PLACES, OwnPage, counted, ending, picked, place_of, take_over
 from kmq_storage.waking import Bell
 
 #: A record waits so long at most (seconds), about, in the hands of a receiver that is busy.
-PATIENCE = 0.05
-#: Who took so many, one by one, each soon after the one before, is fast.
+PATIENCE = 0.1
+#: Who called so often, each time soon after the time before, is fast.
 _PROOF = 16
+#: What ends such a row (seconds).
+_PAUSE = 1.0
 
 
 class OpenSlip:
@@ -43,48 +45,53 @@ class OpenSlip:
         self._since = since
         self._changing = threading.Lock()
         self._ended = False
+        #: How often several were noted together.
+        self._groups = 0
         #: The places of records that are answered by commits.
         self._others: set[int] = set()
 
-    def note(self, key: Key, offset: int) -> bool:
-        """A record is done; False when that has to be committed.
+    def note(self, records: Sequence[tuple[Key, int]]) -> bool:
+        """Records are done, all or none; False when that has to be committed.
 
         LeaseExpiredError a second time, or when somebody took over.
         """
         slip, page = self._slip, self.page
-        place = place_of(slip.runs, key, offset)
+        places = {place_of(slip.runs, *each) for each in records}
         with self._changing:
-            self._check_once(place)
+            self._check_once(places)
             late = self._log.environment.now_us() >= slip.until
-            if late or self._ended or place in self._others:
+            if late or self._ended or places & self._others or self._groups == GROUPS:
                 return False
-            counts = page.note(place, slip.round)
-        return counts or self._was_counted(place)
+            self._groups += len(places) > 1
+            counts = page.note(list(places), slip.round, self._groups)
+        return counts or self._was_counted(places)
 
-    def answer_by_commit(self, key: Key, offset: int) -> None:
-        """Have nothing noted of a record any more: a commit says what becomes of it."""
-        place = place_of(self._slip.runs, key, offset)
+    def answer_by_commit(self, records: Sequence[tuple[Key, int]]) -> None:
+        """Have nothing noted of records any more: a commit says what becomes of them."""
+        places = {place_of(self._slip.runs, *each) for each in records}
         with self._changing:
-            self._check_once(place)
-            self._others.add(place)
+            self._check_once(places)
+            self._others |= places
 
-    def _check_once(self, place: int) -> None:
-        if self.page.has(place, self._slip.round):
-            raise self._too_late(place)
+    def _check_once(self, places: set[int]) -> None:
+        number = self._slip.round
+        late = {place for place in places if self.page.has(place, number)}
+        if late:
+            raise self._too_late(late)
 
-    def _too_late(self, place: int) -> KmqError:
+    def _too_late(self, places: set[int]) -> KmqError:
         queue = self._log.state.queues.by_id(self._queue_id)
         name = self._queue_id.hex() if queue is None else queue.name
-        return too_late(name, picked(self._slip.runs, {place}))
+        return too_late(name, picked(self._slip.runs, places))
 
-    def _was_counted(self, place: int) -> bool:
+    def _was_counted(self, places: set[int]) -> bool:
         """Somebody took over just now: whose commit ends the slip decides."""
         with suppress(ConflictError):
             take_over(self._log, self._queue_id, self.page, self._slip)
         self._log.refresh()
-        if counted(self._log, self.page, self._slip, place, self._since):
+        if counted(self._log, self.page, self._slip, places, self._since):
             return True
-        raise self._too_late(place)
+        raise self._too_late(places)
 
     def end(self) -> SlipAnswerEntry:
         """From now on nothing is noted: what is to be committed of it."""
@@ -95,23 +102,31 @@ class OpenSlip:
 
 @dataclass(slots=True)
 class Pace:
-    """How many records to get at once: as many as were taken in a row, each soon enough."""
+    """How many records to get at once: twice as many each time, while all are taken soon enough."""
 
     most: int
-    #: Taken one by one, without a pause.
-    taken: int = 0
+    #: Calls in a row that were answered.
+    calls: int = 0
+    #: How many were to be got the last time, and for a call that wanted so many.
+    _size: int = 1
+    _wanted: int = 1
     _last: float = 0.0
 
-    def next_size(self, now: float) -> int:
-        """How many to get now (seconds of a monotonic clock)."""
-        if now - self._last > PATIENCE:
-            self.taken = 0
-        self._last = now
-        return min(self.most, self.taken) if self.taken >= _PROOF else 1
+    def next_size(self, now: float, wanted: int) -> int:
+        """How many to get now (seconds of a monotonic clock) for a call that wants some."""
+        if now - self._last > _PAUSE:
+            self.calls = 0
+        self._last, self._wanted = now, wanted
+        size = 2 * self._size if self.calls >= _PROOF else wanted
+        self._size = max(min(size, self.most) // wanted, 1) * wanted
+        return self._size
 
     def slow_down(self, rows: int) -> None:
         """So many records were not taken in time."""
-        self.taken = max(self.taken - rows, 0) // 2
+        if rows:
+            self._size = (self._size - rows) // 2  # the next time it is doubled
+            if self._size < self._wanted:
+                self.calls = 0
 
 
 class Ahead:
@@ -128,6 +143,8 @@ class Ahead:
         self._turning = threading.Lock()
         self._watch: threading.Thread | None = None
         self._bell = Bell()
+        #: How often something may have been given back: who found nothing meanwhile looks again.
+        self.turns = 0
 
     def take(self, most: int) -> list[Delivery]:
         """The next records, at most so many; none when there are none in hand."""
@@ -143,12 +160,17 @@ class Ahead:
 
     # --- getting ------------------------------------------------------------------------
 
-    def acquire(self, queue: Queue, client: str) -> tuple[AcquireEntry, OpenSlip | None] | None:
-        """Hold the next record, or as many as the pace allows; None when there are none."""
-        size = self._pace.next_size(self._log.environment.monotonic())
-        if size == 1 or not self._may_note(queue):
+    def acquire(
+        self, queue: Queue, wanted: int, client: str, *, plain: bool
+    ) -> tuple[AcquireEntry, OpenSlip | None] | None:
+        """Hold the next records; None when there are none.
+
+        As many as the pace allows unless it is to be `plain`.
+        """
+        size = self._pace.next_size(self._log.environment.monotonic(), wanted)
+        if plain or size == wanted or not self._may_note(queue):
             self.settle()
-            found = handing.try_acquire(self._log, queue, 1, client)
+            found = handing.try_acquire(self._log, queue, wanted, client)
             return None if found is None else (found, None)
         with self._turning:
             return self._turn(queue, size, client)
@@ -186,9 +208,9 @@ class Ahead:
         )
         return found, self._slip
 
-    def keep(self, slip: OpenSlip, records: Sequence[Delivery]) -> Delivery:
+    def keep(self, slip: OpenSlip, records: list[Delivery], wanted: int) -> list[Delivery]:
         """The first of some records; the others are next, unless their slip ended meanwhile."""
-        first, *others = records
+        first, others = records[:wanted], records[wanted:]
         with self._turning:
             if slip is self._slip:
                 self._ready.extend(others)
@@ -200,17 +222,16 @@ class Ahead:
         self.give_back(runs_of_deliveries(others))
         return first
 
-    def count(self, rows: int) -> None:
-        """So many records were handed out to somebody who wants one at a time."""
-        self._pace.taken += rows
+    def count(self) -> None:
+        """A call was answered."""
+        self._pace.calls += 1
 
     # --- giving back --------------------------------------------------------------------
 
     def settle(self) -> None:
         """Commit what was noted, and give back what nobody got."""
-        if self._slip is not None:
-            with self._turning:
-                self._settle()
+        with self._turning:  # also to wait for another thread that does so
+            self._settle()
 
     def _settle(self) -> None:
         slip = self._slip
@@ -224,6 +245,7 @@ class Ahead:
         back = self.take(PLACES)
         self._pace.slow_down(len(back))
         self.give_back(runs_of_deliveries(back))
+        self.turns += 1
 
     def give_back(self, runs: Sequence[Run]) -> None:
         """Nobody got these after all: they are free at once, and count as never handed out."""
@@ -237,7 +259,7 @@ class Ahead:
     def refuse(self, runs: Sequence[Run]) -> None:
         """What was acquired can't be read as a whole: give it back, and begin anew one by one."""
         self.settle()
-        self._pace.taken = 0
+        self._pace.calls = 0
         with suppress(KmqError):
             self.give_back(runs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Protocol
@@ -36,11 +36,11 @@ class Answers(Protocol):
 class Notes(Protocol):
     """Where it is noted that records are done, instead of a commit for each."""
 
-    def note(self, key: Key, offset: int) -> bool:
-        """A record is done; False when that has to be committed."""
+    def note(self, records: Sequence[tuple[Key, int]]) -> bool:
+        """Records are done, all or none; False when that has to be committed."""
 
-    def answer_by_commit(self, key: Key, offset: int) -> None:
-        """Have nothing noted of a record any more."""
+    def answer_by_commit(self, records: Sequence[tuple[Key, int]]) -> None:
+        """Have nothing noted of records any more."""
 
 
 class Hold:

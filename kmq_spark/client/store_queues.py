@@ -92,10 +92,10 @@ class StoreQueues:
                 each._ahead.settle()
         return queues.list_queues(self.log)
 
-    def queue(self, name: str, *, prefetch: int = 511) -> Queue:
+    def queue(self, name: str, *, prefetch: int = 1983) -> Queue:
         """A queue to receive from; NotFoundError when there is none of this name.
 
-        `prefetch`: who takes record after record, fast, holds up to so many ahead (with
+        `prefetch`: who calls `receive` again and again holds up to so many records ahead (with
         `durability="os"`, on a disk, in queues without order and capacity); 1 for none.
         """
         queue = Queue(self.log, name, prefetch)

@@ -1,7 +1,8 @@
 """Slips: pages on which receivers note what is done, faster than by commits.
 
-A slip is a small mapped file of one receiver: a word for each record that it got at once, and one
-before them that says that somebody took over. A note is a store into shared memory, so it survives
+A slip is a small mapped file of one receiver: a word for each record that it got at once, one
+before them that says that somebody took over, and some behind them that make several notes count
+at once. A note is a store into shared memory, so it survives
 the death of its process, though not that of the machine. What counts is what the commit says that
 ends the use of a slip. Whoever takes over says so in a commit, then on the slip, and then reads it;
 who notes looks afterwards whether that was said on the slip. So each note is read, or its author
@@ -30,25 +31,40 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue, Slip
 from kmq_storage.objects.disk import Disk
 
-#: Records that are held at once with one slip; with the first word a page of memory.
-PLACES = 511
+#: Records that are held at once with one slip, and how often several may be noted together; with
+#: the first word 16 KiB.
+PLACES, GROUPS = 1983, 64
 #: So long a file is used (seconds): long before anybody takes it for one that was left.
 _USED = limits.ORPHAN_AGE / 8
 _TAKEN_OVER = 0
+_GROUP_BITS = 8
 
 
 class Page:
-    """The words of one slip. A word that has the number of a use was set in it."""
+    """The words of one slip. A word that has the number of a use was set in it.
+
+    A note has the number of its group below that, which counts once the group's word is set; 0 for
+    one that stands alone.
+    """
 
     def __init__(self, disk: Disk, slip_id: bytes) -> None:
         self.id = slip_id
-        self._words = disk.open_words(paths.slip_file(slip_id), PLACES + 1)
+        self._words = disk.open_words(paths.slip_file(slip_id), 1 + PLACES + GROUPS)
 
-    def note(self, place: int, number: int) -> bool:
-        """The record at a place is done; whether that counts for sure."""
-        self._words.store(place + 1, number)
-        self._words.wake(_TAKEN_OVER)  # nobody waits: the call has all see the note before we look
-        return self._words.load(_TAKEN_OVER) != number
+    def note(self, places: Sequence[int], number: int, group: int) -> bool:
+        """The records at some places are done, all or none; whether that counts for sure.
+
+        `group`: one from 1 on that was not used in this use of the slip; for one place it is not.
+        """
+        words, several = self._words, len(places) > 1
+        word = number << _GROUP_BITS | (group if several else 0)
+        for place in places:
+            words.store(place + 1, word)
+        if several:
+            words.wake(_TAKEN_OVER)  # nobody waits: the call keeps what is before it before it
+            words.store(PLACES + group, number)
+        words.wake(_TAKEN_OVER)
+        return words.load(_TAKEN_OVER) != number
 
     def take_over(self, number: int) -> None:
         """From now on who notes something knows that it may not count."""
@@ -57,7 +73,12 @@ class Page:
 
     def has(self, place: int, number: int) -> bool:
         """Whether the record at a place was noted."""
-        return self._words.load(place + 1) == number
+        load = self._words.load
+        word = load(place + 1)
+        if word >> _GROUP_BITS != number:
+            return False
+        group = word & ((1 << _GROUP_BITS) - 1)
+        return not group or (group <= GROUPS and load(PLACES + group) == number)
 
     def noted(self, number: int, runs: Sequence[Run]) -> list[Run]:
         """The records of runs that were noted."""
@@ -142,8 +163,8 @@ def take_over(log: CommitLog, queue_id: bytes, page: Page, slip: Slip) -> None:
     log.commit([Unit((ending(log, queue_id, page, slip, TAKEN_OVER),))])
 
 
-def counted(log: CommitLog, page: Page, slip: Slip, place: int, since: int) -> bool:
-    """Whether a note counts that was made when somebody took over; `since`: an LSN before."""
+def counted(log: CommitLog, page: Page, slip: Slip, places: set[int], since: int) -> bool:
+    """Whether notes count that were made when somebody took over; `since`: an LSN before."""
     for commit in log.commits(since):
         for entry in commit.entries:
             if (
@@ -151,7 +172,7 @@ def counted(log: CommitLog, page: Page, slip: Slip, place: int, since: int) -> b
                 and (entry.slip_id, entry.round) == (page.id, slip.round)
                 and entry.by != TAKING_OVER
             ):
-                return picked(slip.runs, {place})[0] in _single(entry.runs)
+                return _single(picked(slip.runs, places)) <= _single(entry.runs)
     return False
 
 

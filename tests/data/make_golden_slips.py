@@ -49,8 +49,8 @@ def make(folder: Path) -> None:
     _commit(log, _acquire(SECOND, 5, 2))
     checkpoint(log)
     _commit(log, _noted(SECOND, 5, TAKING_OVER))
-    for slip, number, place in ((FIRST, 2, 0), (FIRST, 1, 1), (FIRST, 2, 2), (SECOND, 5, 1)):
-        Page(disk, slip).note(place, number)
+    for slip, number, places in ((FIRST, 1, [1]), (FIRST, 2, [0, 2]), (SECOND, 5, [1])):
+        Page(disk, slip).note(places, number, 1)
     log.close()
     shutil.rmtree(folder / "locks", ignore_errors=True)
     (folder / "log" / "hint").unlink()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -257,9 +257,9 @@ def _around_the_note(
 ) -> None:
     store_word = OwnPage.note
 
-    def note(page: OwnPage, place: int, number: int) -> bool:
+    def note(page: OwnPage, places: Sequence[int], number: int, group: int) -> bool:
         before()
-        counts = store_word(page, place, number)
+        counts = store_word(page, places, number, group)
         after()
         return counts and page._words.load(0) != number
 
