@@ -182,7 +182,14 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module, _, own = _LATER[name].partition(":")
-    found = globals()[name] = getattr(import_module(module), own or name)
+    try:
+        found = globals()[name] = getattr(import_module(module), own or name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        raise ModuleNotFoundError(
+            f"kmq_spark.{name} needs Spark: pip install 'kmq-spark[spark]'", name="pyspark"
+        ) from None
     return found
 
 

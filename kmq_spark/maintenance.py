@@ -6,10 +6,10 @@ are the driver's. Works under Spark Connect, too.
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from kmq_spark.client.opening import open_store
 from kmq_spark.datasource.store_url import StoreUrl, storage_options
 from kmq_storage import limits
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.maintenance.damaged import Damaged
 from kmq_storage.maintenance.maintain import begin, finish, tidy
 from kmq_storage.maintenance.reports import (
     CompactReport,
@@ -44,7 +45,8 @@ def maintain(
     """Do what is due in a store that the executors reach: a bucket, or a folder on their host.
 
     Records that fill no segment are sealed when they are older than `seal_after` seconds;
-    `grace` as in `Store.collect`, `storage_options` as in `kmq.open`.
+    `grace` as in `Store.collect`, `storage_options` as in `kmq.open`. CorruptionError when
+    records of a partition are damaged, after all else was done.
     """
     grace = checked_seconds("grace", grace)
     seal_after = checked_seconds("seal_after", seal_after)
@@ -53,9 +55,13 @@ def maintain(
     with open_store(url, create=False, maintenance=False, storage_options=given) as store:
         trimmed = begin(store.log)
         reached = StoreUrl(store.url, given)
-        sealed, compacted = _on_executors(spark, reached, _partitions(store.log), seal_after)
+        reports = _on_executors(spark, reached, _partitions(store.log), seal_after)
+        sealed = all_sealed(report.sealed for report in reports)
+        compacted = all_compacted(report.compacted for report in reports)
         laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
         written, collected = finish(store.log, laid_out=laid_out, grace=grace)
+    for report in reports:
+        report.damaged.tell()
     return MaintainReport(trimmed, sealed, compacted, written, collected)
 
 
@@ -65,28 +71,35 @@ def _partitions(log: CommitLog) -> list[tuple[str, int]]:
 
 def _on_executors(
     spark: SparkSession, url: str, partitions: list[tuple[str, int]], seal_after: float
-) -> tuple[SealReport, CompactReport]:
+) -> list[_Report]:
     if not partitions:
-        return SealReport(), CompactReport()
+        return []
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         if numbers:
-            yield _reports(url, [partitions[number] for number in numbers], seal_after)
+            yield _tidied(url, [partitions[number] for number in numbers], seal_after)
 
     count = len(partitions)
-    rows = spark.range(0, count, 1, count).mapInArrow(work, "report string").collect()
-    reports = [json.loads(row.report) for row in rows]
-    return (
-        all_sealed(SealReport(**sealed) for sealed, _ in reports),
-        all_compacted(CompactReport(**compacted) for _, compacted in reports),
-    )
+    rows = spark.range(0, count, 1, count).mapInArrow(work, "report binary").collect()
+    return [pickle.loads(row.report) for row in rows]
 
 
-def _reports(url: str, partitions: list[tuple[str, int]], seal_after: float) -> pa.RecordBatch:
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What was done in a partition, on its way to the driver."""
+
+    sealed: SealReport
+    compacted: CompactReport
+    damaged: Damaged
+
+
+def _tidied(url: str, partitions: list[tuple[str, int]], seal_after: float) -> pa.RecordBatch:
     """On an executor: do what is due in these partitions."""
-    given = storage_options(url)
+    given, done = storage_options(url), []
     with open_store(url, create=False, maintenance=False, storage_options=given) as store:
-        done = [tidy(store.log, only, seal_after=seal_after) for only in partitions]
-    texts = [json.dumps([asdict(sealed), asdict(compacted)]) for sealed, compacted in done]
-    return pa.record_batch([pa.array(texts, pa.string())], ["report"])
+        for only in partitions:
+            damaged = Damaged()
+            reports = tidy(store.log, only, seal_after=seal_after, apart=damaged.apart)
+            done.append(pickle.dumps(_Report(*reports, damaged)))
+    return pa.record_batch([pa.array(done, pa.binary())], ["report"])

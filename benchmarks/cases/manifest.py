@@ -23,7 +23,7 @@ from kmq_spark.datasource.planning.tasks import plan_tasks
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.table_reader import KmqTableReader
 from kmq_storage.format.manifest import SEGMENT, Row
-from kmq_storage.log.checkpoint import publish_root, write_pages
+from kmq_storage.log.checkpoint import write_checkpoint
 
 _ROWS, _ROW_BYTES, _SECOND = 1_000, 110, 1_000_000
 _LOOKUPS = 300
@@ -60,8 +60,7 @@ def stored_segments(job: Job, count: int, partitions: int) -> Path:
                 topic.index(number).append(_row(place))
             part.rows = part.end = count // partitions * _ROWS
             part.size = part.rows * _ROW_BYTES
-        root, _ = write_pages(store.log.files, state, cursor, uuid.uuid4)
-        publish_root(store.log.files, state.lsn, root, began=began)
+        write_checkpoint(store.log.files, state, cursor, uuid.uuid4, began=began)
     return path
 
 

@@ -2,7 +2,7 @@
 
 Puts messages round-robin over the queues, checks ten of a random queue from a random index on, a
 million times, and reads a tenth of the queues in order; every content and count is compared. By
-batches, and one by one for a share of the work. Prints its table beside the published ones.
+batches, and one by one for a share of the work. Prints its tables beside the published ones.
 """
 
 from __future__ import annotations
@@ -11,245 +11,138 @@ import argparse
 import resource
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
-from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from benchmarks.races import queue_phases as phases
+from benchmarks.races.queue_phases import Race
+from benchmarks.races.workers import Crew, Took, stored_bytes
 
-import kmq_spark as kmq
-from benchmarks.races.queue_messages import messages, name_of
-from kmq_spark.client.keyed_queues import KeyedQueues
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    _Numbers = npt.NDArray[np.int64]
-
-TOPIC = "race"
-CHECKS, CHECKED = 1_000_010, 10
-READ_SHARE = 10
-#: Messages of one commit, and queues of one read.
-_BATCH, _ASKED = 1 << 19, 1 << 17
-#: Of one-by-one calls so many are made: they are measured, not endured.
-_ONE_BY_ONE = 500_000
-#: What was published: put/s, checks/s, messages read/s, all of it (docs/benchmarks.md).
-PUBLISHED = (
-    ("winner, C++, 4 cores", 4_180_532, 9_304, 863_066, 2_691_946),
-    ("rank 36, Java, 4 cores", 1_500_000, None, None, 1_260_000),
-)
+CHECKS = 1_000_010
+_MIB, _GB = 1 << 20, 1e9
+#: The messages of the original.
+_MOST = 2e9
 
 
 @dataclass(frozen=True)
-class Race:
-    """What one process does: the queues whose number it has as remainder."""
+class Phase:
+    """One step of the race: how much was done, and what it took."""
 
-    url: str
-    queues: int
-    messages: int
-    checks: int
-    processes: int
-    number: int
+    name: str
+    count: float
+    took: Took
 
     @property
-    def mine(self) -> _Numbers:
-        """The queues of this process."""
-        return np.arange(self.number, self.queues, self.processes)
-
-    @property
-    def rounds(self) -> int:
-        """The messages of each queue."""
-        return self.messages // self.queues
-
-    def random(self, count: int) -> tuple[_Numbers, _Numbers]:
-        """Random queues, and an index some ten before a random one of each."""
-        rng = np.random.default_rng(self.number)
-        indexes = np.maximum(rng.integers(0, self.rounds, count) - CHECKED, 0)
-        return rng.integers(0, self.queues, count), indexes
+    def rate(self) -> float:
+        """So many a second."""
+        return self.count / self.took.seconds
 
 
-def put(race: Race) -> float:
-    """Put every message of its queues; the seconds without the making of them."""
-    mine, seconds = race.mine, 0.0
-    names = pa.array([name_of(queue) for queue in mine.tolist()], pa.binary())
-    with kmq.open(race.url) as store:
-        queues = store.keyed_queues(TOPIC)
-        for index in range(race.rounds):
-            for first in range(0, len(mine), _BATCH):
-                some = mine[first : first + _BATCH]
-                values = messages(some, np.full(len(some), index))
-                batch = pa.record_batch({"queue": names.slice(first, len(some)), "value": values})
-                began = time.perf_counter()
-                queues.put_arrow(batch)
-                seconds += time.perf_counter() - began
-    return seconds
+#: A count, and the seconds that it took.
+Done = tuple[float, float]
+_READ = 200_000_000
+#: What was published (docs/benchmarks.md) of sending, checking and consuming.
+PUBLISHED: tuple[tuple[str, Done, Done, Done], ...] = (
+    ("winner, C++, 4 cores", (2_000_000_009, 478.408), (CHECKS, 107.483), (_READ, 231.732)),
+    ("3rd place's arkbriar, C++", (2e9, 710), (CHECKS, 120), (_READ, 140)),
+    ("LJY=+infinity, 4 cores", (2e9, 600), (CHECKS, 150), (_READ, 275)),
+)
 
 
-def seal(race: Race) -> float:
-    """Sort all that was put into runs."""
-    began = time.perf_counter()
-    with kmq.open(race.url) as store:
-        while store.seal().conflicts:
-            pass  # another one is at it
-        store.compact(TOPIC)
-        store.checkpoint()
-    return time.perf_counter() - began
+def run(options: argparse.Namespace, folder: str) -> tuple[list[Phase], int]:
+    """Every phase, and the bytes on disk of what was put and sorted."""
+    workers = options.processes * options.threads
+    size = (options.queues, options.messages, options.checks, workers)
+    races = [Race(f"{folder}/store", *size, number) for number in range(workers)]
+    phases.prepare(races[0], options.compression)
+    done: list[Phase] = []
+
+    def do(name: str, count: float, work: Callable[[Race], Took], doers: Sequence[Race]) -> None:
+        done.append(Phase(name, count, crew.do(work, doers)))
+        took = done[-1].took
+        seconds = f"{took.seconds:>9.2f} s {took.cpu:>9.2f} s of CPU"
+        print(f"{name:18} {count:>13,.0f} {seconds} {took.memory // _MIB:>6} MiB", flush=True)
+
+    with Crew(options.processes, options.threads) as crew:
+        race = races[0]
+        do("put", race.rounds * race.queues, phases.put, races)
+        do("sort", race.rounds * race.queues, phases.sort, races[:1])
+        stored = stored_bytes(race.url)
+        do("reopen", 1, phases.reopen, races[:1])
+        do("check", sum(each.checked for each in races), phases.check, races)
+        do("read", sum(map(len, map(phases.to_read, races))) * race.rounds, phases.read, races)
+        few = sum(each.checked_one_by_one for each in races)
+        do("check one by one", few, phases.check_one_by_one, races)
+        do("check cold", 1_000, phases.check_cold, races[:1])
+        slow = sum(len(phases.to_read_one_by_one(each)) for each in races)
+        do("read one by one", slow * race.rounds, phases.read_one_by_one, races)
+        do("put one by one", sum(each.one_by_one for each in races), phases.put_one_by_one, races)
+    return done, stored
 
 
-def check(race: Race) -> float:
-    """Get ten messages of random queues in batches; the seconds without the comparing."""
-    asked, indexes = race.random(race.checks // race.processes)
-    return _compared(race, asked, indexes, CHECKED, len(asked))
-
-
-def read(race: Race) -> float:
-    """Read a share of its queues whole; the seconds without the comparing."""
-    asked = race.mine[::READ_SHARE]
-    asked = asked[np.argsort(np.array([name_of(queue) for queue in asked.tolist()]))]
-    return _compared(race, asked, np.zeros(len(asked), np.int64), race.rounds, _ASKED)
-
-
-def _compared(race: Race, asked: _Numbers, firsts: _Numbers, most: int, step: int) -> float:
-    seconds = 0.0
-    step = max(min(step, (1 << 21) // max(most, 1)), 1)
-    with kmq.open(race.url, read_only=True) as store:
-        queues = store.keyed_queues(TOPIC)
-        for at in range(0, len(asked), step):
-            some, since = asked[at : at + step], firsts[at : at + step]
-            names = pa.array([name_of(queue) for queue in some.tolist()], pa.binary())
-            began = time.perf_counter()
-            found = queues.get_many(names, since, most)
-            seconds += time.perf_counter() - began
-            _expect(found, some, since, np.minimum(race.rounds - since, most))
-    return seconds
-
-
-def _expect(found: pa.Table, asked: _Numbers, firsts: _Numbers, counts: _Numbers) -> None:
-    """AssertionError unless all messages that were asked for are there, and no others."""
-    queues = np.repeat(asked, counts)
-    begins = np.repeat(np.cumsum(counts) - counts, counts)
-    indexes = np.arange(len(queues)) - begins + np.repeat(firsts, counts)
-    assert found.num_rows == len(queues), "the number of messages"
-    assert (found["index"].to_numpy() == indexes).all(), "the indexes of messages"
-    expected = messages(queues, indexes)
-    assert pc.all(pc.equal(found["value"], pa.chunked_array([expected]))).as_py(), "a content"
-
-
-def put_one_by_one(race: Race) -> float:
-    """Put some messages with a call for each."""
-    mine = race.mine[: _ONE_BY_ONE // race.processes]
-    names = [name_of(queue) for queue in mine.tolist()]
-    values = messages(mine, np.full(len(mine), race.rounds)).to_pylist()
-    with kmq.open(race.url) as store:
-        queues = store.keyed_queues(TOPIC)
-        began = time.perf_counter()
-        for name, value in zip(names, values, strict=True):
-            queues.put(name, value)
-        queues.flush()
-        return time.perf_counter() - began
-
-
-def check_one_by_one(race: Race) -> float:
-    """Get ten messages of some random queues with a call for each."""
-    asked, indexes = race.random(20_000 // race.processes)
-    return _got(
-        race, ((name_of(q), q, [i]) for q, i in zip(asked.tolist(), indexes.tolist(), strict=True))
-    )
-
-
-def read_one_by_one(race: Race) -> float:
-    """Read some queues whole, ten messages a call."""
-    asked = race.mine[::READ_SHARE][: 200_000 // race.processes // max(race.rounds, 1) + 1]
-    steps = list(range(0, race.rounds, CHECKED))
-    return _got(race, ((name_of(queue), queue, steps) for queue in asked.tolist()))
-
-
-def _got(race: Race, asked: Iterator[tuple[bytes, int, list[int]]]) -> float:
-    seconds = 0.0
-    with kmq.open(race.url, read_only=True) as store:
-        queues: KeyedQueues = store.keyed_queues(TOPIC)
-        queues.size(b"Queue-0")
-        for name, queue, firsts in asked:
-            began = time.perf_counter()
-            found = [queues.get(name, first, CHECKED) for first in firsts]
-            seconds += time.perf_counter() - began
-            for first, got in zip(firsts, found, strict=True):
-                count = min(race.rounds - first, CHECKED)
-                expected = messages(np.full(count, queue), np.arange(first, first + count))
-                assert got[:count] == expected.to_pylist(), "a content"
-    return seconds
-
-
-def timed(pool: ProcessPoolExecutor, work: Callable[[Race], float], races: list[Race]) -> float:
-    """The seconds of the slowest process."""
-    return max(pool.map(work, races))
-
-
-def run(options: argparse.Namespace, folder: str) -> list[tuple[str, float, float]]:
-    """Every phase: its name, what was done, and the seconds."""
-    make = partial(
-        Race, f"{folder}/store", options.queues, options.messages, options.checks, options.processes
-    )
-    races = [make(number) for number in range(options.processes)]
-    with kmq.open(races[0].url) as store:
-        store.keyed_queues(TOPIC)
-    put_count = races[0].rounds * options.queues
-    read_count = sum(len(race.mine[::READ_SHARE]) for race in races) * races[0].rounds
-    slow_reads = sum(
-        len(race.mine[::READ_SHARE][: 200_000 // race.processes // max(race.rounds, 1) + 1])
-        for race in races
-    )
-    done: list[tuple[str, float, float]] = []
-    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        phases: list[tuple[str, float, Callable[[Race], float], list[Race]]] = [
-            ("put", put_count, put, races),
-            ("sort", put_count, seal, races[:1]),
-            ("check", options.checks, check, races),
-            ("read", read_count, read, races),
-            ("check one by one", 20_000, check_one_by_one, races),
-            ("read one by one", slow_reads * races[0].rounds, read_one_by_one, races),
-            ("put one by one", min(_ONE_BY_ONE, options.queues), put_one_by_one, races),
-        ]
-        for name, count, work, doers in phases:
-            done.append((name, count, timed(pool, work, doers)))
-            print(f"{name:20} {count:>13,.0f} {done[-1][2]:>9.1f} s", flush=True)
-    return done
-
-
-def table(done: list[tuple[str, float, float]]) -> str:
-    """The figures beside the published ones."""
-    rate = {name: count / seconds for name, count, seconds in done}
-    whole = [each for each in done if each[0] in ("put", "sort", "check", "read")]
-    total = sum(n for name, n, _ in whole if name != "sort") / sum(s for _, _, s in whole)
-    lines = ["| | put/s | checks/s | read/s | all of it/s |", "|---|---|---|---|---|"]
-    fast = [rate["put"], rate["check"], rate["read"], total]
-    slow = [*(rate[f"{name} one by one"] for name in ("put", "check", "read")), None]
-    for name, *figures in (("kmq, batches", *fast), ("kmq, one by one", *slow), *PUBLISHED):
-        shown = " | ".join("" if figure is None else f"{figure:,.0f}" for figure in figures)
-        lines.append(f"| {name} | {shown} |")
+def tables(done: list[Phase], stored: int) -> str:
+    """The figures beside the published ones, and what the whole race would take."""
+    by = {phase.name: phase for phase in done}
+    put, sort, check, read = (by[name] for name in ("put", "sort", "check", "read"))
+    send = (put.count, put.took.seconds + sort.took.seconds)
+    ours = (send, (check.count, check.took.seconds), (read.count, read.took.seconds))
+    lines = [
+        "| | messages | send s | check s | consume s | sent/s | checks/s | consumed/s | TPS |",
+        "|---|---|---|---|---|---|---|---|---|",
+        _line("kmq, batches, sorting in send", *ours),
+        *(_line(*published) for published in PUBLISHED),
+        "",
+        "| kmq | put/s | checks/s | read/s |",
+        "|---|---|---|---|",
+        _rates("batches", put, check, read),
+        _rates("one by one", *(by[f"{n} one by one"] for n in ("put", "check", "read"))),
+        "",
+        *_rest(by, send[1], stored),
+    ]
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run the race and print its table."""
+def _rest(by: dict[str, Phase], seconds: float, stored: int) -> Iterator[str]:
+    count, sort = by["put"].count, by["sort"]
+    memory = max(phase.took.memory for phase in by.values()) // _MIB
+    yield f"Sorted at {sort.rate:,.0f} messages/s."
+    yield f"Opened, with the first get, in {by['reopen'].took.seconds:.2f} s (limit 1 s)."
+    yield f"A process has at most {memory} MiB above the page cache (limit 1 GB)."
+    yield f"A check takes {1e3 / by['check cold'].rate:.2f} ms where nothing is in memory."
+    each, hours = stored / count, seconds / count / 3600
+    yield f"{each:.0f} bytes on disk a message, and as many again while runs are merged."
+    yield f"{_MOST:,.0f} messages need {_MOST * each / _GB:,.0f} GB and {_MOST * hours:.1f} h."
+
+
+def _line(name: str, sent: Done, checks: Done, consumed: Done) -> str:
+    """What was done in each phase, and in how many seconds."""
+    phases = (sent, checks, consumed)
+    seconds = " | ".join(f"{phase[1]:.1f}" for phase in phases)
+    rates = " | ".join(f"{count / took:,.0f}" for count, took in phases)
+    total = sum(count for count, _ in phases) / sum(took for _, took in phases)
+    return f"| {name} | {sent[0]:,.0f} | {seconds} | {rates} | {total:,.0f} |"
+
+
+def _rates(name: str, *done: Phase) -> str:
+    return f"| {name} | {' | '.join(f'{phase.rate:,.0f}' for phase in done)} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the race and print its tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.races.queues")
     parser.add_argument("--queues", type=int, default=1_000_000)
     parser.add_argument("--messages", type=int, default=20_000_000)
     parser.add_argument("--checks", type=int, default=CHECKS)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--folder", help="where the store is made (about 250 bytes a message)")
-    options = parser.parse_args()
+    parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--compression", choices=["lz4", "zstd"], help="of what is sorted")
+    parser.add_argument("--folder", help="where the store is made (some 250 bytes a message)")
+    options = parser.parse_args(arguments)
     folder = tempfile.mkdtemp(dir=options.folder)
     try:
-        print(table(run(options, folder)))
+        print(tables(*run(options, folder)))
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        print(f"CPU {used.ru_utime + used.ru_stime:.1f} s, {used.ru_maxrss // 1024} MiB at most")
+        print(f"CPU {used.ru_utime + used.ru_stime:.1f} s")
     finally:
         shutil.rmtree(folder)
 

@@ -5,11 +5,12 @@ never waits for a disk. A wait that is cancelled loses nothing: what it took was
 """
 
 from kmq_spark.aio.handles import Opening
+from kmq_spark.aio.keyed import KeyedQueues
 from kmq_spark.aio.receiving import Consumer, Delivery, OrderlyConsumer, Queue
 from kmq_spark.aio.sending import Producer, Sent, Transaction
 from kmq_spark.aio.stores import Store, open  # noqa: A004 - its name
 
 __all__ = [
-    "Consumer", "Delivery", "Opening", "OrderlyConsumer", "Producer", "Queue", "Sent", "Store",
-    "Transaction", "open",
+    "Consumer", "Delivery", "KeyedQueues", "Opening", "OrderlyConsumer", "Producer", "Queue",
+    "Sent", "Store", "Transaction", "open",
 ]  # fmt: skip

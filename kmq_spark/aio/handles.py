@@ -6,16 +6,30 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.errors import ClosedError
 
 T = TypeVar("T")
 H = TypeVar("H", bound="Handle")
 
 #: A thread that waits looks this often whether its task was cancelled (seconds).
-SLICE = 0.2
+_SLICE = 0.2
+
+
+async def in_slices(take: Callable[[float], Awaitable[T]], timeout: float | None) -> T:
+    """Take for a slice of the time after the other, so that a cancelled wait soon frees a thread.
+
+    What came, or what the last slice gave when nothing came within `timeout` seconds.
+    """
+    limit = checked_timeout(timeout)
+    now = asyncio.get_running_loop().time
+    deadline = None if limit is None else now() + limit
+    while True:
+        found = await take(_SLICE if deadline is None else min(_SLICE, max(0.0, deadline - now())))
+        if found or (deadline is not None and now() >= deadline):
+            return found
 
 
 class Handle:
@@ -41,14 +55,9 @@ class Handle:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         # From another thread: a call that waits in ours is ended by it.
-        await asyncio.to_thread(self._handle.__exit__, kind, error, trace)
+        await asyncio.to_thread(self._handle.__exit__, *raised)  # type: ignore[arg-type]
         self._thread.shutdown(wait=False)
 
 
@@ -66,11 +75,6 @@ class Opening(Generic[H]):
         self._opened = await self._open()
         return self._opened
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         if self._opened is not None:
-            await self._opened.__aexit__(kind, error, trace)
+            await self._opened.__aexit__(*raised)

@@ -7,14 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from kmq_spark.aio.handles import SLICE, Handle, T
+from kmq_spark.aio.handles import Handle, T, in_slices
 from kmq_spark.client import consumer, queue, queue_delivery
-from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.client.hand import Taken
 from kmq_spark.client.orderly import consumer as orderly
 from kmq_spark.client.orderly.process_queue import QueueState
@@ -38,16 +36,11 @@ class Consumer(Handle):
         async with self._turn:
             return await super()._run(call, *arguments, **options)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         # In our thread, behind what a cancelled call is at; what waits there is ended before.
         self._consumer._stop()
         with suppress(ClosedError):
-            leaving = self._submit(self._consumer.__exit__, kind, error, trace)
+            leaving = self._submit(self._consumer.__exit__, *raised)
             self._thread.shutdown(wait=False)
             await asyncio.shield(asyncio.wrap_future(leaving))
 
@@ -77,17 +70,11 @@ class Consumer(Handle):
                 yield record
 
     async def _wait(self, timeout: float | None, take: Callable[..., Taken[T]]) -> T:
-        """Take in slices of the time, so that a cancelled wait soon frees the thread."""
-        limit = checked_timeout(timeout)
-        now = asyncio.get_running_loop().time
-        deadline = None if limit is None else now() + limit
-        while True:
-            left = SLICE if deadline is None else min(SLICE, max(0.0, deadline - now()))
+        async def taken(seconds: float) -> T:
             async with self._turn:  # nobody else takes before this was handed out, or cancelled
-                found = (await super()._run(take, timeout=left)).hand_out()
-            nothing = found is None or (isinstance(found, list) and not found)
-            if not nothing or (deadline is not None and now() >= deadline):
-                return found
+                return (await Handle._run(self, take, timeout=seconds)).hand_out()
+
+        return await in_slices(taken, timeout)
 
 
 class OrderlyConsumer(Handle):
@@ -140,29 +127,20 @@ class Queue(Handle):
 
     async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
         """Records that nobody else gets until they are answered, or their lock ends."""
-        found = await self._wait(timeout, partial(self._queue.receive, max_records))
+        receive = partial(self._queue.receive, max_records)
+        found = await in_slices(partial(self._received, receive), timeout)
         return [Delivery((*each, self)) for each in found or ()]
 
     async def receive_arrow(
         self, max_rows: int = 65_536, timeout: float | None = 0.0
     ) -> pa.Table | None:
         """The same as a table, with a column `_delivery` for `ack`; None when nothing came."""
-        return await self._wait(timeout, partial(self._queue.receive_arrow, max_rows))
+        receive = partial(self._queue.receive_arrow, max_rows)
+        return await in_slices(partial(self._received, receive), timeout)
 
-    async def _wait(self, timeout: float | None, receive: Callable[..., T]) -> T | None:
-        """Receive in slices of the time, so that a cancelled wait soon frees the thread."""
-        limit = checked_timeout(timeout)
-        now = asyncio.get_running_loop().time
-        deadline = None if limit is None else now() + limit
-        while True:
-            left = SLICE if deadline is None else min(SLICE, max(0.0, deadline - now()))
-            found = await self._received(partial(receive, timeout=left))
-            if found or (deadline is not None and now() >= deadline):
-                return found
-
-    async def _received(self, receive: Callable[[], T]) -> T:
+    async def _received(self, receive: Callable[..., T], seconds: float) -> T:
         """What was received; given back when the task is cancelled meanwhile."""
-        future = self._submit(receive)
+        future = self._submit(receive, timeout=seconds)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except asyncio.CancelledError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Generic, Self
 
 from kmq_spark.aio.handles import Handle, T
@@ -126,13 +125,8 @@ class Transaction:
         await self._run(self._twin.__enter__)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await asyncio.shield(self._run(self._twin.__exit__, kind, error, trace))
+    async def __aexit__(self, *raised: object) -> None:
+        await asyncio.shield(self._run(self._twin.__exit__, *raised))
 
 
 def twin_of(value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from kmq_spark.aio.handles import Handle, Opening, T
+from kmq_spark.aio.keyed import KeyedQueues
 from kmq_spark.aio.receiving import Consumer, OrderlyConsumer, Queue
 from kmq_spark.aio.sending import Producer
 from kmq_spark.client import store
@@ -77,6 +78,14 @@ class Store(Handle):
 
         async def opened() -> Queue:
             return Queue(await self._run(self._store.queue, name, **options))
+
+        return Opening(opened)
+
+    def keyed_queues(self, name: str) -> Opening[KeyedQueues]:
+        """The twin of `kmq_spark.Store.keyed_queues`."""
+
+        async def opened() -> KeyedQueues:
+            return KeyedQueues(await self._run(self._store.keyed_queues, name))
 
         return Opening(opened)
 

@@ -39,6 +39,12 @@ class Argument:
     settings: dict[str, Any]
 
 
+def given(arguments: Namespace, *names: str) -> dict[str, Any]:
+    """Those of these arguments that stand in the command line, for a call that has defaults."""
+    values = {name: getattr(arguments, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def argument(*names: str, **settings: Any) -> Argument:
     """Describe an argument with the words of `ArgumentParser.add_argument`."""
     return Argument(names, settings)

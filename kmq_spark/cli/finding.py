@@ -40,6 +40,7 @@ def _replay(arguments: Namespace, output: Output) -> None:
             properties=dict(arguments.property),
             start=arguments.since,
             end=arguments.until,
+            group=arguments.group,
         )
     fact = {"topic": arguments.topic, "target": arguments.target, "records": sent}
     output.fact(fact, f"sent {sent} record(s) of {arguments.topic} to {arguments.target}")
@@ -122,7 +123,14 @@ COMMANDS = (
         "log replay",
         "send such records to another topic",
         _replay,
-        (_TOPIC, argument("target", metavar="TARGET", help="where to"), *_WANTED),
+        (
+            _TOPIC,
+            argument("target", metavar="TARGET", help="where to"),
+            *_WANTED,
+            argument(
+                "--group", metavar="NAME", help="send each once: go on where this group stands"
+            ),
+        ),
     ),
     Command(
         "log trace",

@@ -5,28 +5,36 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
+from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from concurrent.futures import Future
 
+import kmq_spark
 from kmq_spark.cli.command import Command, UsageError, argument
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 
-_LINES_PER_BATCH = 1_000
+#: Records that may be on their way while more are read.
+_PENDING_MAX = 1_000
 
 
 def _produce(arguments: Namespace, output: Output) -> None:
     if arguments.separator == "":
         raise UsageError("--separator must not be empty")
-    lines = _values(arguments)
     sent = 0
-    with open_store(arguments, create=True) as store, store.producer() as producer:
-        # Each batch is waited for, so that a failure names itself before more is read.
-        while batch := list(islice(lines, _LINES_PER_BATCH)):
-            pairs = [_split(line, arguments) for line in batch]
-            keys, values = zip(*pairs, strict=True)
-            producer.send_batch(arguments.topic, values, keys).result()
-            sent += len(batch)
+    pending: deque[Future[kmq_spark.RecordMetadata]] = deque()
+    with open_store(arguments) as store, store.producer() as producer:
+        store.describe_topic(arguments.topic)  # or nothing is read
+        for line in _values(arguments):
+            key, value = _split(line, arguments)
+            pending.append(producer.send(arguments.topic, value, key))
+            # A failure names itself before much more is read.
+            while pending and (len(pending) > _PENDING_MAX or pending[0].done()):
+                pending.popleft().result()
+                sent += 1
+        for future in pending:
+            future.result()
+            sent += 1
     fact = {"topic": arguments.topic, "records": sent}
     output.fact(fact, f"sent {sent} record(s) to {arguments.topic}")
 

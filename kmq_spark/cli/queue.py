@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import asdict
-from typing import Any
 
-from kmq_spark.cli.command import Command, argument, seconds
+from kmq_spark.cli.command import Command, argument, given, seconds
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
-from kmq_storage.model import QueueInfo
 from kmq_storage.queues import info_of
 
 _NAME = argument("name", metavar="QUEUE", help="the queue")
+_SETTINGS = ("lock_timeout", "max_deliveries", "order", "dead_letter", "capacity")
 _TOPICS = argument("topic", metavar="TOPIC", nargs="+", help="the topics")
 
 
 def _create(arguments: Namespace, output: Output) -> None:
-    settings = {
-        "lock_timeout": arguments.lock_timeout,
-        "max_deliveries": arguments.max_deliveries,
-        "order": arguments.order,
-        "dead_letter": arguments.dead_letter,
-        "capacity": arguments.capacity,
-    }
-    given = {name: value for name, value in settings.items() if value is not None}
     with open_store(arguments, create=True) as store:
         info = store.create_queue(
             arguments.name,
             topics=arguments.topic,
             exist_ok=arguments.if_not_exists,
-            **given,
+            **given(arguments, *_SETTINGS),
         )
     output.fact(asdict(info), f"created queue {info.name}")
 
@@ -56,7 +47,9 @@ def _tell(arguments: Namespace, output: Output, text: str) -> None:
 def _list(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
         queues = store.queues()
-    output.rows([{"queue": info.name, **_counts(info)} for info in queues])
+    output.rows(
+        [{"queue": q.name, "topics": ",".join(q.topics), **asdict(q.stats)} for q in queues]
+    )
 
 
 def _describe(arguments: Namespace, output: Output) -> None:
@@ -65,10 +58,6 @@ def _describe(arguments: Namespace, output: Output) -> None:
     head = [f"queue: {info.name}", f"topics: {', '.join(info.topics) or '-'}"]
     facts = asdict(info.settings) | asdict(info.stats)
     output.fact(asdict(info), "\n".join([*head, *(f"{n}: {v}" for n, v in facts.items())]))
-
-
-def _counts(info: QueueInfo) -> dict[str, Any]:
-    return {"topics": ",".join(info.topics), **asdict(info.stats)}
 
 
 def _redrive(arguments: Namespace, output: Output) -> None:

@@ -6,11 +6,12 @@ from argparse import Namespace
 from typing import Any
 
 import kmq_spark as kmq
-from kmq_spark.cli.command import Command, UsageError, argument
+from kmq_spark.cli.command import Command, UsageError, argument, given
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output, aligned, plain
 
 _NAME = argument("name", metavar="TOPIC", help="the topic")
+_GIVEN = ("capacity", "max_record_bytes")
 _SETTINGS = (
     argument("--capacity", type=int, metavar="ROWS", help="the most records it may hold"),
     argument("--max-record-bytes", type=int, metavar="BYTES", help="the largest record"),
@@ -23,7 +24,7 @@ def _create(arguments: Namespace, output: Output) -> None:
             arguments.name,
             partitions=arguments.partitions,
             exist_ok=arguments.if_not_exists,
-            **_settings(arguments),
+            **given(arguments, *_GIVEN),
         )
     output.fact(_facts(info), f"created topic {info.name} with {info.partitions} partition(s)")
 
@@ -52,7 +53,7 @@ def _describe(arguments: Namespace, output: Output) -> None:
 
 
 def _alter(arguments: Namespace, output: Output) -> None:
-    settings = _settings(arguments)
+    settings = given(arguments, *_GIVEN)
     if not settings and arguments.partitions is None:
         raise UsageError("nothing to change: name a setting or --partitions")
     with open_store(arguments) as store:
@@ -68,11 +69,6 @@ def _delete(arguments: Namespace, output: Output) -> None:
     with open_store(arguments) as store:
         store.delete_topic(arguments.name)
     output.fact({"deleted": arguments.name}, f"deleted topic {arguments.name}")
-
-
-def _settings(arguments: Namespace) -> dict[str, Any]:
-    named = {"capacity": arguments.capacity, "max_record_bytes": arguments.max_record_bytes}
-    return {name: value for name, value in named.items() if value is not None}
 
 
 def _facts(info: kmq.TopicInfo) -> dict[str, Any]:

@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_spark.client.values import MEMBERS
 from kmq_spark.errors import InvalidRequestError
-from kmq_storage.format.records import PROPERTIES_TYPE, PROPERTY_TYPE
+from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, PROPERTY_TYPE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 Lengths: TypeAlias = "npt.NDArray[np.int64]"
+
+
+#: Of each row its names and values in turn; None where there are none.
+Pairs: TypeAlias = "Sequence[tuple[Any, ...] | None]"
+
+
+def headers_column(rows: Pairs) -> pa.ListArray:
+    """The headers of each row."""
+    bounds, names, values = _flat(rows)
+    members = [names, pa.array(values, pa.binary())]
+    structs = pa.StructArray.from_arrays(members, fields=list(HEADERS_TYPE.value_type))
+    return pa.ListArray.from_arrays(bounds, structs, HEADERS_TYPE)
+
+
+def properties_column(rows: Pairs) -> pa.MapArray:
+    """The properties of each row."""
+    bounds, names, values = _flat(rows)
+    kinds = {MEMBERS[kind]: kind for kind in set(map(type, values))}
+    members = [
+        pa.array([v if type(v) is kinds[field.name] else None for v in values], field.type)
+        if field.name in kinds
+        else pa.nulls(len(values), field.type)
+        for field in PROPERTY_TYPE
+    ]
+    structs = pa.StructArray.from_arrays(members, fields=list(PROPERTY_TYPE))
+    return pa.MapArray.from_arrays(bounds, names, structs, PROPERTIES_TYPE)
+
+
+def _flat(rows: Pairs) -> tuple[pa.Array, pa.Array, list[Any]]:
+    """Where each row begins among all pairs, null for one without; the names and values of all."""
+    flat = list(chain.from_iterable(filter(None, rows)))
+    ends = list(accumulate((len(row) // 2 if row else 0 for row in rows), initial=0))
+    starts = [None if row is None else end for row, end in zip(rows, ends, strict=False)]
+    bounds = pa.array([*starts, ends[-1]], pa.int32())
+    return bounds, pa.array(flat[::2], pa.string()), flat[1::2]
 
 
 def sizes_of(column: pa.Array) -> Lengths:
@@ -56,8 +94,10 @@ def check_properties(column: pa.Array, column_name: str = "properties") -> None:
     values = sum(_valid(member).astype(np.int64) for member in members.flatten())
     if (np.asarray(values) != 1).any():
         _refuse_property(column_name, "that is not exactly one of int, float, text, bytes and bool")
-    codes = names.dictionary_encode().indices.to_numpy()
-    if len(np.unique(np.stack([rows, codes]), axis=1).T) < len(rows):
+    encoded = names.dictionary_encode()
+    # Of a row and a name one number each: to sort pairs takes ten times as long.
+    pairs = rows * len(encoded.dictionary) + encoded.indices.to_numpy()
+    if len(np.unique(pairs)) < len(pairs):
         _refuse_property(column_name, "that one row has twice")
 
 

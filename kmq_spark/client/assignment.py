@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_partitions
-from kmq_spark.client.fetcher import Fetcher
+from kmq_spark.client.fetcher import NO_POSITION, Fetcher
 from kmq_spark.client.group_member import GroupMember
 from kmq_spark.client.hand import Hand, Holding, Taken
 from kmq_spark.client.record import Record
@@ -32,6 +32,8 @@ from kmq_storage.log.state import StoreState
 #: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
 _HAND_ROWS = 4_096
 _FOREVER = 365 * 86_400.0
+
+Ready = Callable[[list[TopicPartition]], list[TopicPartition]]
 
 
 class Assignment:
@@ -57,6 +59,8 @@ class Assignment:
         self._has_taken = False
         #: Whether the subscriber is being told something: it may use its consumer meanwhile.
         self.calls_back = False
+        #: Which of those that shall be another member's can go by now; the others stay for now.
+        self.ready_to_go: Ready = list
 
     def follow(self, wanted: Subscription) -> None:
         """Read what this subscription says from now on."""
@@ -134,19 +138,23 @@ class Assignment:
         return state
 
     def _release(self, member: GroupMember, state: StoreState) -> bool:
-        """Give away what shall be another member's, unless this call has records of it already."""
+        """Give away what shall be another member's, unless this call has records of it already.
+
+        False when some of it stays for now.
+        """
         moving = member.moving(state)
         held = [each for each in self._fetcher.positions if each.key in moving]
-        if held and self._has_taken:
-            self.is_called_in = True
-            return False
-        if moving:
+        going = [] if self._has_taken else self.ready_to_go(held)
+        staying = {each.key for each in held if each not in going}
+        if moving - staying:
             self.put_back()
-            self._tell(self._subscription.on_revoke, held)
-            offsets = self._positions_inside(state, held) if self._auto_commit else {}
-            self._remove(held)
-            member.release(state, moving, offsets)
-        return True
+            self._tell(self._subscription.on_revoke, going)
+            offsets = self._positions_inside(state, going) if self._auto_commit else {}
+            self._remove(going)
+            member.release(state, moving - staying, offsets)
+        if staying:
+            self.is_called_in = True
+        return not staying
 
     def _remove(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
@@ -315,10 +323,11 @@ class Assignment:
         return partition, part.offset_of(hand.taken)
 
     def positions(self) -> dict[str, dict[int, int]]:
-        """The next offset that each partition hands out."""
+        """The next offset that each partition hands out, of those that have one."""
         found: dict[str, dict[int, int]] = {}
         for each in self.partitions():
-            found.setdefault(each.topic, {})[each.partition] = self._fetcher.positions[each]
+            if (position := self._fetcher.positions[each]) != NO_POSITION:
+                found.setdefault(each.topic, {})[each.partition] = position
         place = self._place_in_hand()
         if place is not None:
             found[place[0].topic][place[0].partition] = place[1]
@@ -342,8 +351,8 @@ class Assignment:
         found: dict[str, dict[int, int]] = {}
         positions = self.positions()
         for name, number, topic_id in partitions:
-            topic, at = state.topic_by_id(topic_id), positions[name][number]
-            if topic is not None and at >= topic.partition(number).start:
+            topic, at = state.topic_by_id(topic_id), positions.get(name, {}).get(number)
+            if topic is not None and at is not None and at >= topic.partition(number).start:
                 found.setdefault(name, {})[number] = at
         return found
 

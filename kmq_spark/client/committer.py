@@ -52,7 +52,7 @@ class Written:
     #: The works of a transaction, each with what it is not to store again.
     works: Sequence[Work] = ()
     #: What a transaction commits beside its sends; it goes into one unit with them.
-    parts: Sequence[Unit] | None = None
+    beside: Unit | None = None
     #: None when nothing was left to store.
     commit: WrittenCommit | None = None
     #: Stored so long ago that the commit was collected: nobody knows the places any more.
@@ -62,14 +62,13 @@ class Written:
 
     def to_append(self) -> list[Unit]:
         """What is accepted or refused, each for itself."""
-        if self.parts is None:
-            return list(self.units.values())
-        return [joined([*self.units.values(), *self.parts])]
+        units = list(self.units.values())
+        return units if self.beside is None else [joined([*units, self.beside])]
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is to be stored."""
-        return not (self.parts or any(unit.entries for unit in self.units.values()))
+        return not any(unit.entries for unit in self.to_append())
 
     def fail(self, error: KmqError) -> None:
         """None of the sends is stored."""
@@ -192,8 +191,7 @@ class Committer:
 
     def _encode_whole(self, written: Written, transaction: Gathered) -> None:
         written.units = self._uploaded(self._encode_all(written.works, transaction.in_files))
-        state = self._log.recent_state()
-        written.parts = [part.unit(state) for part in transaction.parts]
+        written.beside = Unit(transaction.entries_beside())
         error = transaction.first_error()
         if error is not None:
             raise error

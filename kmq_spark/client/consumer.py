@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
@@ -87,6 +86,8 @@ class Consumer(OneThread):
         self._log = log
         self._auto_commit = settings.auto_commit
         self._auto_committed: dict[str, dict[int, int]] = {}
+        #: The last timeout of `poll` that was found to be one.
+        self._asked: object = 0.0
         #: True in a forked child, for a group's member.
         self._parents = False
         self._member = member = _member_of(log, settings)
@@ -150,6 +151,9 @@ class Consumer(OneThread):
         """The next record, or None when there is none within `timeout` seconds."""
         if self._busy.locked():
             self._check_free()
+        if timeout is not self._asked:
+            checked_timeout(timeout)
+            self._asked = timeout  # so that the next call need not look
         hand = self._holding.hand
         taken = hand.taken
         if taken < hand.size and not self._auto_commit:
@@ -341,14 +345,9 @@ class Consumer(OneThread):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not self._parents:
-            self._close(commit=self._auto_commit and kind is None)
+            self._close(commit=self._auto_commit and error is None)
 
 
 def _member_of(log: CommitLog, settings: ConsumerSettings) -> GroupMember | None:

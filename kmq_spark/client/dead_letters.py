@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from kmq_spark.client.encoding import rows_of_columns
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
+from kmq_spark.client.queue_reading import missing_of
 from kmq_spark.client.record import Record
 from kmq_spark.client.routing import split
 from kmq_spark.client.values import checked_extras
 from kmq_spark.errors import ConflictError, CorruptionError, DataLossError
 from kmq_storage import deliveries as handing
 from kmq_storage.format.entries import Entry
-from kmq_storage.format.queue_entries import EXHAUSTED, Run
+from kmq_storage.format.queue_entries import EXHAUSTED, RECALL, Run
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.staging import Stager, file_ids
+from kmq_storage.log.topic_state import Topic
 from kmq_storage.queues import dead_letters_of
 from kmq_storage.slips import take_over_ended
 
@@ -52,7 +55,12 @@ def bury_all(log: CommitLog, queue: Queue, read: Reading) -> None:
 
 def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading) -> None:
     try:
-        bury(log, queue, read(queue.name, runs), EXHAUSTED, TOO_OFTEN)
+        found = read(queue.name, runs)
+        gone = missing_of(runs, {each.place for each in found})
+        if gone:
+            log.commit([Unit((handing.answer(log, queue, RECALL, gone),))])
+        if found:
+            bury(log, queue, found, EXHAUSTED, TOO_OFTEN)
     except ConflictError:
         pass  # somebody else did it
     except (DataLossError, CorruptionError) as error:
@@ -107,19 +115,33 @@ def moving(
     """Records with these properties for a queue's own log, and what is committed with them."""
     topic = log.state.topic_by_id(target.id)
     assert topic is not None, "every queue has a log of its own"
+    letters = [(each, _bytes_of(each.value), properties) for each, properties in records]
+    unit = letters_unit(log, topic, 0, letters)
+    return replace(unit, entries=(*unit.entries, *entries))
+
+
+def letters_unit(
+    log: CommitLog,
+    topic: Topic,
+    partition: int,
+    letters: Sequence[tuple[Record, bytes | None, Mapping[str, Any]]],
+) -> Unit:
+    """What commits records as they were, but with these values and properties."""
     rows = rows_of_columns(
-        [_bytes_of(record.value) for record, _ in records],
-        [record.key for record, _ in records],
-        np.array([record[7] for record, _ in records], np.int64),
+        [value for _, value, _ in letters],
+        [record.key for record, _, _ in letters],
+        np.array([record[7] for record, _, _ in letters], np.int64),
         {
             row: checked_extras(record.headers or None, properties or None, None, None)
-            for row, (record, properties) in enumerate(records)
+            for row, (record, _, properties) in enumerate(letters)
         },
     )
     stager = Stager(log.files, file_ids(log), sync=log.durable)
-    placed = [stager.place(part, room=log.inline_bytes_max) for part in split(topic, rows, 0)]
+    placed = [
+        stager.place(each, room=log.inline_bytes_max) for each in split(topic, rows, partition)
+    ]
     return Unit(
-        (*(entry for each in placed for entry in each.entries), *entries),
+        tuple(entry for each in placed for entry in each.entries),
         tuple(body for each in placed for body in each.bodies),
         synced=log.durable,
     )

@@ -11,11 +11,13 @@ import pyarrow as pa
 from kmq_spark.client.arrow_extras import (
     check_headers,
     check_properties,
+    headers_column,
+    properties_column,
     sizes_of,
     with_typed_values,
 )
 from kmq_spark.client.routing import Rows
-from kmq_spark.client.values import Extras
+from kmq_spark.client.values import Extras, PlainExtras
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.binary_columns import row_bounds
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
@@ -42,7 +44,7 @@ def rows_of_columns(
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] | None,
     timestamps: npt.NDArray[np.int64],
-    extras: Mapping[int, Extras],
+    extras: Mapping[int, PlainExtras],
 ) -> Rows:
     """Rows from parallel lists; timestamps are UTC microseconds, extras go by row."""
     count = len(values)
@@ -63,25 +65,23 @@ def with_extras(
     columns: dict[str, pa.Array],
     timestamps: npt.NDArray[np.int64],
     sizes: Any,
-    extras: Mapping[int, Extras],
+    extras: Mapping[int, PlainExtras],
 ) -> npt.NDArray[np.int32] | None:
     """Fill in what some rows have; the chosen partitions, if there are any."""
-    count = len(timestamps)
-    headers: list[Any] = [None] * count
-    properties: list[Any] = [None] * count
-    chosen = np.full(count, -1, np.int32)
-    for row, extra in extras.items():
-        headers[row], properties[row] = extra.headers, extra.properties
-        sizes[row] += extra.size
-        if extra.partition is not None:
-            chosen[row] = min(extra.partition, 2**31 - 1)
-        if extra.timestamp is not None:
-            timestamps[row] = extra.timestamp
-    if any(value is not None for value in headers):
-        columns["headers"] = pa.array(headers, HEADERS_TYPE)
-    if any(value is not None for value in properties):
-        columns["properties"] = pa.array(properties, PROPERTIES_TYPE)
-    return chosen if (chosen >= 0).any() else None
+    nothing = Extras()
+    rows = (extras.get(row, nothing) for row in range(len(timestamps)))
+    headers, properties, partitions, times, bytes_more, *_ = zip(*rows, strict=True)
+    sizes += bytes_more
+    for row, time in enumerate(times):
+        if time is not None:
+            timestamps[row] = time
+    if any(row is not None for row in headers):
+        columns["headers"] = headers_column(headers)
+    if any(row is not None for row in properties):
+        columns["properties"] = properties_column(properties)
+    if all(number is None for number in partitions):
+        return None
+    return np.array([-1 if n is None else n for n in partitions], np.int32)
 
 
 def _stored_batch(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:

@@ -19,6 +19,10 @@ _LOGGER = logging.getLogger(__name__)
 _SCAN_ROWS = 65_536
 
 
+#: Of a partition that nobody said where to begin in, and no policy says it either.
+NO_POSITION = -1
+
+
 class Fetcher:
     """Reads partitions from their positions on; one thread at a time."""
 
@@ -39,9 +43,13 @@ class Fetcher:
         self.drained = False
 
     def add(self, partition: TopicPartition, position: int | None) -> None:
-        """Read this partition too, from a position or from where the reset policy says."""
+        """Read this partition too, from a position or from where the reset policy says.
+
+        Where it says nothing there is none: reading is refused until somebody seeks.
+        """
         if position is None:
-            position = self._reset_position(partition)
+            refused = self._reset == "none"
+            position = NO_POSITION if refused else self._reset_position(partition)
         self.positions[partition] = position
         self.drained = False
 
@@ -141,6 +149,8 @@ class Fetcher:
         position = self.positions[partition]
         if part.start <= position <= part.end:
             return position
+        if position == NO_POSITION:
+            raise _unplaced(topic.name, partition.partition, part)
         error = out_of_range(topic.name, partition.partition, position, part)
         if self._reset == "none":
             raise error
@@ -152,13 +162,15 @@ class Fetcher:
         topic = self._log.state.topic_by_id(partition.topic_id)
         assert topic is not None, "only partitions of live topics are added"
         part = topic.partition(partition.partition)
-        if self._reset == "none":
-            raise OffsetOutOfRangeError(
-                f"{topic.name}-{partition.partition}: nothing says where to begin (there is no "
-                "committed offset), and auto_offset_reset is 'none'",
-                topic=topic.name,
-                partition=partition.partition,
-                start=part.start,
-                end=part.end,
-            )
         return part.start if self._reset == "earliest" else part.end
+
+
+def _unplaced(topic: str, number: int, part: Partition) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        f"{topic}-{number}: nothing says where to begin (there is no committed offset), and "
+        "auto_offset_reset is 'none'; seek, or commit an offset for the group",
+        topic=topic,
+        partition=number,
+        start=part.start,
+        end=part.end,
+    )

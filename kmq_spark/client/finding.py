@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -10,11 +11,13 @@ import pyarrow as pa
 from kmq_spark.client.arguments import checked_count, checked_offset, checked_partition
 from kmq_spark.client.reading import Bound, plan_read
 from kmq_spark.client.record_columns import public_batches, public_schema
-from kmq_spark.client.values import Headers, Properties, checked_extras, to_bytes
+from kmq_spark.client.values import MEMBERS, Headers, Properties, checked_extras, to_bytes
 from kmq_storage.format.matching import Pair, Wanted
+from kmq_storage.groups import check_idle, committed_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.search import Searcher
+from kmq_storage.names import check_name
 
 if TYPE_CHECKING:
     from kmq_spark.client.producer import Producer
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 class _Store(Protocol):
     log: CommitLog
 
-    def producer(self) -> Producer: ...
+    def producer(self, *, transactional_id: str | None = None) -> Producer: ...
 
 
 class Finding:
@@ -64,21 +67,31 @@ class Finding:
         properties: Properties | None = None,
         start: Bound = None,
         end: Bound = None,
+        group: str | None = None,
     ) -> int:
         """Send the records that `find` finds, all of them, to another topic; how many they are.
 
         They keep key, value, headers, properties and timestamp, and get partitions as sent ones
         do: those of a key keep their order. What comes to the topic meanwhile is not among them.
         Batches are stored one after the other: after an error those before it are there, and
-        another call sends all of them again. Errors are those of `read` and `Producer.send_arrow`.
+        another call sends all of them again. Not so with a `group`: each batch is one commit with
+        the group's offsets, from which another call goes on; two at a time fence each other.
+        Errors are those of `read` and `Producer.send_arrow`, IllegalStateError for a group with
+        live members, FencedError when a later call has it.
         """
-        from kmq_spark.client.replaying import send_again
+        from kmq_spark.client.replaying import send_again, send_once
 
-        wanted = wanted_of(key, headers, properties)
+        wanted, bounds = wanted_of(key, headers, properties), (start, end)
         self.log.refresh().topic(target)
-        schema, parts = found(self.log, topic, wanted, (start, end))
-        with self.producer() as producer:
-            return send_again(producer, target, schema, parts)
+        if group is None:
+            with self.producer() as producer:
+                return send_again(producer, target, *found(self.log, topic, wanted, bounds))
+        check_idle(self.log, check_name("group", group))
+        # Its producer comes first: what an earlier call would still store is refused from then on.
+        with self.producer(transactional_id=f"redo.{group}") as producer:
+            after = committed_offsets(self.log.refresh(), group).get(topic, {})
+            schema, parts = found(self.log, topic, wanted, bounds, after=after)
+            return send_once(producer, target, schema, parts, (group, topic))
 
     def trace(self: _Store, topic: str, partition: int, offset: int) -> list[TraceStep]:
         """The path of a record as the commit log tells it: sent, passed by groups, sealed, trimmed.
@@ -97,14 +110,13 @@ def wanted_of(
 ) -> Wanted:
     """What to look for; InvalidRequestError names what no record can have."""
     checked = checked_extras(headers, properties, None, None)
+    headers, facts = checked.headers or (), checked.properties or ()
     return Wanted(
         None if key is None else to_bytes("key", key),
-        tuple(Pair(each["key"], each["value"]) for each in checked.headers or ()),
+        tuple(map(Pair, headers[::2], headers[1::2])),
         tuple(
-            Pair(name, value, member)
-            for name, members in checked.properties or ()
-            for member, value in members.items()
-            if value is not None
+            Pair(name, value, MEMBERS[type(value)])
+            for name, value in zip(facts[::2], facts[1::2], strict=True)
         ),
     )
 
@@ -115,16 +127,22 @@ def found(
     wanted: Wanted,
     bounds: tuple[Bound, Bound],
     limit: int | None = None,
+    *,
+    after: Mapping[int, int] = MappingProxyType({}),
 ) -> tuple[pa.Schema, Iterator[Slice]]:
-    """The columns of a topic, and its wanted records by partition and offset, read when asked."""
+    """The columns of a topic, and its wanted records by partition and offset, read when asked.
+
+    Of partitions in `after` those from that offset on.
+    """
     plan = plan_read(log, name, None, bounds)
     searcher = Searcher(log, plan.topic, wanted)
 
     def parts(left: int | None) -> Iterator[Slice]:
-        for number, span in plan.spans.items():
+        for number, (start, end) in plan.spans.items():
             if left == 0:
                 return
-            for part in searcher.search(number, span, left):
+            first = min(max(start, after.get(number, start)), end)
+            for part in searcher.search(number, (first, end), left):
                 yield part
                 left = None if left is None else left - part.rows
             if left != 0:

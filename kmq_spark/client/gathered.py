@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kmq_spark.client.delivery import Expedite
 from kmq_spark.client.sends import RowSends, Sends
@@ -22,18 +22,11 @@ from kmq_spark.errors import (
     TransactionAbortedError,
 )
 from kmq_storage import limits
+from kmq_storage.format.entries import Entry
 from kmq_storage.log.binding import Unit
-from kmq_storage.log.state import StoreState
 
 if TYPE_CHECKING:
     from kmq_spark.client.committer import Work
-
-
-class Part(Protocol):
-    """What takes part in a transaction beside records of topics: offsets of groups, for example."""
-
-    def unit(self, state: StoreState) -> Unit:
-        """Its entries, for a commit that follows about this state; each attempt asks for them."""
 
 
 class Gathered(Sends):
@@ -41,7 +34,7 @@ class Gathered(Sends):
 
     __slots__ = (
         "_begun", "_gathered_bytes", "_monotonic", "_owner", "_stage", "_staged_bytes",
-        "in_files", "is_open", "parts", "sends", "staging", "waiting",
+        "entries_beside", "in_files", "is_open", "sends", "staging", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -63,7 +56,8 @@ class Gathered(Sends):
         self.in_files: dict[Work, Unit] = {}
         #: Held while something goes from memory into files.
         self.staging = threading.Lock()
-        self.parts: list[Part] = []
+        #: What is committed beside the records: offsets of groups, and acks.
+        self.entries_beside: Callable[[], tuple[Entry, ...]] = tuple
         self._gathered_bytes = self._staged_bytes = 0
 
     def __len__(self) -> int:

@@ -71,6 +71,7 @@ class Pending:
         #: Whether that call was interrupted: what became of its commit, the worker finds out.
         self.abandoned = False
         self._closed = False
+        self._refusal: Callable[[], KmqError] = _is_closed
         #: The threads that commit: they never wait for room, since they make it.
         self.workers: set[threading.Thread] = set()
 
@@ -98,7 +99,7 @@ class Pending:
                 rows.keys.append(key)
                 rows.times.append(self._now_ns())
                 if extras is not None:
-                    rows.extras[index] = extras
+                    rows.extras[index] = tuple(extras)
                     size += extras.size
                 if on_delivery is not None:
                     rows.user_callbacks.append((index, on_delivery))
@@ -117,7 +118,7 @@ class Pending:
         return delivery
 
     def _open_rows(self, topic: str) -> RowSends:
-        self._check_open()
+        self.check_open()
         rows = RowSends(_checked(topic), self.expedite)
         if self._transaction is not None:
             rows.alarm = min(self._batch_bytes, self._transaction.share(len(self._open)))
@@ -139,9 +140,10 @@ class Pending:
         """The bytes that may still gather; each topic has its share of them."""
         return max(self._max_bytes - self._bytes(), 0)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise the reason for which nothing more is accepted, if there is one."""
         if self._closed:
-            raise ClosedError("the producer is closed")
+            raise self._refusal()
 
     def _gathered(self, rows: RowSends) -> None:
         """Enough for a commit: later records gather anew, so that memory is used again soon."""
@@ -161,7 +163,7 @@ class Pending:
     def put(self, sends: Sends) -> None:
         """Add a batch behind everything that was sent before; it is nobody's to commit yet."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             # Later single records of this topic go behind the batch.
             self._counted(self._open.pop(sends.topic, None))
             if self._transaction is None:
@@ -173,7 +175,7 @@ class Pending:
     def begin(self, transaction: Gathered) -> None:
         """Have all that is sent from now on take part in a transaction, until its end."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             if self._transaction is not None:
                 raise IllegalStateError(
                     "a transaction of this producer is open already: commit or abort it first, or "
@@ -351,11 +353,16 @@ class Pending:
         with self._lock:
             return self._count()
 
-    def close(self) -> None:
-        """Accept nothing more; what is there is still taken."""
+    def close(self, refusal: Callable[[], KmqError] | None = None) -> None:
+        """Accept nothing more, for this reason; what is there is still taken."""
+        self._refusal = refusal or self._refusal
         self._closed = True
         self.call_worker()
         self._sleepers.wake()
+
+
+def _is_closed() -> KmqError:
+    return ClosedError("the producer is closed")
 
 
 def _was_waited_for_here(sends: Sends | None) -> bool:

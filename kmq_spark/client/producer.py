@@ -7,9 +7,8 @@ import concurrent.futures.thread  # noqa: F401 - pyarrow's first array needs it:
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import Any, Self
 
 from kmq_spark.client.arguments import checked_count, checked_timeout
@@ -24,9 +23,17 @@ from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.topic_arrow import batches_of
 from kmq_spark.client.transactional import Transactional
 from kmq_spark.client.typed_rows import Value, value_of
-from kmq_spark.client.values import Headers, Properties, checked_extras, checked_uniq, to_bytes
+from kmq_spark.client.values import (
+    Extras,
+    Headers,
+    Properties,
+    checked_extras,
+    checked_uniq,
+    to_bytes,
+)
 from kmq_spark.errors import (
     ClosedError,
+    IllegalStateError,
     InvalidRequestError,
     KmqTimeoutError,
 )
@@ -43,6 +50,8 @@ class ProducerSettings:
     """The options of a producer; times in seconds, sizes in bytes."""
 
     name: str | None = None
+    #: Whether a forked child may not go on under another name.
+    transactional: bool = False
     linger: float = 0.005
     batch_bytes: int = 1_048_576
     max_pending_bytes: int = 67_108_864
@@ -93,11 +102,13 @@ class Producer(Transactional):
         self._lingers = settings.linger > 0
 
     def after_fork_in_child(self) -> None:
-        """Start empty in the child: what waits is the parent's to commit."""
+        """Start empty in the child: what waits, and a transactional id, is the parent's."""
         if self._closed:
             return
         self._open(None)
         self._leave_to_parent()
+        if self._settings.transactional:
+            self._pending.close(_is_the_parents)
 
     def send(
         self,
@@ -136,11 +147,22 @@ class Producer(Transactional):
         ):
             extras = checked_extras(headers, properties, partition, timestamp)
             if uniq is not None:
-                extras = replace(extras, uniq=checked_uniq(uniq))
+                extras = extras._replace(uniq=checked_uniq(uniq))
         if on_delivery is not None and not callable(on_delivery):
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
             )
+        return self._add(topic, value, key, extras, on_delivery)
+
+    def _add(
+        self,
+        topic: str,
+        value: Value,
+        key: bytes | None,
+        extras: Extras | None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery[RecordMetadata]:
+        """Send a checked record, whose topic may be a queue's own log."""
         delivery = self._pending.add(topic, value, key, extras, on_delivery)
         if not self._lingers and delivery.first:
             self._commits.sent()
@@ -174,11 +196,13 @@ class Producer(Transactional):
         batch.times = [self._log.environment.now_ns()] * count
         if any(each is not None for each in (headers, properties, partition, timestamps)):
             batch.extras = {
-                row: checked_extras(
-                    headers[row] if headers is not None else None,
-                    properties[row] if properties is not None else None,
-                    partition,
-                    timestamps[row] if timestamps is not None else None,
+                row: tuple(
+                    checked_extras(
+                        headers[row] if headers is not None else None,
+                        properties[row] if properties is not None else None,
+                        partition,
+                        timestamps[row] if timestamps is not None else None,
+                    )
                 )
                 for row in range(count)
             }
@@ -220,9 +244,8 @@ class Producer(Transactional):
         if len(sends):
             self._pending.put(sends)
             self._commits.sent_batch(sends)
-        elif self._closed:
-            raise ClosedError("the producer is closed")
         else:
+            self._pending.check_open()
             sends.finish()
         future: Future[Any] = Delivery((sends, 0))
         return future
@@ -256,11 +279,8 @@ class Producer(Transactional):
         extras = None
         if headers is not None or properties is not None or schedule is not None or digest:
             extras = checked_extras(headers, properties, None, None)
-            extras = replace(extras, schedule=schedule, uniq=digest)
-        delivery = self._pending.add(queue_log(queue), value, key, extras, None)
-        if not self._lingers and delivery.first:
-            self._commits.sent()
-        return delivery
+            extras = extras._replace(schedule=schedule, uniq=digest)
+        return self._add(queue_log(queue), value, key, extras)
 
     def send_arrow_to_queue(self, queue: str, data: Any) -> Future[BatchMetadata]:
         """Send Arrow data to one queue as one unit; columns and errors as for `send_arrow`.
@@ -304,13 +324,14 @@ class Producer(Transactional):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()
+
+
+def _is_the_parents() -> IllegalStateError:
+    return IllegalStateError(
+        "this producer has a transactional id, and is the parent process's; open another one here"
+    )
 
 
 def _open_epoch(log: CommitLog, name: str) -> int:

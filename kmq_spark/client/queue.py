@@ -20,6 +20,7 @@ from kmq_spark.client.queue_ahead import Ahead, OpenSlip
 from kmq_spark.client.queue_delivery import Delivery, Hold, runs_of_deliveries
 from kmq_spark.client.queue_reading import (
     deliveries_of,
+    missing_of,
     runs_of_table,
     slices_of,
     table_of_slices,
@@ -30,6 +31,7 @@ from kmq_spark.errors import (
     IllegalStateError,
     InvalidRequestError,
     KmqError,
+    LeaseExpiredError,
 )
 from kmq_storage import deliveries as handing
 from kmq_storage import queues
@@ -146,8 +148,8 @@ class Queue:
 
     def _forget_missing(self, runs: Sequence[Run], there: set[tuple[Key, int]]) -> None:
         """Finish records of which compaction left none."""
-        if len(there) < sum(run.rows for run in runs):
-            self._answer(ACK, handing.missing(runs, there))
+        with suppress(LeaseExpiredError):  # whoever gets them next finishes them
+            self._answer(ACK, missing_of(runs, there))
 
     def _schemas(self, topic_id: bytes) -> tuple[str, ...]:
         topic = self._log.state.topic_by_id(topic_id)
@@ -288,8 +290,7 @@ class Queue:
 
     def _answer(self, what: int, runs: Sequence[Run], at: int = 0) -> None:
         if runs:
-            queue = self._live()
-            self._log.commit([Unit((handing.answer(self._log, queue, what, runs, at),))])
+            self._log.commit([Unit((handing.answer(self._log, self._live(), what, runs, at),))])
 
     def _give_back(self, received: list[Delivery] | pa.Table | None) -> None:
         """Nobody got these after all: they are free at once, and count as never handed out."""

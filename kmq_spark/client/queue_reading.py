@@ -15,6 +15,7 @@ from kmq_spark.client.record_values import records_of
 from kmq_spark.client.topic_tables import table_of
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.deliveries import merged
+from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import Run
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.few_records import Part, few_records
@@ -40,11 +41,15 @@ TOKEN_TYPE = pa.binary(_TOKEN.itemsize)
 
 
 def parts_of(log: CommitLog, reader: ChunkReader, run: Run) -> Iterator[Part]:
-    """The records of a run, slice by slice; those of a queue's own log have no topic."""
+    """The records of a run, slice by slice; those of a queue's own log have no topic.
+
+    What was deleted or trimmed meanwhile is not among them.
+    """
     topic = log.state.topic_by_id(run.topic_id)
     if topic is None:
-        return  # deleted meanwhile
-    span = (run.first, run.first + run.rows)
+        return
+    end = run.first + run.rows
+    span = (min(max(run.first, topic.partition(run.partition).start), end), end)
     few = few_records(reader, topic, run.partition, *span)
     parts: Iterable[Part] = (
         [few]
@@ -67,6 +72,19 @@ def deliveries_of(
         for part in parts_of(log, reader, run):
             found += [Delivery((*record[:8], *facts)) for record in records_of(part)]
     return found
+
+
+def missing_of(runs: Sequence[Run], there: set[tuple[Key, int]]) -> list[Run]:
+    """The records of runs that are not there: compaction left none of them."""
+    if len(there) == sum(run.rows for run in runs):
+        return []
+    gone = [
+        run._replace(first=offset, rows=1)
+        for run in runs
+        for offset in range(run.first, run.first + run.rows)
+        if (run[:2], offset) not in there
+    ]
+    return merged(gone)
 
 
 def slices_of(log: CommitLog, reader: ChunkReader, runs: Iterable[Run]) -> list[tuple[Run, Slice]]:

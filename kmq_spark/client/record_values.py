@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count, repeat
+from itertools import count, pairwise, repeat
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.plain_values import plain_values
@@ -38,10 +39,8 @@ def records_of(part: Part) -> list[Record]:
                 part.offsets().tolist(),
                 repeat(None) if keys is None else keys.to_pylist(),
                 _typed_values(columns) if typed else columns["value"].to_pylist(),
-                repeat(()) if headers is None else map(_plain_headers, headers.to_pylist()),
-                repeat(_NO_PROPERTIES)
-                if properties is None
-                else map(_plain_properties, properties.to_pylist()),
+                repeat(()) if headers is None else pairs_of(headers),
+                repeat(_NO_PROPERTIES) if properties is None else map(dict, pairs_of(properties)),
                 columns[f"{prefix}timestamp"].view(pa.int64()).to_pylist(),
                 repeat(None),
             ),
@@ -70,13 +69,28 @@ def _typed_values(columns: dict[str, pa.Array]) -> list[dict[str, Any] | None]:
     return values
 
 
-def _plain_headers(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple((header["key"], header["value"]) for header in headers or ())
+def pairs_of(column: pa.Array) -> list[tuple[tuple[str, Any], ...]]:
+    """The names and values of each row of headers or properties."""
+    bounds = column.offsets.to_numpy()
+    first, count = bounds[0], bounds[-1] - bounds[0]
+    if pa.types.is_map(column.type):
+        names, values = column.keys.slice(first, count), _set(column.items.slice(first, count))
+    else:
+        names, content = column.values.slice(first, count).flatten()
+        values = content.to_pylist()
+    flat = list(zip(names.to_pylist(), values, strict=True))
+    found = [tuple(flat[begin:end]) for begin, end in pairwise((bounds - first).tolist())]
+    for row in np.flatnonzero(column.is_null()) if column.null_count else ():
+        found[row] = ()
+    return found
 
 
-def _plain_properties(properties: list[tuple[str, dict[str, Any]]] | None) -> dict[str, Any]:
-    """Stored properties by name: of the members of each, one is set."""
-    return {
-        name: next((value for value in members.values() if value is not None), None)
-        for name, members in properties or ()
-    }
+def _set(values: pa.StructArray) -> list[Any]:
+    """Of the members of each value the one that is set."""
+    members: list[list[Any]] = [
+        member.to_pylist() for member in values.flatten() if member.null_count < len(member)
+    ]
+    if len(members) == 1:
+        return members[0]
+    rows = zip(*members, strict=True) if members else repeat((), len(values))
+    return [next((member for member in row if member is not None), None) for row in rows]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from kmq_spark.client.arguments import checked_seconds
-from kmq_spark.client.values import Extras, to_timestamp
+from kmq_spark.client.values import Extras, PlainExtras, to_timestamp
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.queue_entries import Schedule, ScheduleEntry
 from kmq_storage.log.queue_rows import NEVER, PRIORITY
@@ -40,12 +40,12 @@ def scheduled(
 
 
 def schedule_entry(
-    queue_id: bytes, kept: Iterable[int], extras: Mapping[int, Extras]
+    queue_id: bytes, kept: Iterable[int], extras: Mapping[int, PlainExtras]
 ) -> tuple[ScheduleEntry, ...]:
     """What is committed beside records for a queue's own log: those rows that are kept."""
     found = [
-        extra.schedule._replace(row=row)
+        schedule._replace(row=row)
         for row, own in enumerate(kept)
-        if (extra := extras.get(own)) is not None and extra.schedule is not None
+        if own in extras and (schedule := Extras._make(extras[own]).schedule) is not None
     ]
     return (ScheduleEntry(queue_id, 0, tuple(found)),) if found else ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kmq_spark.client.delivery import Expedite, Outcome
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
-from kmq_spark.client.values import Extras
+from kmq_spark.client.values import Extras, PlainExtras
 from kmq_spark.errors import KmqError
 from kmq_storage.names import queue_of_log
 
@@ -84,7 +84,7 @@ class RowSends(Sends):
         self.keys: list[bytes | None] = []
         #: Nanoseconds since 1970 UTC, when `send` was called.
         self.times: list[int] | array[int] = []
-        self.extras: dict[int, Extras] = {}
+        self.extras: dict[int, PlainExtras] = {}
         #: The size in bytes at which the producer is told that enough has gathered.
         self.alarm = 0
         self.user_callbacks: list[tuple[int, OnDelivery]] = []
@@ -152,8 +152,8 @@ class RowSends(Sends):
 
     def _timestamp(self, row: int, sent: int) -> int:
         """The timestamp that the caller chose for a row, or else when it was sent."""
-        extra = self.extras.get(row)
-        return sent if extra is None or extra.timestamp is None else extra.timestamp
+        chosen = Extras._make(self.extras[row]).timestamp if row in self.extras else None
+        return sent if chosen is None else chosen
 
     def let_go(self) -> None:
         """Keep how many rows there are, and when they were sent."""

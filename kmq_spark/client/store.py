@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -234,6 +233,7 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
         durable = self.log.durable if durability is None else durability == "fsync"
         settings = ProducerSettings(
             name=name if transactional_id is None else transactional_id,
+            transactional=transactional_id is not None,
             linger=checked_seconds("linger", linger),
             batch_bytes=batch_bytes,
             max_pending_bytes=max_pending_bytes,
@@ -314,16 +314,11 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         with ExitStack() as closing:  # one that fails leaves none open
             if self._maintenance is not None:  # the last: a closed log ends what it is at
                 closing.callback(self._maintenance.close)
             closing.callback(self.log.close)
             for handle in list(self._handles):
                 # Told of the exception: a consumer commits only after none.
-                closing.callback(handle.__exit__, kind, error, trace)
+                closing.callback(handle.__exit__, *raised)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from kmq_spark.client.typed_topics import checked_with_known, typed_columns
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.names import queue_of_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +106,10 @@ def rows_of_topic_arrow(
         from kmq_spark.client.typed_arrow import rows_of_typed_arrow
 
         return rows_of_typed_arrow(batch, columns, now, partition)
+    if batch.column("value").null_count and queue_of_log(topic.name) is not None:
+        raise InvalidRequestError(
+            f"column 'value' is null in a row for queue {queue_of_log(topic.name)}: a queue takes "
+            "no tombstones, leave such rows out",
+            column="value",
+        )
     return rows_of_arrow(batch, now, partition)

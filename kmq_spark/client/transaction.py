@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from kmq_spark.client.arguments import checked_offsets
 from kmq_spark.client.consumer import Consumer
-from kmq_spark.client.gathered import Gathered, Part, aborted_by, told
+from kmq_spark.client.gathered import Gathered, aborted_by, told
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.pending import Pending
 from kmq_spark.client.queue_delivery import Answers, Delivery
@@ -28,9 +27,7 @@ from kmq_spark.errors import (
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry
 from kmq_storage.format.manifest import Key
 from kmq_storage.groups import Offsets, offset_entries
-from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState
 from kmq_storage.names import check_name
 
 if TYPE_CHECKING:
@@ -51,13 +48,12 @@ class _GroupOffsets:
         key = (entry.group, entry.generation, entry.topic_id)
         self._offsets.setdefault(key, {}).update(entry.offsets)
 
-    def unit(self, state: StoreState) -> Unit:
-        """The entries, in the order in which the topics of a group came."""
-        entries: list[Entry] = [
+    def entries(self) -> list[Entry]:
+        """An entry per group and topic, in the order in which they came."""
+        return [
             GroupOffsetsEntry(*key, tuple(sorted(offsets.items())))
             for key, offsets in self._offsets.items()
         ]
-        return Unit(tuple(entries))
 
 
 class _Answers:
@@ -70,9 +66,9 @@ class _Answers:
         """Acknowledge this one, too."""
         self._held.setdefault(delivery.hold.queue, {})[delivery.place] = delivery
 
-    def unit(self, state: StoreState) -> Unit:
+    def entries(self) -> list[Entry]:
         """An entry per queue."""
-        return Unit(tuple(queue._ack_entry(held.values()) for queue, held in self._held.items()))
+        return [queue._ack_entry(held.values()) for queue, held in self._held.items()]
 
 
 class Transaction:
@@ -148,7 +144,6 @@ class Transaction:
         with self._turn:
             self._check()
             for each in some:
-                self.take_in(self._answers)
                 self._answers.add(each)
 
     def commit_offsets(self, offsets: OffsetsToCommit) -> None:
@@ -183,20 +178,16 @@ class Transaction:
 
     def _add_offsets(self, entries: Sequence[GroupOffsetsEntry]) -> None:
         with self._turn:
+            self._check()
             for entry in entries:
-                self.take_in(self._offsets)
                 self._offsets.add(entry)
 
-    def take_in(self, part: Part) -> None:
-        """Have something take part, once; its entries stand behind the records."""
-        with self._turn:
-            gathered = self._check()
-            if part not in gathered.parts:
-                gathered.parts.append(part)
+    def _entries_beside(self) -> tuple[Entry, ...]:
+        return (*self._offsets.entries(), *self._answers.entries())
 
     # --- its life -------------------------------------------------------------------------
 
-    def _check(self) -> Gathered:
+    def _check(self) -> None:
         gathered = self._gathered
         if gathered is None or not gathered.is_open:
             raise IllegalStateError(
@@ -205,7 +196,6 @@ class Transaction:
                 else "this transaction is over; begin another one"
             )
         gathered.check()
-        return gathered
 
     def begin(self, pending: Pending, gathered: Gathered) -> None:
         """Have all that the producer sends from now on take part. The producer's to call."""
@@ -213,6 +203,7 @@ class Transaction:
             if self._gathered is not None:
                 raise IllegalStateError("a transaction begins once; make another one")
             self._pending, self._gathered = pending, gathered
+            gathered.entries_beside = self._entries_beside
             try:
                 pending.begin(gathered)
             except KmqError:
@@ -271,12 +262,7 @@ class Transaction:
             self._end_surely(error)
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if self._abandoned:
             return
         try:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.queue_entries import Schedule
@@ -16,16 +15,30 @@ Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | N
 PropertyValue = int | float | str | bytes | bool
 Properties = Mapping[str, PropertyValue]
 
-_EMPTY = {"int": None, "float": None, "text": None, "bytes": None, "bool": None}
+#: The types of properties, and the members of the stored type that have them.
+MEMBERS: Mapping[type, str] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "text",
+    bytes: "bytes",
+}
+#: The first is recognized in no time.
+_MAPPINGS = (dict, Mapping)
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Extras:
-    """The parts of a record that few records have, in the stored form."""
+class Extras(NamedTuple):
+    """The parts of a record that few records have, checked.
 
-    headers: list[dict[str, Any]] | None = None
-    properties: list[tuple[str, dict[str, Any]]] | None = None
+    What waits for its commit waits as `PlainExtras`: the garbage collector does not follow plain
+    tuples of simple values, and would cost as much as everything else if it did.
+    """
+
+    #: Name, value, name, value, and so on.
+    headers: tuple[Any, ...] | None = None
+    #: The same; each value has exactly one of the types of `MEMBERS`.
+    properties: tuple[Any, ...] | None = None
     partition: int | None = None
     #: UTC microseconds.
     timestamp: int | None = None
@@ -37,6 +50,10 @@ class Extras:
     uniq: bytes = b""
 
 
+#: The same as a plain tuple, in which it waits for its commit.
+PlainExtras = tuple[Any, ...]
+
+
 def to_bytes(what: str, value: object) -> bytes:
     """A key or value as bytes; text is UTF-8 encoded, other types are refused."""
     if isinstance(value, str):
@@ -46,6 +63,11 @@ def to_bytes(what: str, value: object) -> bytes:
     raise InvalidRequestError(
         f"{what} must be bytes, text or None, not {type(value).__name__}", field=what
     )
+
+
+def _check_utf8(what: str, text: str) -> None:
+    if not text.isascii():
+        _utf8(what, text)
 
 
 def _utf8(what: str, text: str) -> bytes:
@@ -62,14 +84,14 @@ def checked_extras(
     timestamp: datetime | None,
 ) -> Extras:
     """The checked parts of one record; InvalidRequestError names the one that is wrong."""
-    stored_headers = None if headers is None else _headers(headers)
-    stored_properties = None if properties is None else _properties(properties)
+    found = None if headers is None else _headers(headers)
+    facts = None if properties is None else _properties(properties)
     return Extras(
-        stored_headers,
-        stored_properties,
+        found,
+        facts,
         _partition(partition),
         None if timestamp is None else to_timestamp(timestamp),
-        _size(stored_headers, stored_properties),
+        sum(map(_length, (*(found or ()), *(facts or ())))),
     )
 
 
@@ -98,79 +120,77 @@ def to_timestamp(when: object, what: str = "timestamp") -> int:
 
 
 def _partition(partition: object) -> int | None:
-    if partition is None or (type(partition) is int and partition >= 0):
+    if partition is None or (type(partition) is int and 0 <= partition < 2**31):
         return partition
     raise InvalidRequestError(
-        f"partition must be a whole number from 0, not {partition!r}", field="partition"
+        f"partition must be a whole number from 0 to {2**31 - 1}, not {partition!r}",
+        field="partition",
     )
 
 
-def _headers(headers: Headers) -> list[dict[str, Any]]:
+def _headers(headers: Headers) -> tuple[Any, ...]:
+    flat: list[Any] = []
+    for name, value in headers.items() if isinstance(headers, _MAPPINGS) else _pairs(headers):
+        if not isinstance(name, str):
+            raise InvalidRequestError(f"header name must be text, not {name!r}", field="headers")
+        _check_utf8("header name", name)
+        plain = type(value) is bytes or value is None
+        flat += (name, value if plain else to_bytes(f"header {name}", value))
+    return tuple(flat)
+
+
+def _pairs(headers: Any) -> list[tuple[Any, Any]]:
     try:
-        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        pairs = list(headers)
         if any(isinstance(pair, str) for pair in pairs):
             raise TypeError("two letters are no pair")
-        pairs = [(name, value) for name, value in pairs]
+        return [(name, value) for name, value in pairs]
     except (TypeError, ValueError):
         raise InvalidRequestError(
             f"headers must be a mapping or pairs, not {headers!r}", field="headers"
         ) from None
-    for name, _ in pairs:
-        if not isinstance(name, str):
-            raise InvalidRequestError(f"header name must be text, not {name!r}", field="headers")
-        _utf8("header name", name)
-    return [
-        {"key": name, "value": None if value is None else to_bytes(f"header {name}", value)}
-        for name, value in pairs
-    ]
 
 
-def _properties(properties: Properties) -> list[tuple[str, dict[str, Any]]]:
-    if not isinstance(properties, Mapping):
+def _properties(properties: Properties) -> tuple[Any, ...]:
+    if not isinstance(properties, _MAPPINGS):
         raise InvalidRequestError(
             f"properties must be a mapping, not {type(properties).__name__}", field="properties"
         )
-    return [(_property_name(name), _property(name, value)) for name, value in properties.items()]
+    flat: list[Any] = []
+    for name, value in properties.items():
+        flat += (_property_name(name), _property(name, value))
+    return tuple(flat)
 
 
 def _property_name(name: object) -> str:
     if isinstance(name, str) and name:
-        _utf8("property name", name)
+        _check_utf8("property name", name)
         return name
     raise InvalidRequestError(
         f"property name must be non-empty text, not {name!r}", field="properties"
     )
 
 
-def _property(name: str, value: object) -> dict[str, Any]:
-    match value:
-        case bool():
-            member = "bool"
-        case int() if _INT64_MIN <= value <= _INT64_MAX:  # of an enum's member a range asks each
-            member = "int"
-        case float():
-            member = "float"
-        case str():
-            _utf8(f"property {name}", value)
-            member = "text"
-        case bytes():
-            member = "bytes"
-        case _:
-            raise InvalidRequestError(
-                f"property {name} must be a 64-bit int, float, text, bytes or bool, "
-                f"not {value!r:.80}",
-                field="properties",
-                name=name,
-            )
-    return _EMPTY | {member: value}
+def _property(name: str, value: Any) -> PropertyValue:
+    """A value in the type that it is stored in, of which it may be a more special one."""
+    kind = type(value)
+    if kind not in MEMBERS:
+        kind = next((each for each in MEMBERS if isinstance(value, each)), kind)
+        value = str.__str__(value) if kind is str else kind(value) if kind in MEMBERS else value
+    if kind is str:
+        _check_utf8(f"property {name}", value)
+    if kind not in MEMBERS or (kind is int and not _INT64_MIN <= value <= _INT64_MAX):
+        raise InvalidRequestError(
+            f"property {name} must be a 64-bit int, float, text, bytes or bool, not {value!r:.80}",
+            field="properties",
+            name=name,
+        )
+    checked: PropertyValue = value
+    return checked
 
 
-def _size(
-    headers: list[dict[str, Any]] | None, properties: list[tuple[str, dict[str, Any]]] | None
-) -> int:
-    total = sum(len(h["key"].encode()) + len(h["value"] or b"") for h in headers or ())
-    for name, members in properties or ():
-        text, data = members["text"], members["bytes"]
-        total += len(name.encode())
-        total += len(text.encode()) if text is not None else len(data) if data is not None else 8
-    return total
+def _length(value: PropertyValue | None) -> int:
+    """The bytes of text or bytes, 8 of numbers."""
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    return 0 if value is None else len(value) if isinstance(value, bytes) else 8

@@ -20,7 +20,7 @@ from kmq_spark.client.sends import ArrowSend, RowSends, Sends
 from kmq_spark.client.storable import check_storable, unstorable, why_unstorable
 from kmq_spark.client.topic_arrow import rows_of_topic_arrow
 from kmq_spark.client.typed_rows import rows_of_values
-from kmq_spark.client.values import Extras
+from kmq_spark.client.values import Extras, PlainExtras
 from kmq_spark.errors import (
     ConflictError,
     InvalidRequestError,
@@ -104,7 +104,8 @@ class RowWork:
         queue = None if name is None else state.queues.find(name)
         if queue is not None and queue.settings.order != "none":
             for row, extra in self._extras().items():
-                if extra.schedule is not None and extra.schedule.priority != PRIORITY:
+                schedule = Extras._make(extra).schedule
+                if schedule is not None and schedule.priority != PRIORITY:
                     self._refuse_row(row, _has_an_order(queue.name, queue.settings.order))
 
     def more_entries(self, topic: Topic, now: int) -> tuple[Entry, ...]:
@@ -126,7 +127,8 @@ class RowWork:
     def _left_out(self) -> Mask | None:
         """The rows that are not stored, or None when all are."""
         failed = self._failed()
-        digests = {row: extra.uniq for row, extra in self._extras().items() if extra.uniq}
+        uniqs = {row: Extras._make(extra).uniq for row, extra in self._extras().items()}
+        digests = {row: uniq for row, uniq in uniqs.items() if uniq}
         if not digests:
             return failed
         gone = frozenset() if failed is None else frozenset(np.flatnonzero(failed).tolist())
@@ -148,7 +150,7 @@ class RowWork:
                 row, ConflictError("the record that this one repeats was not stored; send it again")
             )
 
-    def _extras(self) -> dict[int, Extras]:
+    def _extras(self) -> dict[int, PlainExtras]:
         return {
             start + row: extra
             for start, send in zip(self._starts, self._sends, strict=False)

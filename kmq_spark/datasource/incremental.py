@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from kmq_spark.datasource.groups.committed import GroupMember, advance_group, announce
@@ -104,7 +103,7 @@ class Incremental:
         return self._df
 
     def write(self, frame: DataFrame, **options: object) -> None:
-        """Append to topics of the same store, and move the group in the same commit.
+        """Append to topics or a queue of the same store, and move the group in the same commit.
 
         Once in a batch: either is everything stored and the group at its end, or nothing.
         """
@@ -120,15 +119,10 @@ class Incremental:
         writer.option(OPTION, move).save(self._options.url)
         self._written = True
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         assert self._member is not None, "nothing is left that was not entered"
         try:
-            if kind is None:
+            if error is None:
                 log = self._log()
                 log.refresh()
                 advance_group(log, self._member.place, self._end, durable=True)

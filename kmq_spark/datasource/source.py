@@ -47,9 +47,9 @@ class KmqDataSource(DataSource):
     for a stream, of batches; `group`, the consumer group; which columns (docs/spark-reading.md).
     Or `table`, the store's own state.
 
-    Options of a write: `topic`, which goes before a column of that name; `txnAppId` and
-    `txnVersion`, under which a batch is stored once. Columns: value, and where wanted key, topic,
-    partition, headers, timestamp, properties; of a typed topic its own, and _topic, _key,
+    Options of a write: `topic`, which goes before a column of that name, or `queue`; `txnAppId`
+    and `txnVersion`, under which a batch is stored once. Columns: value, and where wanted key,
+    topic, partition, headers, timestamp, properties; of a typed topic its own, and _topic, _key,
     _partition, _timestamp, _headers, _properties. Others are ignored.
 
         spark.readStream.format("kmq").option("subscribe", "orders").load("data/shop")

@@ -34,6 +34,7 @@ from kmq_spark.datasource.planning.coverage import known_to_group
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import History, history_of
 from kmq_spark.datasource.planning.plan import plan
+from kmq_spark.datasource.planning.tasks import Task
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.planning.view import View, plain_view
 from kmq_spark.datasource.streams.admission import BYTES_DEFAULT, Limits
@@ -110,7 +111,11 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end = end
         if end is finished:
             self._idle = None if limits.least else (log.state.lsn, start)
-            return start or end.to_json()
+            if member is None or not finished.is_start or finished.query is not None:
+                return start or end.to_json()
+            # The first batch is run without a record, too: the checkpoint has its query from then.
+            named = replace(end, query=member.place.query)
+            return self._remember(named.to_json(), named)
         self._fired = self._environment.monotonic()
         if member is not None:
             end = replace(end, query=member.place.query)
@@ -198,10 +203,12 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return plan(ranges, self._losses, self._options.tasks, history)
 
         tasks = looking_again(log, planned)
-        if member is None or self._announced or not tasks:
+        if member is None or self._announced:
             return tasks
-        self._announced = True
-        return [announcing(tasks[0], member.place, ends.positions), *tasks[1:]]
+        # A first batch without a record tells who its query is, a later one what it reads.
+        self._announced = bool(ends.positions)
+        first, *others = tasks or [Task(())]
+        return [announcing(first, member.place, ends.positions), *others]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""

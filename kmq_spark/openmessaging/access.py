@@ -6,23 +6,18 @@ import atexit
 import os
 import threading
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Protocol, Self
-from weakref import WeakSet
+from functools import cached_property
+from typing import Any, Self
 
 from kmq_spark.client.opening import open_store
+from kmq_spark.client.producer import Producer
 from kmq_spark.errors import ClosedError
 from kmq_spark.openmessaging.key_value import KeyValue, setting
 
+#: Seconds that messages wait for others: with many topics there are few of each at a time.
+_LINGER = 0.05
 _lock = threading.Lock()
 _shared: dict[str, Shared] = {}
-
-
-class Settles(Protocol):
-    """A producer of this process."""
-
-    def settle(self) -> None:
-        """Wait until everything sent is stored, or refused."""
 
 
 class Shared:
@@ -31,7 +26,11 @@ class Shared:
     def __init__(self, path: str) -> None:
         self.store = open_store(path)
         self.users: set[StoreUser] = set()
-        self.producers: WeakSet[Settles] = WeakSet()
+
+    @cached_property
+    def producer(self) -> Producer:
+        """What all producers send with, so that their messages are stored together."""
+        return self.store.producer(linger=_LINGER)
 
 
 class StoreUser:
@@ -72,6 +71,9 @@ class StoreUser:
     def _end(self) -> None:
         """What is to be done before the store is closed."""
 
+    def settle(self) -> None:
+        """Wait until everything that it sent is stored, or refused."""
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"the {type(self).__name__} was shut down")
@@ -79,10 +81,5 @@ class StoreUser:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.shutdown()

@@ -2,66 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kmq_spark.openmessaging.key_value import KeyValue, Value, put
 from kmq_spark.openmessaging.spelling import also_in_camel_case
+from kmq_spark.openmessaging.stored import Stored, headers_of
 
 if TYPE_CHECKING:
     from kmq_spark.openmessaging.producer import SendResult
 
 
-class MessageHeader:
-    """The names of the standard headers; docs/guide/openmessaging.md has what they mean."""
-
-    MESSAGE_ID = "MessageId"
-    TOPIC = "Topic"
-    QUEUE = "Queue"
-    BORN_TIMESTAMP = "BornTimestamp"
-    BORN_HOST = "BornHost"
-    STORE_TIMESTAMP = "StoreTimestamp"
-    STORE_HOST = "StoreHost"
-    START_TIME = "StartTime"
-    STOP_TIME = "StopTime"
-    TIMEOUT = "Timeout"
-    PRIORITY = "Priority"
-    RELIABILITY = "Reliability"
-    SEARCH_KEY = "SearchKey"
-    SCHEDULE_EXPRESSION = "ScheduleExpression"
-    SHARDING_KEY = "ShardingKey"
-    SHARDING_PARTITION = "ShardingPartition"
-    TRACE_ID = "TraceId"
-
-
-class Rows(Protocol):
-    """Stored messages that were read together."""
-
-    def headers(self, row: int) -> dict[str, Any]:
-        """The headers of one, those that follow from its place among them."""
-
-    def properties(self, row: int) -> dict[str, Any]:
-        """The properties of one."""
-
-
 @also_in_camel_case
 class BytesMessage:
-    """Made by `Producer.create_bytes_message_to_topic`, or received; headers are made when asked.
+    """Made by `Producer.create_bytes_message_to_topic`, or received.
 
-    What belongs to a received one is looked up in the rows that it came with.
+    Headers and properties of one that was received are looked at when somebody asks.
     """
 
-    __slots__ = ("_body", "_headers", "_properties", "row", "rows", "sent")
+    __slots__ = ("_body", "_headers", "_host", "_properties", "_stored", "sent")
 
     def __init__(
         self,
         body: bytes | None,
         headers: dict[str, Any] | None = None,
         properties: dict[str, Any] | None = None,
-        rows: Rows | None = None,
-        row: int = 0,
+        stored: Stored | None = None,
+        host: str = "",
     ) -> None:
         self._body, self._headers, self._properties = body, headers, properties
-        self.rows, self.row = rows, row
+        self._stored, self._host = stored, host
         #: Where it is stored, of one that was sent.
         self.sent: SendResult | None = None
 
@@ -93,15 +62,15 @@ class BytesMessage:
     def header_values(self) -> dict[str, Any]:
         """The headers themselves."""
         if self._headers is None:
-            assert self.rows is not None, "it was received"
-            self._headers = self.rows.headers(self.row)
+            assert self._stored is not None, "it was received"
+            self._headers = headers_of(self._stored, self._host)
         return self._headers
 
     def property_values(self) -> dict[str, Any]:
         """The properties themselves."""
         if self._properties is None:
-            assert self.rows is not None, "it was received"
-            self._properties = self.rows.properties(self.row)
+            assert self._stored is not None, "it was received"
+            self._properties = dict(self._stored[5])
         return self._properties
 
     def __repr__(self) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kmq_spark.client.store import Store
 from kmq_spark.errors import InvalidRequestError, NotFoundError
 from kmq_spark.openmessaging.access import StoreUser
-from kmq_spark.openmessaging.columns import StoredRows
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.spelling import also_in_camel_case
+from kmq_spark.openmessaging.stored import Stored, messages_of
 from kmq_storage.groups import committed_offsets, set_group_offsets
 from kmq_storage.model import to_datetime
 from kmq_storage.names import queue_log
@@ -40,7 +40,9 @@ class PartitionIterator:
         self._store, self._topic, self._partition = store, topic, partition
         stored = committed_offsets(store.log.refresh(), _GROUP)
         self._at = self._inside(stored.get(topic, {}).get(partition, 0))
-        self._rows: StoredRows | None = None
+        self._reader = store.consumer()
+        self._reader.assign({topic: [partition]})
+        self._messages: list[Stored] = []
 
     def _bounds(self) -> tuple[int, int]:
         part = self._store.log.refresh().topic(self._topic).partition(self._partition)
@@ -108,18 +110,13 @@ class PartitionIterator:
         return message
 
     def _step(self, offset: int, after: int) -> BytesMessage | None:
-        rows = self._rows
-        if rows is None or not rows.offsets[0] <= offset <= rows.offsets[-1]:
-            rows = self._rows = self._read(offset if after else max(0, offset - _ROWS + 1))
-        row = offset - rows.offsets[0]
+        first = self._messages[0][2] if self._messages else offset + 1
+        if not first <= offset < first + len(self._messages):
+            self._read(offset if after else max(0, offset - _ROWS + 1))
+        stored = self._messages[offset - self._messages[0][2]]
         self._at = offset + after
-        return BytesMessage(rows.bodies[row], None, None, rows, row)
+        return BytesMessage(stored[3], None, None, stored, self._store.url)
 
-    def _read(self, first: int) -> StoredRows:
-        start, end = self._bounds()
-        first = max(first, start)
-        span = {self._partition: first}, {self._partition: min(first + _ROWS, end)}
-        reader = self._store.read(
-            self._topic, partitions=[self._partition], start=span[0], end=span[1]
-        )
-        return StoredRows(reader.read_all().combine_chunks().to_batches()[0], self._store.url)
+    def _read(self, first: int) -> None:
+        self._reader.seek(self._topic, self._partition, max(first, self.first_offset()))
+        self._messages = messages_of(self._reader.consume_arrow(_ROWS, 0.0))

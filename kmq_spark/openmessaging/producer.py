@@ -1,67 +1,50 @@
-"""The producer: messages gather per topic or queue, and are stored together."""
+"""The producer: a message is a record of kmq's producer, which all producers of a process share."""
 
 from __future__ import annotations
 
-import socket
-import threading
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
-import pyarrow as pa
-
-from kmq_spark.client.arrow_extras import sizes_of
-from kmq_spark.client.metadata import BatchMetadata
-from kmq_spark.client.partitioner import partitions_by_key
-from kmq_spark.errors import InvalidRequestError
+from kmq_spark.client import producer
+from kmq_spark.client.metadata import RecordMetadata
+from kmq_spark.client.routing import Router
+from kmq_spark.client.sends import RowSends
+from kmq_spark.client.storable import unstorable, why_one_is_unstorable
+from kmq_spark.client.values import checked_extras
+from kmq_spark.errors import InvalidRequestError, KmqError
 from kmq_spark.openmessaging.access import StoreUser
-from kmq_spark.openmessaging.columns import Row, batch_of
 from kmq_spark.openmessaging.key_value import KeyValue, put
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.spelling import also_in_camel_case
+from kmq_spark.openmessaging.stored import DERIVED, born_host, encoded, message_id
+from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import check_name, queue_log, queue_of_log
 from kmq_storage.objects.fork import reopen_in_child
 
-#: What makes a batch.
-_ROWS, _BYTES = 4_096, 1_048_576
-#: How long messages wait for others: for a few steps, as long as so many come in each.
-_STEP, _BUSY, _STEPS = 0.005, 100, 100
-#: A topic, or a queue's own log, and the partition.
-Place = tuple[str, int]
-
-
-class _Gathered:
-    """Messages of one place that are stored together."""
-
-    __slots__ = ("place", "promises", "rows", "sent", "size")
-
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.rows: list[Row] = []
-        self.size = 0
-        self.promises: list[tuple[Promise, SendResult]] = []
-        self.sent: Future[BatchMetadata] | None = None
+#: So many outcomes are remembered before those are forgotten that are good.
+_REMEMBERED = 1_024
 
 
 @also_in_camel_case
 class SendResult:
     """Where a message is stored; asking waits until it is."""
 
-    __slots__ = ("_batch", "_producer", "_row")
+    __slots__ = ("_host", "delivery", "name")
 
-    def __init__(self, producer: Producer, batch: _Gathered, row: int) -> None:
-        self._producer, self._batch, self._row = producer, batch, row
+    def __init__(self, delivery: Future[RecordMetadata], name: str, host: str) -> None:
+        self.delivery, self.name, self._host = delivery, name, host
 
     def message_id(self) -> str:
         """The message's id, by which it can be acknowledged; the error when it was refused."""
-        topic, partition = self._batch.place
-        first, _ = self._producer.handed_over(self._batch).result().offsets[partition]
-        return f"{topic}:{partition}:{first + self._row}"
+        place = self.delivery.result()
+        return message_id(self.name, place.partition, place.offset)
 
     def headers(self) -> dict[str, Any]:
         """The headers that are set when a message is stored."""
-        return self._producer.stored_headers(self.message_id())
+        time = self.delivery.result()[3] // 1000
+        return {"MessageId": self.message_id(), "StoreTimestamp": time, "StoreHost": self._host}
 
 
 @also_in_camel_case
@@ -83,26 +66,19 @@ class Producer(StoreUser):
 
     def __init__(self, key_value: KeyValue | Mapping[str, Any]) -> None:
         super().__init__(key_value)
-        environment = self._store.log.environment
-        self._now_ns, self._sleep = environment.now_ns, environment.sleep
-        self._producer = self._store.producer()
+        self._producer = self._shared.producer
+        self._host = self._store.url
         #: Where it puts what nobody chose a partition for: in one, so that the order is kept.
-        self._spread = environment.new_uuid().int
-        #: Per topic: its partitions, and the bytes of a message.
-        self._limits: dict[str, tuple[int, int]] = {}
+        self._spread = self._store.log.environment.new_uuid().int
+        self._topics: dict[str, Topic] = {}
         self.after_fork_in_child()
         reopen_in_child(self)
-        self._shared.producers.add(self)
 
     def after_fork_in_child(self) -> None:
         """What waits is the parent's to send."""
-        self._lock = threading.RLock()
-        self._batches: dict[Place, _Gathered] = {}
-        self._sent: list[Future[BatchMetadata]] = []
-        self._begun = threading.Event()
-        #: Messages so far.
-        self._count = 0
-        self._thread: threading.Thread | None = None
+        #: Rows of its own among those that are committed together, until these are good.
+        self._sent: dict[RowSends, list[int]] = {}
+        self._forget_at = _REMEMBERED
 
     def create_bytes_message_to_topic(self, topic: str, body: bytes) -> BytesMessage:
         """A message for everyone who reads the topic."""
@@ -118,7 +94,7 @@ class Producer(StoreUser):
         headers: dict[str, Any] = {}
         put(headers, kind, name)
         if self._store.log.is_remote:  # on a disk all are born on its host
-            headers["BornHost"] = socket.gethostname()
+            headers["BornHost"] = born_host()
         return BytesMessage(bytes(body), headers, {})
 
     def send(self, message: BytesMessage, properties: KeyValue | None = None) -> SendResult:
@@ -127,34 +103,69 @@ class Producer(StoreUser):
         InvalidRequestError for one that is for no topic and no queue, for both, or too large.
         `properties` are for other implementations, and have no meaning here.
         """
-        name, headers = _target(message), message.header_values()
-        size = _size(message.get_body() or b"", headers, message.property_values())
-        with self._lock:
-            self._check_open()
-            count, most = self._limits.get(name) or self._ensured(name)
-            place = (name, 0 if count == 1 else self._partition(headers, count))
-            batch = self._batches.get(place) or self._opened(place)
-            result = SendResult(self, batch, len(batch.rows))
-            row = _row(message, self._now_ns())
-            if 4 * size > most:
-                _check_size(row, most)
-            batch.rows.append(row)
-            batch.size += size
-            self._count += 1
-            if len(batch.rows) >= _ROWS or batch.size >= _BYTES:
-                self._hand_over(batch)
-        message.sent = result
+        self._check_open()
+        result = message.sent = self._put(self._producer, message)
+        outcome, index = cast("tuple[RowSends, int]", result.delivery)
+        self._sent.setdefault(outcome, []).append(index)
+        if len(self._sent) > self._forget_at:
+            self._forget()
         return result
+
+    def _put(
+        self, engine: producer.Producer, message: BytesMessage, partition: int | None = None
+    ) -> SendResult:
+        name, headers = target_of(message), message.header_values()
+        topic = self._topics.get(name) or self._ensured(name)
+        key = headers.get("SearchKey", headers.get("ShardingKey"))
+        body, key = message.get_body() or b"", None if key is None else str(key).encode()
+        number = self._partition(headers, topic) if partition is None else partition
+        extras = checked_extras(
+            {key: encoded(value) for key, value in headers.items() if key not in DERIVED} or None,
+            message.property_values() or None,
+            number,
+            None,
+        )
+        size = len(body) + len(key or b"") + extras.size
+        if unstorable(topic, size, number):
+            raise why_one_is_unstorable(topic, size, number)
+        return SendResult(engine._add(name, body, key, extras), name, self._host)
+
+    def _ensured(self, name: str) -> Topic:
+        """A topic, or a queue's own log, which is made unless it is there."""
+        queue, log = queue_of_log(name), self._store.log
+        if log.refresh().find_topic(name) is None:
+            if queue is None:
+                self._store.create_topic(name)
+            else:
+                self._store.create_queue(queue)
+        topic = self._topics[name] = log.refresh().topic(name)
+        return topic
+
+    def _partition(self, headers: dict[str, Any], topic: Topic) -> int:
+        chosen, key = headers.get("ShardingPartition"), headers.get("ShardingKey")
+        if chosen is not None:
+            number = chosen if type(chosen) is int else zlib.crc32(str(chosen).encode())
+            return number % topic.partitions
+        if key is not None:
+            return Router.by_key(topic, str(key).encode())
+        return self._spread % topic.partitions
+
+    def _forget(self) -> None:
+        """Forget what is stored; `flush` tells of the rest."""
+        for outcome in list(self._sent):
+            if outcome.done and outcome.first_error() is None:
+                self._sent.pop(outcome, None)
+        self._forget_at = 2 * len(self._sent) + _REMEMBERED
 
     def send_async(self, message: BytesMessage, properties: KeyValue | None = None) -> Promise:
         """Send a message; the future has its SendResult when it is stored."""
-        with self._lock:
-            result, promise = self.send(message, properties), Promise()
-            batch = result._batch
-            if batch.sent is None:
-                batch.promises.append((promise, result))
-            else:
-                _keep(batch.sent, [(promise, result)])
+        result, promise = self.send(message, properties), Promise()
+
+        def tell(stored: Future[RecordMetadata]) -> None:
+            error = stored.exception()
+            promise.set_result(result) if error is None else promise.set_exception(error)
+
+        result.delivery.add_done_callback(tell)
         return promise
 
     def send_oneway(self, message: BytesMessage, properties: KeyValue | None = None) -> None:
@@ -168,6 +179,17 @@ class Producer(StoreUser):
         """
         return BatchToPartition(self, name)
 
+    def store_whole(self, messages: list[BytesMessage], partition: int | None) -> None:
+        """Store messages of one topic or queue behind what was sent, all or none of them."""
+        self._check_open()
+        self.settle()
+        chosen = self._spread % self._ensured(target_of(messages[0])).partitions
+        with self._store.producer() as engine, engine.transaction():
+            for message in messages:
+                message.sent = self._put(
+                    engine, message, chosen if partition is None else partition
+                )
+
     def flush(self) -> None:
         """Return when everything sent is on disk; the error of the first that was refused."""
         self._check_open()
@@ -175,128 +197,20 @@ class Producer(StoreUser):
 
     def _flush(self) -> None:
         self.settle()
-        with self._lock:
-            errors = [sent.exception() for sent in self._sent if sent.done()]
-            self._sent = [sent for sent in self._sent if not sent.done()]
+        self._forget()
+        errors: list[KmqError | None] = []
+        for outcome in [each for each in list(self._sent) if each.done]:
+            errors += map(outcome.error, self._sent.pop(outcome))
         for error in filter(None, errors):
             raise error
 
     def settle(self) -> None:
         """Wait until everything sent is stored, or refused; `flush` tells of errors."""
-        with self._lock:
-            for batch in list(self._batches.values()):
-                self._hand_over(batch)
-            sent = list(self._sent)
-        for each in sent:
-            each.exception()
+        for outcome in list(self._sent):
+            if not outcome.done:
+                outcome.wait(None)
 
-    def _end(self) -> None:
-        try:
-            self._flush()
-        finally:
-            self._begun.set()
-            self._producer.close()
-
-    # --- what is shared with results and batches ------------------------------------------
-
-    def handed_over(self, batch: _Gathered) -> Future[BatchMetadata]:
-        """The future of a batch, which gathers no longer."""
-        with self._lock:
-            if batch.sent is None:
-                self._hand_over(batch)
-        assert batch.sent is not None, "handed over"
-        return batch.sent
-
-    def stored_headers(self, message_id: str) -> dict[str, Any]:
-        """The headers of a message that was just stored."""
-        now = self._now_ns() // 1_000_000
-        return {"MessageId": message_id, "StoreTimestamp": now, "StoreHost": self._store.url}
-
-    def store_whole(self, name: str, partition: int | None, messages: list[BytesMessage]) -> None:
-        """Store messages of one topic or queue behind what was sent, all or none of them."""
-        with self._lock:
-            self._check_open()
-            count, _ = self._limits.get(name) or self._ensured(name)
-            chosen = self._spread % count if partition is None else partition
-            earlier = self._batches.get((name, chosen))
-            if earlier is not None:
-                self._hand_over(earlier)
-            batch = _Gathered((name, chosen))
-            for message in messages:
-                batch.rows.append(_row(message, self._now_ns()))
-                message.sent = SendResult(self, batch, len(batch.rows) - 1)
-            self._hand_over(batch)
-            self._sent.pop()  # the caller is told
-        assert batch.sent is not None, "handed over"
-        batch.sent.result()
-
-    # --- batches ----------------------------------------------------------------------------
-
-    def _ensured(self, name: str) -> tuple[int, int]:
-        """Partitions and largest message of a topic, which is made unless it is there."""
-        queue, log = queue_of_log(name), self._store.log
-        if log.refresh().find_topic(name) is None:
-            if queue is None:
-                self._store.create_topic(name)
-            else:
-                self._store.create_queue(queue)
-        topic = log.refresh().topic(name)
-        found = self._limits[name] = topic.partitions, topic.settings.max_record_bytes
-        return found
-
-    def _partition(self, headers: dict[str, Any], count: int) -> int:
-        chosen, key = headers.get("ShardingPartition"), headers.get("ShardingKey")
-        if chosen is not None:
-            number = chosen if type(chosen) is int else zlib.crc32(str(chosen).encode())
-            return number % count
-        if key is not None:
-            return int(partitions_by_key(pa.array([str(key).encode()]), count)[0])
-        return self._spread % count
-
-    def _opened(self, place: Place) -> _Gathered:
-        batch = self._batches[place] = _Gathered(place)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._linger, name="kmq-oms", daemon=True)
-            self._thread.start()
-        self._begun.set()
-        return batch
-
-    def _linger(self) -> None:
-        while self._begun.wait() and not self._closed:
-            self._wait_while_busy()
-            self._begun.clear()  # what begins from now on is seen in the next turn
-            for batch in list(self._batches.values()):
-                self.handed_over(batch)
-
-    def _wait_while_busy(self) -> None:
-        """Many topics at full speed would else make as many small batches."""
-        seen = self._count
-        for _ in range(_STEPS):
-            self._sleep(_STEP)
-            if self._count < seen + _BUSY:
-                return
-            seen = self._count
-
-    def _hand_over(self, batch: _Gathered) -> None:
-        """Have a batch committed behind those before it; with the lock held."""
-        (name, partition), queue = batch.place, queue_of_log(batch.place[0])
-        if self._batches.get(batch.place) is batch:
-            del self._batches[batch.place]
-        try:
-            data = batch_of(batch.rows)
-            batch.sent = (
-                self._producer.send_arrow(name, data, partition=partition)
-                if queue is None
-                else self._producer.send_arrow_to_queue(queue, data)
-            )
-        except Exception as error:  # told by the future: nobody else may be there to hear it
-            batch.sent = Future()
-            batch.sent.set_exception(error)
-        batch.rows = []
-        self._sent = [each for each in self._sent if not _is_stored(each)]
-        self._sent.append(batch.sent)
-        if batch.promises:
-            _keep(batch.sent, batch.promises)
+    _end = _flush
 
 
 @also_in_camel_case
@@ -307,22 +221,21 @@ class BatchToPartition:
         self._producer = producer
         self._name, _, number = name.partition(":")
         self._partition = int(number) if number else None
-        self._target: str | None = None
         self._messages: list[BytesMessage] = []
 
     def send(self, message: BytesMessage) -> None:
         """Add a message; InvalidRequestError for one to another topic or queue."""
-        target = _target(message)
-        if self._name != (queue_of_log(target) or target) or self._target not in (None, target):
+        target = target_of(message)
+        others = {target_of(earlier) for earlier in self._messages[:1]} - {target}
+        if others or self._name != (queue_of_log(target) or target):
             raise InvalidRequestError(f"the batch is for {self._name}, the message for {target}")
-        self._target = target
         self._messages.append(message)
 
     def commit(self) -> None:
         """Store them and return when they are on disk; an error when none is stored."""
         messages, self._messages = self._messages, []
-        if self._target is not None and messages:
-            self._producer.store_whole(self._target, self._partition, messages)
+        if messages:
+            self._producer.store_whole(messages, self._partition)
 
     def rollback(self) -> None:
         """Forget them."""
@@ -331,7 +244,7 @@ class BatchToPartition:
     close = rollback
 
 
-def _target(message: BytesMessage) -> str:
+def target_of(message: BytesMessage) -> str:
     """The topic of a message, or the log of its queue."""
     if type(message) is not BytesMessage:
         raise InvalidRequestError(f"only messages of this producer can be sent, not {message!r}")
@@ -344,47 +257,3 @@ def _target(message: BytesMessage) -> str:
     if queue is not None:
         return queue_log(queue)
     return topic if isinstance(topic, str) and ":" not in topic else check_name("topic", topic)
-
-
-def _size(body: bytes, *values: dict[str, Any]) -> int:
-    """About how many characters a message has."""
-    size = len(body) + 32
-    for some in values:
-        for key, value in some.items():
-            size += len(key) + (len(value) if type(value) is str else 24)
-    return size
-
-
-def _row(message: BytesMessage, now: int) -> Row:
-    headers = message.header_values()
-    key = headers.get("SearchKey", headers.get("ShardingKey"))
-    found = None if key is None else str(key).encode()
-    return message.get_body() or b"", found, headers.copy(), message.property_values().copy(), now
-
-
-def _check_size(row: Row, most: int) -> None:
-    batch = batch_of([row])
-    size = len(row[0]) + len(row[1] or b"")
-    size += int(sizes_of(batch["headers"])[0] + sizes_of(batch["properties"])[0])
-    if size > most:
-        raise InvalidRequestError(
-            f"a message of {size} bytes is too large: its topic takes {most}", bytes=size
-        )
-
-
-def _is_stored(sent: Future[BatchMetadata]) -> bool:
-    return sent.done() and sent.exception() is None
-
-
-def _keep(sent: Future[BatchMetadata], promises: list[tuple[Promise, SendResult]]) -> None:
-    """Resolve promises when their batch is stored, or refused."""
-
-    def tell(done: Future[BatchMetadata]) -> None:
-        error = done.exception()
-        for promise, result in promises:
-            if error is None:
-                promise.set_result(result)
-            else:
-                promise.set_exception(error)
-
-    sent.add_done_callback(tell)

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import count, repeat
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
-
-import pyarrow as pa
 
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.access import StoreUser
-from kmq_spark.openmessaging.columns import StoredRows
+from kmq_spark.openmessaging.headers import DECIDING, delivery_window, priority
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.spelling import also_in_camel_case
-from kmq_spark.openmessaging.window import DECIDING, delivery_window, priority
+from kmq_spark.openmessaging.stored import Stored, headers_of, messages_of
 from kmq_storage.groups import committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
 from kmq_storage.names import queue_log
 
+#: A topic, or a queue's own log, and the partition.
 Place = tuple[str, int]
-#: Messages whose position is stored together, and those of one place that are decoded together.
-_TOGETHER, _DECODED, _REMEMBERED = 4_096, 512, 1_024
+#: Messages whose position is stored together; and how many of a place the first `ack` takes back.
+_TOGETHER, _REMEMBERED = 4_096, 524_288
 
 
 @also_in_camel_case
@@ -37,19 +37,16 @@ class PullConsumer(StoreUser):
     def __init__(self, key_value: KeyValue | Mapping[str, Any]) -> None:
         super().__init__(key_value)
         self._queue: str | None = None
-        self._reader = self._store.consumer()
-        self._messages: Iterator[BytesMessage] = iter(())
-        self._last: BytesMessage | None = None
-        #: Where what was handed out last is, until somebody acknowledges.
-        self._since: deque[tuple[Place, list[int]]] = deque(maxlen=_REMEMBERED)
+        self._reader, self._host = self._store.consumer(), self._store.url
+        #: What is handed out next, from the end.
+        self._ready: list[Stored] = []
+        #: What may be handed out later: from when on (UTC ms), and the message.
+        self._later: list[tuple[float, Stored]] = []
         self._acknowledges = False
-        #: Per place the next offset, and what lies below it and is not done.
-        self._next: dict[Place, int] = {}
+        #: Per place how far it was read, what of that is not acknowledged, and what is stored.
+        self._read: dict[Place, int] = {}
         self._open: defaultdict[Place, dict[int, None]] = defaultdict(dict)
         self._stored: dict[Place, int] = {}
-        #: What may be handed out later: from when on (UTC ms), a number, the message.
-        self._later: list[tuple[float, int, BytesMessage]] = []
-        self._number = count()
 
     def attach_queue(self, queue: str, topics: Iterable[str] | str = ()) -> None:
         """Read a queue, which is bound to these topics from now on, besides others of before.
@@ -67,11 +64,10 @@ class PullConsumer(StoreUser):
 
     def _bind(self, queue: str, topics: list[str]) -> None:
         log = self._store.log
-        state = log.refresh()
         for topic in topics:
-            if state.find_topic(topic) is None or ":" in topic:
+            if log.refresh().find_topic(topic) is None or ":" in topic:
                 self._store.create_topic(topic)
-        if state.queues.find(queue) is None:
+        if log.refresh().queues.find(queue) is None:
             self._store.create_queue(queue)
         bound = log.refresh().queues.named(queue).bindings
         missing = [topic for topic in topics if log.state.topic(topic).id not in bound]
@@ -79,8 +75,8 @@ class PullConsumer(StoreUser):
             self._store.bind_queue(queue, missing)
 
     def _follow(self, queue: str) -> None:
-        """Read everything that the queue has, each place from where it is, or was stored."""
-        at, log = self._reader.position(), self._store.log
+        """Read everything that the queue has, each new place from where it was stored."""
+        log = self._store.log
         state = log.refresh()
         bound = state.queues.named(queue).bindings
         topics = [t for t in state.user_topics() if t.id in bound] + [state.topic(queue_log(queue))]
@@ -88,144 +84,122 @@ class PullConsumer(StoreUser):
         stored = committed_offsets(log.written_state(), _group(queue))  # not synced, maybe
         for topic in topics:
             for number, part in enumerate(topic.parts):
-                known = at.get(topic.name, stored.get(topic.name, {})).get(number, part.start)
-                offset = min(max(known, part.start), part.end)
-                self._reader.seek(topic.name, number, offset)
-                self._stored.setdefault((topic.name, number), offset)
-                self._next.setdefault((topic.name, number), offset)
+                known = stored.get(topic.name, {}).get(number, part.start)
+                at = min(max(self._read.get((topic.name, number), known), part.start), part.end)
+                self._reader.seek(topic.name, number, at)
+                self._read[topic.name, number] = at
+                self._stored.setdefault((topic.name, number), at)
 
     def poll(self, properties: KeyValue | None = None) -> BytesMessage | None:
         """The next message; None when everything was handed out, or nothing is attached.
 
         `properties` may have OPERATION_TIMEOUT: milliseconds to wait for one.
         """
-        message = next(self._messages, None)
-        if message is None:
-            message = self._come(properties.get_int("OPERATION_TIMEOUT") if properties else 0)
-        if message is not None:
-            self._last = message
-        return message
+        if not self._ready:
+            self._check_open()
+            self._wait(properties.get_int("OPERATION_TIMEOUT") if properties else 0)
+            if not self._ready:
+                return None
+        stored = self._ready.pop()
+        return BytesMessage(stored[3], None, None, stored, self._host)
 
-    def _come(self, milliseconds: int) -> BytesMessage | None:
-        """The next of what is read now, waiting for some."""
-        self._check_open()
-        if self._queue is None:
-            return None
+    def _wait(self, milliseconds: int) -> None:
+        """Have something ready, if there is something within this time."""
         now = self._store.log.environment.monotonic
         deadline = now() + milliseconds / 1000
-        while True:
-            self._store_position()
-            if self._later and self._later[0][0] <= self._now():
-                return self._due(heapq.heappop(self._later)[2])
-            table = self._reader.consume_arrow(_TOGETHER, 0.0)
-            if table is None:
-                for producer in list(self._shared.producers):
-                    producer.settle()  # what this process sent is seen here
-                table = self._reader.consume_arrow(_TOGETHER, self._pause(deadline - now()))
-            self._messages = self._decoded(table)
-            message = next(self._messages, None)
-            if message is not None or (table is None and now() >= deadline):
-                return message
+        while self._queue is not None:
+            self._store_positions()
+            found = self._read_next(0.0)
+            if not found:
+                for user in list(self._shared.users):
+                    user.settle()  # what this process sent is seen here
+                found = self._read_next(self._pause(deadline - now()))
+            self._take(found)
+            if self._ready or (not found and now() >= deadline):
+                return
 
-    def _now(self) -> float:
-        return self._store.log.environment.now_us() / 1000
+    def _read_next(self, timeout: float) -> list[Stored]:
+        return messages_of(self._reader.consume_arrow(_TOGETHER, timeout))
 
     def _pause(self, seconds: float) -> float:
         """How long to wait at most: until what is kept back is due."""
         due = (self._later[0][0] - self._now()) / 1000 if self._later else seconds
         return max(0.0, min(seconds, due))
 
-    def _decoded(self, table: pa.Table | None) -> Iterator[BytesMessage]:
-        for batch in table.to_batches(max_chunksize=_DECODED) if table is not None else ():
-            rows = StoredRows(batch, self._store.url)
-            end = rows.offsets[-1] + 1
-            unknown: repeat[Any] = repeat(None)
-            messages = map(
-                BytesMessage, rows.bodies, unknown, unknown, repeat(rows), range(len(rows))
-            )
-            if self._acknowledges or rows.header_names & DECIDING:
-                self._open[rows.place].update(dict.fromkeys(rows.offsets))
-                self._next[rows.place] = end
-                for message in self._in_turn(messages):
-                    yield self._due(message)
-            else:
-                self._since.append((rows.place, rows.offsets))
-                yield from messages
-                self._next[rows.place] = end
+    def _now(self) -> float:
+        return self._store.log.environment.now_us() / 1000
 
-    def _in_turn(self, messages: Iterable[BytesMessage]) -> list[BytesMessage]:
+    def _take(self, found: list[Stored]) -> None:
+        """Have ready what was read and is due, without what came too late."""
+        for place, messages in groupby(found, key=itemgetter(0, 1)):
+            offsets = [message[2] for message in messages]
+            self._read[place] = offsets[-1] + 1
+            self._open[place].update(dict.fromkeys(offsets))
+        if any(name in DECIDING for message in found for name, _ in message[4]):
+            found = self._due(found)
+        now = self._now()
+        while self._later and self._later[0][0] <= now:
+            found.append(heapq.heappop(self._later)[1])
+        self._ready = found[::-1]
+
+    def _due(self, found: list[Stored]) -> list[Stored]:
         """The more important first, without those that came too late, or are too early."""
-        now, found = self._now(), []
-        for message in messages:
-            start, stop = delivery_window(message.header_values())
+        now, due = self._now(), []
+        for message in found:
+            headers = headers_of(message, self._host)
+            start, stop = delivery_window(headers)
             if stop < now:
-                self._open[_place(message)].pop(_offset(message))
+                del self._open[message[:2]][message[2]]
             elif start > now:
-                heapq.heappush(self._later, (start, next(self._number), message))
+                heapq.heappush(self._later, (start, message))
             else:
-                found.append(message)
-        return sorted(found, key=lambda each: -priority(each.header_values()))
-
-    def _due(self, message: BytesMessage) -> BytesMessage:
-        """A message that is handed out now, and done unless it is to be acknowledged."""
-        if not self._acknowledges:
-            self._open[_place(message)].pop(_offset(message), None)
-        return message
+                due.append((-priority(headers), message))
+        return [message for _, message in sorted(due, key=lambda each: each[0])]
 
     def ack(self, message_id: str | None) -> None:
         """This message is done, which survives the end of the process.
 
         From the first call on, the next consumer gets everything again from the first message
-        that was not acknowledged, some thousands before this call included. InvalidRequestError
-        for the id of no message of this queue.
+        that was not acknowledged, hundreds of thousands before this call included.
+        InvalidRequestError for the id of no message of this queue.
         """
         self._check_open()
-        topic, _, number = str(message_id).rpartition(":")[0].rpartition(":")
-        offset = str(message_id).rpartition(":")[2]
+        rest, _, offset = str(message_id).rpartition(":")
+        topic, _, number = rest.rpartition(":")
         place = (topic, int(number) if number.isdecimal() else -1)
-        if place not in self._next or not offset.isdecimal():
+        if place not in self._read or not offset.isdecimal():
             raise InvalidRequestError(f"no message of queue {self._queue} has id {message_id!r}")
-        if not self._acknowledges:
-            self._acknowledges = True
-            for seen, offsets in self._since:
-                self._open[seen].update(dict.fromkeys(offsets))
-                self._next[seen] = offsets[-1] + 1
-            self._since.clear()
+        self._acknowledges = True
         self._open[place].pop(int(offset), None)
-        self._store_position()
+        self._store_positions()
 
-    def _store_position(self) -> None:
+    def _positions(self) -> dict[Place, int]:
+        """Per place the first message that is not done: acknowledged, or handed out."""
+        found = self._read.copy()
+        if self._acknowledges:
+            return {place: next(iter(self._open[place]), end) for place, end in found.items()}
+        for topic, number, offset, *_ in chain(self._ready, (later for _, later in self._later)):
+            found[topic, number] = min(found[topic, number], offset)
+        for offsets in self._open.values():
+            if len(offsets) > _REMEMBERED:
+                offsets.clear()
+        return found
+
+    def _store_positions(self) -> None:
         """Store where the queue goes on, if that moved."""
-        last = self._last
-        if last is not None and not self._acknowledges:
-            place = _place(last)
-            self._next[place] = max(self._next[place], _offset(last) + 1)
-        log = self._store.log
-        state = log.state
-        moved: dict[str, dict[int, int]] = {}
-        for place, following in self._next.items():
-            at = next(iter(self._open[place]), following) if self._open else following
-            if at != self._stored.get(place) and state.find_topic(place[0]) is not None:
-                moved.setdefault(place[0], {})[place[1]] = self._stored[place] = at
+        log, moved = self._store.log, defaultdict[str, dict[int, int]](dict)
+        for (topic, number), at in self._positions().items():
+            if at != self._stored.get((topic, number)) and log.state.find_topic(topic) is not None:
+                moved[topic][number] = self._stored[topic, number] = at
         if moved and self._queue is not None:
             entries = offset_entries(log.refresh(), _group(self._queue), moved)
             log.commit([Unit(entries)], durable=False)
 
     def _end(self) -> None:
-        self._store_position()
+        self._store_positions()
         self._reader.close()
 
 
 def _group(queue: str) -> str:
     """The group whose offsets are the position of a queue."""
     return f"oms.{queue}"
-
-
-def _place(message: BytesMessage) -> Place:
-    assert isinstance(message.rows, StoredRows), "it was received"
-    return message.rows.place
-
-
-def _offset(message: BytesMessage) -> int:
-    assert isinstance(message.rows, StoredRows), "it was received"
-    return message.rows.offsets[message.row]

@@ -9,12 +9,12 @@ from typing import Any
 
 from kmq_spark.errors import IllegalStateError, InvalidRequestError
 from kmq_spark.openmessaging.access import StoreUser
-from kmq_spark.openmessaging.columns import DERIVED
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.producer import Producer
 from kmq_spark.openmessaging.pull import PullConsumer
 from kmq_spark.openmessaging.spelling import also_in_camel_case
+from kmq_spark.openmessaging.stored import DERIVED
 
 _LOGGER = logging.getLogger(__name__)
 #: How often a listener that fails is called with the same message, and what lies between (s).

@@ -110,5 +110,5 @@ class KmqConsumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()

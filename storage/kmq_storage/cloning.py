@@ -29,7 +29,7 @@ from kmq_storage.log.store_files import check_no_store
 from kmq_storage.maintenance.checkpointing import check_undamaged
 from kmq_storage.maintenance.reports import CloneReport
 from kmq_storage.maintenance.seal import plan_seal
-from kmq_storage.maintenance.segments import write_segment
+from kmq_storage.maintenance.segment_files import write_segment
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.disk import Disk
 from kmq_storage.sharing import Sharing, sharing_of

@@ -30,7 +30,8 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import moved
 from kmq_storage.log.state import StoreState, row_of_segment
 from kmq_storage.log.topic_state import Partition, Topic
-from kmq_storage.maintenance.segments import Replacement, write_segment
+from kmq_storage.maintenance.replacement import Replacement
+from kmq_storage.maintenance.segment_files import write_segment
 
 
 @dataclass(frozen=True, slots=True)

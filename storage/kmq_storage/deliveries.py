@@ -5,11 +5,10 @@ The edges of `log.queue_state`, which decides when a commit is bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kmq_storage.errors import ConflictError, NotFoundError
 from kmq_storage.format.entries import Entry
-from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     RECALL,
     AcquireEntry,
@@ -88,18 +87,6 @@ def recall(log: CommitLog, queue: Queue, offset: int) -> bool:
     except ConflictError:
         return False
     return True
-
-
-def missing(runs: Sequence[Run], there: Container[tuple[Key, int]]) -> list[Run]:
-    """The records of runs that are not there."""
-    return merged(
-        [
-            run._replace(first=offset, rows=1)
-            for run in runs
-            for offset in range(run.first, run.first + run.rows)
-            if (run[:2], offset) not in there
-        ]
-    )
 
 
 def merged(runs: Sequence[Run]) -> list[Run]:

@@ -12,6 +12,7 @@ from kmq_storage.errors import CorruptionError, FencedError, IllegalStateError, 
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
@@ -33,8 +34,9 @@ class Membership:
         self._client = f"{told}, {_process()}" if told else _process()
         self._group = check_name("group", group)
         self._lock = log.files.open_lock(paths.member_lock(group))
-        if not self._taken():
-            raise _taken(group, self._lock.holder())
+        with translated(log.files.url):
+            if not self._taken():
+                raise _taken(group, self._lock.holder())
         try:
             self._join(member)
         except BaseException:
@@ -104,7 +106,8 @@ def has_live_member(log: CommitLog, group: str) -> bool:
 
 
 def _has_exclusive_member(log: CommitLog, group: str) -> bool:
-    return log.files.open_lock(paths.member_lock(group)).is_held()
+    with translated(log.files.url):
+        return log.files.open_lock(paths.member_lock(group)).is_held()
 
 
 def check_idle(log: CommitLog, group: str) -> None:

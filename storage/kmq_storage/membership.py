@@ -35,6 +35,7 @@ from kmq_storage.group_planning import Topics
 from kmq_storage.liveness import Liveness
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.files import Lock
@@ -175,7 +176,8 @@ class SharedMembership:
             state = self._log.written_state()
             group = state.groups.get(self._group) or Group()
             before = group.plan
-            plan = make(group, topics_of(state))
+            with translated(self._log.files.url):
+                plan = make(group, topics_of(state))
             if plan is None or plan == before:
                 return
             entry = GroupPlanEntry(self._group, group.generation + 1, plan)
@@ -217,7 +219,8 @@ class SharedMembership:
         if group is None or not self.is_in(group.plan):
             return
         now = self._log.environment.monotonic()
-        dead = self._liveness.dead(group.plan, self.epoch, self._beat_of, now)
+        with translated(self._log.files.url):
+            dead = self._liveness.dead(group.plan, self.epoch, self._beat_of, now)
         if dead:
             self._plan_away(dead)
 
@@ -234,7 +237,9 @@ class SharedMembership:
         if group is None or not self.is_in(group.plan):
             return
         others = [each for epoch, each in group.plan.members.items() if epoch != self.epoch]
-        if any(self._beat_of(each) is not None for each in others):
+        with translated(self._log.files.url):
+            awaited = any(self._beat_of(each) is not None for each in others)
+        if awaited:
             self._plan_away({self.epoch})
 
     def leave(self) -> None:
@@ -268,8 +273,9 @@ def discard_locks(log: CommitLog, members: Iterable[PlannedMember]) -> None:
 
 def live_members(log: CommitLog, group: Group) -> dict[int, PlannedMember]:
     """Those that share a group and are alive, by epoch."""
-    return {
-        epoch: each
-        for epoch, each in group.plan.members.items()
-        if open_member_lock(log, each.id, each.timeout).is_held()
-    }
+    with translated(log.files.url):
+        return {
+            epoch: each
+            for epoch, each in group.plan.members.items()
+            if open_member_lock(log, each.id, each.timeout).is_held()
+        }

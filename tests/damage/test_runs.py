@@ -63,6 +63,9 @@ def test_a_damaged_batch_is_named_by_queue_and_indexes_and_all_others_are_read(f
         assert 0 <= first <= 11 <= last < MESSAGES
         assert raised.value.context["queue"] == b"queue 07"
         assert queues.get(_name(7), 0, first) == [_message(7, n) for n in range(first)]
+        with pytest.raises(CorruptionError, match="of queue b'queue 07'") as many:
+            queues.get_many([_name(n) for n in (3, 7)], 0, MESSAGES)
+        assert many.value.context == raised.value.context
         hurt = set()
         for queue in range(QUEUES):
             assert queues.size(_name(queue)) == MESSAGES

@@ -8,6 +8,10 @@ that can't go on after its files were collected, and an index that is put togeth
 from __future__ import annotations
 
 import uuid
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from operator import itemgetter
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -17,8 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.client.store import Store
 from kmq_storage import limits
-from kmq_storage.format import queue_directory
-from kmq_storage.keyed import index, parts, reading
+from kmq_storage.format import queue_directory, queue_table
+from kmq_storage.keyed import index, parts, reading, rows
+from kmq_storage.keyed.rows import KeyedReader, KeyedRows
+from kmq_storage.keyed.wanted import Wanted
 from kmq_storage.log import paging, run_index, runs
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import merge, plan_merges
@@ -35,6 +41,22 @@ names = st.one_of(
 messages = st.lists(st.tuples(names, st.binary(max_size=20)), min_size=1, max_size=12)
 
 
+wanted = st.one_of(
+    st.none(),
+    st.builds(
+        Wanted,
+        st.lists(names, max_size=3).map(tuple),
+        st.lists(st.sampled_from([b"", b"a", b"\xc3", b"\xff"]), max_size=2).map(tuple),
+    ),
+)
+#: Offset, queue, index and value.
+Row = tuple[int, bytes | None, int | None, bytes | None]
+
+
+def _is_of(wanted: Wanted, queue: bytes) -> bool:
+    return queue in wanted.names or queue.startswith(wanted.prefixes)
+
+
 class KeyedModel(RuleBasedStateMachine):
     """The model: the messages of each queue in order."""
 
@@ -46,7 +68,9 @@ class KeyedModel(RuleBasedStateMachine):
         self.patch.setattr(parts, "_FAN", 3)
         self.patch.setattr(index, "_SORTED_ROWS", 8)
         self.patch.setattr(index, "_SCAN_ROWS", 4)
+        self.patch.setattr(rows, "_SCAN_ROWS", 4)
         self.patch.setattr(reading, "_BATCHES_KEPT", 2)
+        self.patch.setattr(queue_table, "_MARKED", 2)
         self.patch.setattr(queue_directory, "_BLOCK_QUEUES", 2)
         self.patch.setattr(runs, "_PIECE_ROWS", 5)
         self.patch.setattr(run_index, "_BLOCKS_KEPT", 2)
@@ -56,11 +80,13 @@ class KeyedModel(RuleBasedStateMachine):
         self.queues: dict[bytes, list[bytes]] = {}
         #: Every record by offset.
         self.records: list[tuple[bytes | None, bytes | None]] = []
+        #: What is being read: what is left of it, what came, and what has to.
+        self.reads: list[tuple[Iterator[KeyedRows], list[Row], list[Row]]] = []
 
     def teardown(self) -> None:
         """Give back the limits, and the threads of producers."""
         self.patch.undo()
-        for store in self.stores:
+        for store in (*self.stores, self.reader):
             store.close()
 
     @initialize()
@@ -68,6 +94,7 @@ class KeyedModel(RuleBasedStateMachine):
         """Two handles on an empty store."""
         self.files = MemoryDisk(f"memory://{uuid.uuid4().hex}")
         self.stores = [self._opened(), self._opened()]
+        self.reader = self._opened()
 
     def _opened(self) -> Store:
         store = open_engine(self.files, file_bytes=16_384)
@@ -158,6 +185,41 @@ class KeyedModel(RuleBasedStateMachine):
         assert table["offset"].to_pylist() == list(range(start, len(self.records)))
         found = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
         assert list(found) == self.records[start:]
+
+    @rule(start=st.floats(0, 1), end=st.floats(0, 1), wanted=wanted)
+    def begin_to_read(self, start: float, end: float, wanted: Wanted | None) -> None:
+        """Some records with their queues and indexes, of all queues or of some."""
+        span = sorted(round(share * len(self.records)) for share in (start, end))
+        topic = self.reader.log.refresh().topic(TOPIC)
+        columns = ("key", "value", "index")
+        found = KeyedReader(self.reader.log, topic.id, columns, wanted).between(*span)
+        counts: Counter[bytes] = Counter()
+        expected: list[Row] = []
+        for offset, (key, value) in enumerate(self.records[: span[1]]):
+            queue = None if key is None or value is None else key
+            index = None if queue is None else counts[queue]
+            counts.update([queue or b""])
+            if offset >= span[0] and (wanted is None or (queue and _is_of(wanted, queue))):
+                expected.append((offset, queue, index, value))
+        self.reads.append((found, [], expected))
+
+    @rule(number=st.integers(0, 3), pieces=st.integers(1, 9))
+    def read_on(self, number: int, pieces: int) -> None:
+        """More of it, though files have moved meanwhile; in the end it was all, once."""
+        if number >= len(self.reads):
+            return
+        found, came, expected = self.reads[number]
+        for part in islice(found, pieces):
+            columns = (part.queues, part.indexes, part.batch.column("value"))
+            lists = (column.to_pylist() for column in columns)
+            came += zip(part.offsets.tolist(), *lists, strict=True)
+            pieces -= 1
+        if pieces:
+            assert sorted(came, key=itemgetter(0)) == expected
+            for queue in {row[1] for row in came}:
+                of_queue = [row[0] for row in came if row[1] == queue]
+                assert of_queue == sorted(of_queue), "in the order of the queue"
+            del self.reads[number]
 
     @invariant()
     def every_handle_knows_every_message(self) -> None:

@@ -25,7 +25,7 @@ from kmq_storage.format.entries import RecordsEntry, TopicEntry
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import SEGMENT, Page, Row
 from kmq_storage.log import paging
-from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
+from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
 from kmq_storage.log.excerpt import excerpt_of
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.offset_index import OffsetIndex
@@ -146,8 +146,9 @@ class IndexModel(RuleBasedStateMachine):
         """The rows go into pages, and the state begins anew on them."""
         before = {ref.page_id: ref for ref in self._refs()}
         cursor = Cursor(self.state.lsn, 7, self.state.lsn, 1, 64)
-        root, written = write_pages(self.files, self.state, cursor, SYSTEM.new_uuid)
-        publish_root(self.files, self.state.lsn, root, began=self.files.now())
+        written = write_checkpoint(
+            self.files, self.state, cursor, SYSTEM.new_uuid, began=self.files.now()
+        )
         found = newest_checkpoint(self.files)
         assert found is not None
         assert found.cursor == cursor

@@ -34,6 +34,7 @@ class WatchedBucketLog(BucketLog):
 
         def tell_and_create(commit: NewCommit) -> bool:
             self.watch.tell(self.known_state, commit.framed.entries)
+            self.watch.tell_next(commit.after, commit.stamp, commit.framed.entries)
             if self.scheduler.running and self.scheduler.rng.random() < _SLEEPS_BEFORE_A_COMMIT:
                 self.scheduler.stall()  # meanwhile the name it is about to create may be collected
             return create(commit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import ClassVar
 
 from kmq_storage.errors import (
     CorruptionError,
@@ -52,6 +53,8 @@ class GroupWatch(Watch):
 class GroupWorld(World):
     """A world in which some processes share a group, too."""
 
+    member: ClassVar[type[Sharer]]
+
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         #: Who reads a partition, as far as the processes know: the member's number and epoch.
@@ -64,7 +67,7 @@ class GroupWorld(World):
 
     def _tasks(self) -> list[Task]:
         numbers = [self.next_incarnation() for _ in range(_SHARERS)]
-        sharers = [Task(f"member {n}", Sharer(self, n).run) for n in numbers]
+        sharers = [Task(f"member {n}", self.member(self, n).run) for n in numbers]
         return super()._tasks() + sharers
 
 
@@ -135,8 +138,13 @@ class Sharer:
             topic = state.topic_by_id(key[0])
             assert topic is not None
             part = topic.partition(key[1])
-            read = self._rng.randrange(part.end - part.readable_from(position) + 1)
-            self._positions[key] = part.readable_from(position) + read
+            begin = part.readable_from(position)
+            most = self._rng.randrange(part.end - begin + 1)
+            self._positions[key] = self._read(key, begin, begin + most)
+
+    def _read(self, key: Key, begin: int, end: int) -> int:
+        """The offset behind what it is done with, of these."""
+        return end
 
     def _begin_reading(self, key: Key, plan: GroupPlan, epoch: int) -> None:
         other = self._world.read_by.get(key)
@@ -180,6 +188,9 @@ class Sharer:
             self._world.scheduler.stall()  # the group may be planned anew meanwhile
             place.release(moving, offsets)
             self._world.done["released"] += 1
+
+
+GroupWorld.member = Sharer
 
 
 def _plan_of(state: StoreState) -> GroupPlan:

@@ -30,6 +30,7 @@ from kmq_storage.maintenance import maintain
 from tests.simulation.audit import check_checkpoints, check_counts, files_of
 from tests.simulation.disk import Faults, SimulatedDisk
 from tests.simulation.follower import Follower
+from tests.simulation.lineage import told
 from tests.simulation.maintainer import Maintainer
 from tests.simulation.oracle import Oracle
 from tests.simulation.scheduler import Scheduler, Task
@@ -39,8 +40,6 @@ from tests.simulation.writer import Writer
 
 #: In some worlds nearly nothing is synced for long, in some everything at once.
 _DURABLE_WRITERS = (0.0, 0.7, 0.7, 1.0)
-#: How long log files are: some have many commits, some few.
-_FILE_BYTES = (3 * 1024, 8 * 1024)
 #: Names, partitions and settings.
 _TOPICS = (
     ("orders", 2, {}),
@@ -82,7 +81,7 @@ class WatchedLog(LocalLog):
 
         def tell_and_write(commit: Framed, *, synced: bool) -> Cursor:
             self.watch.tell(self.known_state, commit.entries)
-            return write(commit, synced=synced)
+            return write(told(commit, self.watch.tell_next), synced=synced)
 
         self._end.write = tell_and_write  # type: ignore[method-assign]
 
@@ -92,6 +91,8 @@ class World:
 
     #: Before which step of a boot the machine stops, and a process is killed.
     crash_steps, tidy_steps, kill_steps = 12_000, 40_000, 6_000
+    #: How long log files are: some have many commits, some few.
+    log_file_bytes: tuple[int, ...] = (3 * 1024, 8 * 1024)
     #: How many steps of others a stall lasts at most.
     stalled_steps = 600
     #: How long collection spares files, and how long ago a look was that finds no newer checkpoint.
@@ -114,7 +115,7 @@ class World:
             tombstone_delay=_TOMBSTONE_DELAY - 2 * _SKEW,
         )
         self.done: Counter[str] = Counter()
-        self.file_bytes = self.rng.choice(_FILE_BYTES)
+        self.file_bytes = self.rng.choice(self.log_file_bytes)
         self.orphan_age = self.rng.choice(_ORPHAN_AGES)
         self._make_place()
         #: What readers may go on reading, and since when they have it.

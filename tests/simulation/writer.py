@@ -121,7 +121,7 @@ class Writer:
             sync=log.durable,
             inline_bytes_max=self._rng.choice((0, 1_000, 100_000)),
         )
-        records = PartitionRecords(topic, self._world.topics[topic], partition, (_batch(mine),))
+        records = PartitionRecords(topic, self._world.topics[topic], partition, (batch_of(mine),))
         placed = stager.place(records, room=100_000)
         return Unit(placed.entries, placed.bodies, synced=log.durable)
 
@@ -135,7 +135,7 @@ class Writer:
         return (GroupOffsetsEntry(group, -1, self._world.topics[topic], pairs),)
 
 
-def _batch(records: list[Record]) -> SizedBatch:
+def batch_of(records: list[Record]) -> SizedBatch:
     times = pa.array([record.identity for record in records], TIMESTAMP_TYPE)
     keys = [record.key for record in records]
     values = pa.array([record.value for record in records], pa.binary())

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import kmq_spark as kmq
+from tests.spark.running import run
 from tests.spark.shop import Shop
 
 pytestmark = pytest.mark.spark
@@ -161,3 +162,32 @@ def test_a_schema_can_not_be_set_and_a_batch_can_not_begin_at_latest(
         reader.load(shop.url).count()
     with pytest.raises(AnalysisException, match="'startingOffsets' is latest"):
         _load(spark, shop, startingOffsets="latest").count()
+
+
+def test_messages_of_keyed_queues_come_with_queue_and_index_in_batch_and_stream(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    inbox = shop.store.keyed_queues("inbox")
+    for seal in (True, False):
+        inbox.put_batch(["a/1", "a/2", "b"] * 2, [b"%d" % n for n in range(6)])
+        if seal:
+            shop.store.seal()
+    given = {"subscribe": "inbox", "startingOffsets": "earliest", "queues": "a/*"}
+    frame = spark.read.format("kmq").options(**given).load(shop.url)
+    assert frame.dtypes[-2:] == [("queue", "binary"), ("index", "bigint")]
+    expected = sorted(
+        (name.encode(), index, value)
+        for name in ("a/1", "a/2")
+        for index, value in enumerate(inbox.get(name, 0, 9))
+    )
+    chosen = ("queue", "index", "value")
+    assert sorted(tuple(row) for row in frame.select(*chosen).collect()) == expected
+    assert frame.where("queue = 'a/2'").agg(f.max("index")).collect()[0][0] == 3
+    streamed: list[tuple[object, ...]] = []
+
+    def keep(batch: DataFrame, number: int) -> None:
+        streamed.extend(tuple(row) for row in batch.select(*chosen).collect())
+
+    stream = spark.readStream.format("kmq").options(**given, maxOffsetsPerTrigger=5).load(shop.url)
+    run(stream, keep, tmp_path / "checkpoint")
+    assert sorted(streamed) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 from pyspark.sql import Row, SparkSession
@@ -61,3 +62,20 @@ def test_credentials_that_only_the_call_has_reach_executors_and_show_nowhere(
         maintenance.maintain(spark, url, seal_after=0.0, storage_options=wrong)
     shown = [repr(StoreUrl(url, options)), repr(refused.value), caplog.text]
     assert not any(options["secret_access_key"] in text for text in shown)
+
+
+def test_damage_in_one_partition_is_named_when_all_others_are_done(spark: SparkSession, shop: Shop):
+    shop.create("parts", 3)
+    values = [b"%d" % n * 300_000 for n in range(3)]
+    with shop.store.producer() as producer:
+        for partition, value in enumerate(values):
+            producer.send_batch("parts", [value] * 4, partition=partition).result(30)
+    for file in Path(shop.url).glob("staged/*"):
+        contents = bytearray(file.read_bytes())
+        if values[1][:100] in contents:
+            contents[contents.index(values[1])] ^= 1
+            file.write_bytes(contents)
+    with pytest.raises(kmq.CorruptionError, match=r"parts-1, offsets 0 to 3"):
+        maintenance.maintain(spark, shop.url, seal_after=0.0)
+    files = shop.store.stats().files
+    assert (files["segments"], files["checkpoints"]) == (2, 1)

@@ -21,16 +21,17 @@ pytestmark = pytest.mark.spark
 def test_a_second_query_is_refused_with_the_name_of_the_first(
     spark: SparkSession, shop: Shop, tmp_path: Path
 ) -> None:
-    shop.send("orders", 0, 3)
     frame, sink = load(spark, shop, group="billing"), Collector()
     writer = frame.writeStream.queryName("first").foreachBatch(sink)
     first = writer.option("checkpointLocation", str(tmp_path / "first")).start()
     try:
-        first.processAllAvailable()
-        assert kmq.lag(first) == {"orders": {0: 0, 1: 0, 2: 0}}
-        (member,) = shop.store.describe_group("billing").members
-        assert member.client.startswith(f"streaming query 'first' (id {first.id}), ")
-        assert member.assignment == {"orders": [0, 1, 2]}
+        for records, assignment in [(0, {}), (3, {"orders": [0, 1, 2]})]:
+            shop.send("orders", 0, records)
+            first.processAllAvailable()
+            assert kmq.lag(first) == {"orders": {0: 0, 1: 0, 2: 0}}
+            (member,) = shop.store.describe_group("billing").members
+            assert member.client.startswith(f"streaming query 'first' (id {first.id}), ")
+            assert member.assignment == assignment
         with pytest.raises(StreamingQueryException) as refused:
             run(load(spark, shop, group="billing"), Collector(), tmp_path / "second")
         assert "FencedError: group billing is in use since" in str(refused.value)

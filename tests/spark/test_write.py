@@ -170,6 +170,22 @@ def test_a_stream_that_is_replayed_writes_every_record_once(
     assert sorted(shop.values("totals")) == sorted(shop.values("orders"))
 
 
+def test_a_queue_gets_the_rows_of_a_batch_and_of_a_replayed_stream_once(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    shop.store.create_queue("jobs")
+    frame = spark.range(0, 20, 1, 2).selectExpr("string(id) value")
+    frame.write.format("kmq").mode("append").option("queue", "jobs").save(shop.url)
+    for _ in range(2):
+        shop.send("orders", 2, 6)
+        rows = load(spark, shop, maxOffsetsPerTrigger=4).writeStream.format("kmq")
+        rows = rows.option("queue", "jobs").option("checkpointLocation", str(tmp_path / "jobs"))
+        assert rows.trigger(availableNow=True).start(shop.url).awaitTermination(120)
+        forget_last_commit(tmp_path / "jobs")
+    received = [each.value for each in shop.store.queue("jobs").receive(99)]
+    assert received == [*(b"%d" % n for n in range(20)), *shop.values("orders")]
+
+
 def test_a_batch_function_that_names_its_writes_is_replayed_without_a_double(
     spark: SparkSession, shop: Shop, tmp_path: Path
 ) -> None:

@@ -195,10 +195,8 @@ def test_empty_list_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def test_values_of_the_command_line_are_sent(run: Run, run_json: Run):
-    assert run_json("produce", "orders", "x", "y", "--key", "k") == {
-        "topic": "orders",
-        "records": 2,
-    }
+    sent = run_json("produce", "orders", "x", "y", "--key", "k")
+    assert sent == {"topic": "orders", "records": 2}
     assert run("consume", "orders", "--separator", "=").count("k=") == 2
 
 
@@ -217,8 +215,27 @@ def test_many_lines_are_sent_in_their_order(run: Run, monkeypatch: pytest.Monkey
     assert run("consume", "many").encode() == lines
 
 
-def test_producing_to_a_missing_topic_is_one_clear_line(fail: Run):
+def test_a_line_is_sent_before_the_next_one_comes(run: Run, url: str):
+    run("topic", "create", "trickle")
+    command = [sys.executable, "-m", "kmq_spark.cli", "produce", "trickle", "--store", url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process, kmq.open(url) as store:
+        assert process.stdin is not None
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        (record,) = store.consumer(topics=["trickle"]).consume(1, 60)
+        assert record.value == b"first"
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+def test_producing_to_a_missing_topic_is_one_clear_line(
+    fail: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     assert "Topic[nope] doesn't exist" in fail("produce", "nope", "x")
+    _stdin(monkeypatch, b"")
+    assert "[nope] doesn't exist" in fail("produce", "nope")
+    assert "doesn't exist" in fail("produce", "t", "x", store=str(tmp_path / "mistyped"))
+    assert not (tmp_path / "mistyped").exists()
 
 
 def test_records_are_printed_as_json_lines(run: Run):

@@ -84,6 +84,8 @@ def test_records_are_replayed(run: Run):
     assert "value 4" in run("log", "find", "again", "--header", "MessageId=m=4")
     fact = json.loads(run("log", "replay", "orders", "again", "--property", "n=1", "--json"))
     assert fact == {"topic": "orders", "target": "again", "records": 1}
+    once = ["log", "replay", "orders", "again", "--group", "night", "--json"]
+    assert [json.loads(run(*once))["records"] for _ in range(2)] == [5, 0]
 
 
 def test_the_path_of_a_record_is_printed(run: Run, url: str):

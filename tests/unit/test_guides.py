@@ -43,7 +43,10 @@ PRINTED = {
         "[b'4 EUR']",
         "2",
         "3",
+        "6",
+        "0",
         "sent None",
+        "passed again",
         "passed audit",
     ],
     "transactions": [

@@ -225,8 +225,8 @@ def test_names_of_the_asyncio_twins():
         if not name.startswith("_")
     }
     assert public == {
-        *("Consumer", "Delivery", "Opening", "OrderlyConsumer", "Producer", "Queue"),
-        *("Sent", "Store", "Transaction"),
+        *("Consumer", "Delivery", "KeyedQueues", "Opening", "OrderlyConsumer", "Producer"),
+        *("Queue", "Sent", "Store", "Transaction"),
         "open",
     }
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from kmq_spark.client.encoding import rows_of_columns
+from kmq_spark.client.dead_letters import letters_unit
 from kmq_spark.client.record import Record
-from kmq_spark.client.routing import split
-from kmq_spark.client.values import PropertyValue, checked_extras
+from kmq_spark.client.values import PropertyValue
 from kmq_storage import topics
+from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.staging import Stager, file_ids
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 
@@ -25,6 +24,42 @@ def dead_letter_topic(group: str) -> str:
     return f"%DLQ%{group}"
 
 
+class Burials:
+    """The dead letters of one process queue: each is stored once, whatever is known of a try.
+
+    A commit of letters has a number. Whether one of unknown outcome is stored says the log before
+    the next; and one that arrives late is found by its number when the next one is bound.
+    """
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._name = f"dead-letters-{log.environment.new_uuid().hex}"
+        self._number = 0
+        #: Whether the last commit may be stored, and the offset in it the group's: until that is
+        #: known no lower one must be committed. Whoever commits says so.
+        self.is_unsure = False
+        #: The offsets of the letters with that number.
+        self._tried: frozenset[int] = frozenset()
+
+    def unit(
+        self, group: str, records: Sequence[Record], counts: Sequence[int], reason: str
+    ) -> Unit:
+        """What commits letters for those of these records that have none."""
+        stored = self._log.written_state().producers.get(self._name)
+        done = self._tried if stored is not None and stored.sequence == self._number else ()
+        left = [pair for pair in zip(records, counts, strict=True) if pair[0].offset not in done]
+        if not left:
+            return Unit(())
+        offsets = frozenset(record.offset for record, _ in left)
+        if offsets != self._tried:
+            self._number, self._tried = self._number + 1, offsets
+        self.is_unsure = True
+        mine, times = [record for record, _ in left], [count for _, count in left]
+        letters = dead_letters(self._log, group, mine, times, reason)
+        number = ProducerEntry(self._name, 0, self._number)
+        return replace(letters, entries=(*letters.entries, number))
+
+
 def dead_letters(
     log: CommitLog, group: str, records: Sequence[Record], counts: Sequence[int], reason: str
 ) -> Unit:
@@ -32,9 +67,9 @@ def dead_letters(
 
     The topic is made when it is missing. A dead letter is never too large for it.
     """
-    topic = _topic(log, dead_letter_topic(group))
-    extras = {}
-    for row, (record, count) in enumerate(zip(records, counts, strict=True)):
+    topic, state = _topic(log, dead_letter_topic(group)), log.refresh()
+    letters = []
+    for record, count in zip(records, counts, strict=True):
         told: dict[str, PropertyValue] = {
             "dead_letter_group": group,
             "dead_letter_topic": str(record.topic),
@@ -43,20 +78,8 @@ def dead_letters(
             "dead_letter_count": count + 1,
             "dead_letter_reason": reason,
         }
-        extras[row] = checked_extras(record.headers, {**record.properties, **told}, None, None)
-    state = log.refresh()
-    rows = rows_of_columns(
-        [_value(state, record) for record in records],
-        [record.key for record in records],
-        np.asarray([record[7] for record in records], np.int64),
-        extras,
-    )
-    partition = records[0].partition % topic.partitions
-    stager = Stager(log.files, file_ids(log), sync=True)
-    (placed,) = (
-        stager.place(part, room=log.inline_bytes_max) for part in split(topic, rows, partition)
-    )
-    return Unit(placed.entries, placed.bodies)
+        letters.append((record, _value(state, record), {**record.properties, **told}))
+    return letters_unit(log, topic, records[0].partition % topic.partitions, letters)
 
 
 def _topic(log: CommitLog, name: str) -> Topic:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kmq_spark.client.orderly.dead_letters import dead_letters
+from kmq_spark.client.orderly.dead_letters import Burials
 from kmq_spark.client.orderly.process_queue import ProcessQueue, QueueState
 from kmq_spark.client.orderly.reader import Place, Reader
 from kmq_spark.client.orderly.rules import (
@@ -51,6 +51,7 @@ class PartitionQueue(ProcessQueue):
         self.place = place
         #: When the partition was this member's for certain.
         self.owned_at = log.environment.monotonic()
+        self.burials = Burials(log)
         #: Whether it is read no further for now.
         self.is_full = False
 
@@ -94,6 +95,8 @@ class Listening:
             if not records:
                 return
             pause = self._consume(queue, records)
+            if queue.state.is_leaving or queue.state.is_dropped:
+                self._reader.call()  # it waits for this
         self._runs.submit(queue, _NEXT_TURN if pause is None else pause)
 
     def _is_owned(self, queue: PartitionQueue) -> bool:
@@ -157,9 +160,10 @@ class Listening:
                 offset = -1
                 if not queue.state.is_dropped:
                     counts = queue.state.counts(records)
-                    letters = dead_letters(self._log, self._reader.group, records, counts, reason)
+                    letters = queue.burials.unit(self._reader.group, records, counts, reason)
                     offset = settle(queue.state, Step.BURY).offset
                     self._reader.commit_with({queue.place: offset} if offset >= 0 else {}, letters)
+                    queue.burials.is_unsure = False
                 queue.change(lambda state: replace(settle(state, Step.BURY), committed=offset))
             return Step.BURY
         except Exception as error:

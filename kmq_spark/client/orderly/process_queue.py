@@ -46,7 +46,7 @@ class QueueState:
     is_scheduled: bool = False
     #: Whether the listener has records of it now.
     is_called: bool = False
-    #: Whether nothing may be taken, since the partition goes to another member.
+    #: Whether nothing may be taken, since the partition shall be another member's.
     is_leaving: bool = False
     #: Whether the partition is another member's: nothing of this is committed any more.
     is_dropped: bool = False

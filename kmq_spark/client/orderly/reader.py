@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from kmq_spark.client.assignment import Ready
 from kmq_spark.client.consumer import Consumer
 from kmq_storage.groups import offset_entries
 from kmq_storage.log.binding import Unit
@@ -29,6 +30,13 @@ class Reader(Consumer):
     def group(self) -> str:
         """Whose member it is."""
         return self._in_group().group
+
+    def give_away_by(self, ready: Ready) -> None:
+        """Give away only those partitions, of all that shall be another member's, that are ready.
+
+        It is asked at each look at the group, and each call looks while some of them stay.
+        """
+        self._assignment.ready_to_go = ready
 
     def call(self) -> None:
         """Have the call that waits, or the next one, return at once; from any thread."""

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 
 from kmq_spark.client.consumer import ConsumerSettings
@@ -13,7 +14,7 @@ from kmq_spark.client.orderly.listening import WAITING_LOW, WAITING_MAX, Listeni
 from kmq_spark.client.orderly.process_queue import drop
 from kmq_spark.client.orderly.reader import Place, Reader
 from kmq_spark.client.orderly.rules import Listener, OrderlySettings
-from kmq_spark.client.subscription import Partitions
+from kmq_spark.client.subscription import Partitions, TopicPartition
 from kmq_spark.errors import (
     ClosedError,
     FencedError,
@@ -53,10 +54,13 @@ class Reading:
         self.queues: dict[Place, PartitionQueue] = {}
         #: Partitions of which nothing was read since they came, and where they begin.
         self._gained: dict[Place, int] = {}
+        #: Queues that were dropped while the listener had records of them.
+        self._dropped: dict[Place, PartitionQueue] = {}
         self._committed_at = -_COMMIT_SECONDS
 
     def begin(self, topics: Iterable[str]) -> None:
         """Join the group."""
+        self._reader.give_away_by(self._ready)
         try:
             self._reader.subscribe(
                 topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -105,8 +109,12 @@ class Reading:
                 self._listening.put(self.queues[place], tuple(records))
 
     def _begin_with_gained(self) -> None:
+        self._dropped = {p: queue for p, queue in self._dropped.items() if queue.state.is_called}
         for place, offset in self._gained.copy().items():
+            if place in self._dropped:
+                continue
             self._reader.seek(*place, offset)
+            self._reader.resume({place.topic: [place.partition]})
             if self._gained.get(place) == offset:  # else it was lost, and came again
                 del self._gained[place]
 
@@ -127,12 +135,23 @@ class Reading:
         for place in _places(partitions):
             self.queues[place] = PartitionQueue(self._log, place)
             self._gained[place] = positions[place.topic][place.partition]
+            if place in self._dropped:  # it must not get a partition twice at a time
+                self._reader.pause({place.topic: [place.partition]})
+
+    def _ready(self, moving: list[TopicPartition]) -> list[TopicPartition]:
+        """Those of which the listener has nothing; it gets no more of any while they shall go."""
+        places = {_place(each): each for each in moving}
+        for place, queue in self.queues.items():
+            if queue.state.is_leaving != (place in places):
+                queue.change(partial(replace, is_leaving=place in places))
+                self._listening.put(queue, ())  # what stays after all goes on
+        return [each for place, each in places.items() if not self.queues[place].state.is_called]
 
     def _revoked(self, partitions: Partitions) -> None:
         """Have the listener answer, and commit that: then they may go."""
         leaving = [self.queues[place] for place in _places(partitions)]
         for queue in leaving:
-            queue.change(lambda state: replace(state, is_leaving=True))
+            queue.change(partial(replace, is_leaving=True))
         for queue in leaving:
             queue.wait_until_idle()
         self._commit()
@@ -140,14 +159,13 @@ class Reading:
 
     def _lost(self, partitions: Partitions) -> None:
         """Commit nothing more of them; what the listener has of them now counts no more."""
-        lost = [self.queues.pop(place) for place in _places(partitions)]
-        for place in _places(partitions):
+        lost = {place: self.queues.pop(place) for place in _places(partitions)}
+        for place in lost:
             self._gained.pop(place, None)
         with self._listening.committing:
-            for queue in lost:
+            for queue in lost.values():
                 queue.change(drop)
-        for queue in lost:
-            queue.wait_until_idle()  # it must not get a partition twice at a time
+        self._dropped |= {each: queue for each, queue in lost.items() if queue.state.is_called}
 
     # --- commits ------------------------------------------------------------------------
 
@@ -162,7 +180,7 @@ class Reading:
             offsets = {
                 place: offset
                 for place, queue in self.queues.items()
-                if (offset := queue.state.uncommitted) is not None
+                if (offset := queue.state.uncommitted) is not None and not queue.burials.is_unsure
             }
             if not offsets:
                 return
@@ -183,6 +201,10 @@ class Reading:
 
     def _note(self, place: Place, offset: int) -> None:
         self.queues[place].change(lambda state: replace(state, committed=offset))
+
+
+def _place(each: TopicPartition) -> Place:
+    return Place(each.topic, each.partition)
 
 
 def _places(partitions: Partitions) -> list[Place]:

@@ -7,6 +7,7 @@ order, types, zone and nullability. A test holds these two side by side with Spa
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -54,13 +55,22 @@ _HEADERS = (
 
 _PROPERTIES = ("properties", PROPERTIES, pa.map_(pa.string(), pa.string()))
 
+#: Of keyed topics: the queue of a message and its number there; null where a record is none.
+_QUEUES: tuple[tuple[str, DataType, pa.DataType], ...] = (
+    ("queue", BinaryType(), pa.binary()),
+    ("index", LongType(), pa.int64()),
+)
+QUEUE_COLUMNS = frozenset(name for name, _, _ in _QUEUES)
+
 #: Tells a topic from an earlier one of its name; only option `columns` asks for it.
 _TOPIC_ID = ("topicId", StringType(), pa.string())
 
 
-def spark_schema(*, include_headers: bool, include_properties: bool = False) -> StructType:
-    """The columns of a read, as Spark declares them."""
-    columns = _columns(headers=include_headers, properties=include_properties)
+def spark_schema(
+    *, include_headers: bool, include_properties: bool = False, keyed: bool = False
+) -> StructType:
+    """The columns of a read, as Spark declares them; `keyed` topics have two more."""
+    columns = _columns(headers=include_headers, properties=include_properties, keyed=keyed)
     return StructType([StructField(name, kind) for name, kind, _ in columns])
 
 
@@ -70,18 +80,21 @@ def arrow_schema(*, include_headers: bool, include_properties: bool = False) -> 
     return pa.schema([pa.field(name, kind) for name, _, kind in columns])
 
 
-def all_columns() -> StructType:
+def all_columns(*, keyed: bool = False) -> StructType:
     """Every column that a read of untyped topics can have."""
-    columns = (*_columns(headers=True, properties=True), _TOPIC_ID)
+    columns = (*_columns(headers=True, properties=True, keyed=keyed), _TOPIC_ID)
     return StructType([StructField(name, kind) for name, kind, _ in columns])
 
 
 def arrow_columns(names: Iterable[str]) -> pa.Schema:
     """The chosen ones of all columns, in this order."""
-    columns = (*_columns(headers=True, properties=True), _TOPIC_ID)
+    columns = (*_columns(headers=True, properties=True, keyed=True), _TOPIC_ID)
     kinds = {name: kind for name, _, kind in columns}
     return pa.schema([(name, kinds[name]) for name in names])
 
 
-def _columns(*, headers: bool, properties: bool) -> tuple[tuple[str, DataType, pa.DataType], ...]:
-    return (*_COLUMNS, *((_HEADERS,) * headers), *((_PROPERTIES,) * properties))
+def _columns(
+    *, headers: bool, properties: bool, keyed: bool = False
+) -> tuple[tuple[str, DataType, pa.DataType], ...]:
+    more = ((_HEADERS,) * headers, (_PROPERTIES,) * properties, _QUEUES * keyed)
+    return (*_COLUMNS, *chain.from_iterable(more))

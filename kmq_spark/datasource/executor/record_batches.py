@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,6 +20,9 @@ from kmq_spark.datasource.executor.properties import properties_as_text
 from kmq_spark.datasource.planning.view import View
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.log.scan import Slice as StoredSlice
+
+if TYPE_CHECKING:
+    from kmq_storage.keyed.rows import KeyedRows
 
 #: Larger batches are cut: a reader holds some of them.
 BATCH_ROWS = 65_536
@@ -60,8 +64,24 @@ class Origin:
 
 def of_log(part: StoredSlice, origin: Origin, view: View) -> pa.RecordBatch:
     """Records of the log in Spark's columns."""
-    prefix, batch = view.prefix, part.batch
-    made = {f"{prefix}offset": lambda: pa.array(part.offsets())}
+    made = {f"{view.prefix}offset": lambda: pa.array(part.offsets())}
+    return _of_log(part.batch, made, origin, view)
+
+
+def of_queues(rows: KeyedRows, origin: Origin, view: View) -> pa.RecordBatch:
+    """Records of a keyed topic in Spark's columns."""
+    made = {
+        "offset": lambda: pa.array(rows.offsets),
+        "queue": lambda: rows.queues,
+        "index": lambda: rows.indexes,
+    }
+    return _of_log(rows.batch, made, origin, view)
+
+
+def _of_log(
+    batch: pa.RecordBatch, made: dict[str, Callable[[], pa.Array]], origin: Origin, view: View
+) -> pa.RecordBatch:
+    prefix = view.prefix
     if f"{prefix}properties" in batch.schema.names:
         properties = batch.column(f"{prefix}properties")
         made[f"{prefix}properties"] = lambda: properties_as_text(properties)

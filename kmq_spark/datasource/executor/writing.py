@@ -16,7 +16,7 @@ from kmq_spark.client.storable import check_storable
 from kmq_spark.client.topic_arrow import CheckedBatch, rows_of_topic_arrow
 from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.datasource.executor.staged_output import StagedOutput
-from kmq_spark.datasource.sink.columns import TYPED_TOPIC
+from kmq_spark.datasource.sink.columns import TYPED_TOPIC, unused_columns
 from kmq_spark.datasource.sink.sink import Sink, Written
 from kmq_spark.datasource.sink.typed import taken_columns
 from kmq_storage.environment import SYSTEM
@@ -48,7 +48,10 @@ def write_task(
 
 def _rows(topic: Topic, batch: pa.RecordBatch) -> Rows:
     columns = typed_columns(topic)
-    known = _RECORD_COLUMNS if columns is None else taken_columns(columns)
+    if columns is None:
+        known = set(_RECORD_COLUMNS).difference(unused_columns(topic.name))
+    else:
+        known = set(taken_columns(columns))
     taken = batch.select([name for name in batch.schema.names if name in known])
     return rows_of_topic_arrow(CheckedBatch(taken, None), topic, SYSTEM.now_us(), None)
 

@@ -50,7 +50,7 @@ class GroupMember:
         query: uuid.UUID,
         environment: Environment,
         *,
-        name: str = "a streaming query that has read nothing yet",
+        name: str = "a streaming query before its first batch",
     ) -> None:
         self._log = log
         self._membership = _join(log, group, str(query), name, environment)

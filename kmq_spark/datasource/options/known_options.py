@@ -32,6 +32,7 @@ SOURCE_OPTIONS = (
     "maxRecordsPerPartition",
     "maxBytesPerPartition",
     "columns",
+    "queues",
     "includeHeaders",
     "includeProperties",
     "includeMetadata",

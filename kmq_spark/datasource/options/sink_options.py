@@ -12,6 +12,7 @@ from kmq_spark.datasource.refusal import refuse
 from kmq_storage import limits
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry
+from kmq_storage.names import queue_log
 
 #: What Spark itself adds to the options of a streaming sink.
 _SPARKS_OWN = ("checkpointlocation", "queryname")
@@ -22,6 +23,7 @@ class SinkOptions:
     """What a write was asked for."""
 
     url: str
+    #: A queue's own log is one, too.
     topic: str | None
     #: What a batch write is known by: `txnAppId` and `txnVersion`, stored once at each target.
     batch: BatchIdEntry | None = None
@@ -35,17 +37,25 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     for option in _SPARKS_OWN:
         given.pop(option, None)
     refuse_unknown(given, SINK_OPTIONS, SOURCE_OPTIONS, "write")
-    if "queue" in given:
+    values.boolean(given, "includeHeaders", default=False)
+    return SinkOptions(
+        url=values.store_url(given),
+        topic=_target(given),
+        batch=_batch(given),
+        move=parse_move(given),
+    )
+
+
+def _target(given: Mapping[str, str]) -> str | None:
+    """The topic that is written to, a queue's own log among them; None: rows name theirs."""
+    topic, queue = values.name(given, "topic", "topic"), values.name(given, "queue", "queue")
+    if topic is not None and queue is not None:
         raise InvalidRequestError(
-            "option 'queue': Spark doesn't write to queues directly yet, write to a topic that the "
-            "queue is bound to",
+            f"options 'topic' ({topic!r}) and 'queue' ({queue!r}): a write goes to one of the two; "
+            "bind the queue to the topic, or write twice",
             option="queue",
         )
-    values.boolean(given, "includeHeaders", default=False)
-    topic = values.name(given, "topic", "topic")
-    return SinkOptions(
-        url=values.store_url(given), topic=topic, batch=_batch(given), move=parse_move(given)
-    )
+    return topic if queue is None else queue_log(queue)
 
 
 def _batch(given: Mapping[str, str]) -> BatchIdEntry | None:

@@ -27,6 +27,7 @@ from kmq_spark.datasource.refusal import refuse
 from kmq_spark.datasource.store_url import beside, storage_options
 from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.keyed.wanted import Wanted
 from kmq_storage.objects.urls import absolute
 
 #: What `startingOffsetsByTimestampStrategy` says of a partition without a record that late.
@@ -53,6 +54,8 @@ class SourceOptions:
     tasks: TaskLimits = field(default_factory=TaskLimits)
     #: The columns that are read, in this order; None for all.
     columns: tuple[str, ...] | None = None
+    #: Of keyed topics: the queues that are read; None for all.
+    queues: Wanted | None = None
     include_headers: bool = False
     include_properties: bool = False
     #: For typed topics: where each record stands, beside its own columns.
@@ -94,6 +97,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
             max_bytes=values.size(given, "maxBytesPerPartition"),
         ),
         columns=values.columns(given, "columns"),
+        queues=values.queues(given, "queues"),
         include_headers=values.boolean(given, "includeHeaders", default=False),
         include_properties=values.boolean(given, "includeProperties", default=False),
         include_metadata=values.boolean(given, "includeMetadata", default=False),

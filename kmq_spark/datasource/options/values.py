@@ -14,6 +14,7 @@ from typing import Any
 from kmq_spark.datasource.refusal import refuse
 from kmq_spark.datasource.store_url import with_storage_options
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.keyed.wanted import Wanted
 from kmq_storage.names import check_name, nearest
 from kmq_storage.objects.urls import absolute
 
@@ -130,6 +131,23 @@ def columns(given: Given, option: str) -> tuple[str, ...] | None:
     if "" in names or len(set(names)) < len(names):
         refuse(option, text, "names of columns with commas between them (or as JSON), each once")
     return tuple(names)
+
+
+def queues(given: Given, option: str) -> Wanted | None:
+    """Names of queues, and beginnings of names, which end with a star; None when not given.
+
+    With commas between them; in a JSON array each is a name as it stands.
+    """
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    names = _array(text)
+    words = [] if names else [each.strip() for each in text.split(",")]
+    prefixes = tuple(each[:-1].encode() for each in words if each.endswith("*"))
+    names += [each for each in words if not each.endswith("*")]
+    if "" in names:
+        refuse(option, text, "names of queues, or beginnings such as user/*, with commas between")
+    return Wanted(tuple(each.encode() for each in names), prefixes)
 
 
 def _array(text: str) -> list[str]:

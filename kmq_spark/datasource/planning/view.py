@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from kmq_spark.datasource.columns.schema import (
+    QUEUE_COLUMNS,
     all_columns,
     arrow_columns,
-    arrow_schema,
     spark_schema,
 )
 from kmq_spark.datasource.columns.typed_schema import (
@@ -34,6 +34,8 @@ class View:
     arrow: pa.Schema
     #: The columns of typed topics; None for untyped ones.
     columns: StructType | None = None
+    #: Whether messages of keyed queues are read as such: with their queues, or of some queues.
+    keyed: bool = False
 
     @property
     def typed(self) -> bool:
@@ -55,33 +57,52 @@ class View:
                     "load them one by one",
                     topic=topic.name,
                 )
+            if self.keyed and not topic.settings.keyed:
+                raise InvalidRequestError(
+                    f"topic {topic.name} has no queues (it is no keyed topic), those of this read "
+                    "have: load them one by one",
+                    topic=topic.name,
+                )
         schema = one_schema(topics)
         if self.columns is not None and schema is not None:
             check_view(self.columns, all_typed_columns(schema))
 
 
-def plain_view(options: SourceOptions) -> View:
-    """The view of untyped topics."""
-    if options.columns is None:
-        return View(
-            arrow_schema(
-                include_headers=options.include_headers,
-                include_properties=options.include_properties,
-            )
+def plain_view(options: SourceOptions, *, keyed: bool = False) -> View:
+    """The view of untyped topics, all of them `keyed` ones perhaps."""
+    names = options.columns or _plain_columns(options, keyed=keyed).names
+    as_queues = options.queues is not None or not QUEUE_COLUMNS.isdisjoint(names)
+    return View(arrow_columns(names), keyed=as_queues)
+
+
+def _plain_columns(options: SourceOptions, *, keyed: bool) -> StructType:
+    return spark_schema(
+        include_headers=options.include_headers,
+        include_properties=options.include_properties,
+        keyed=keyed,
+    )
+
+
+def _all_keyed(topics: Sequence[Topic], options: SourceOptions) -> bool:
+    """Whether all topics are keyed; InvalidRequestError where `queues` chooses and one is not."""
+    others = [topic.name for topic in topics if not topic.settings.keyed]
+    if options.queues is not None and others:
+        raise InvalidRequestError(
+            "option 'queues' is for keyed topics, as store.keyed_queues makes them: "
+            f"{', '.join(others)} has no queues",
+            option="queues",
         )
-    return View(arrow_columns(options.columns))
+    return bool(topics) and not others
 
 
 def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructType:
     """The columns of these topics; InvalidRequestError when they have not the same."""
-    schema = one_schema(topics)
+    schema, keyed = one_schema(topics), _all_keyed(topics, options)
     if options.columns is not None:
-        everything = all_columns() if schema is None else all_typed_columns(schema)
+        everything = all_columns(keyed=keyed) if schema is None else all_typed_columns(schema)
         return _chosen(options.columns, everything)
     if schema is None:
-        return spark_schema(
-            include_headers=options.include_headers, include_properties=options.include_properties
-        )
+        return _plain_columns(options, keyed=keyed)
     untyped = {
         "includeHeaders": options.include_headers,
         "includeProperties": options.include_properties,
@@ -117,4 +138,4 @@ def view_of(wanted: StructType, topics: Sequence[Topic], options: SourceOptions)
         raise InvalidRequestError(
             "the columns of a kmq read are fixed and can't be set: remove schema(...)"
         )
-    return plain_view(options)
+    return plain_view(options, keyed="index" in wanted.names)

@@ -5,7 +5,7 @@ What is wrong is said in the words of Spark's Kafka sink, and then what to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pyspark.sql.types import (
     ArrayType,
@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.names import queue_of_log
 
 #: A typed topic's own columns may be named `topic`, so its rows are routed by this one.
 TYPED_TOPIC = "_topic"
@@ -102,12 +103,14 @@ def check_transport(schema: StructType) -> None:
             )
 
 
-def check_sink_columns(schema: StructType, *, topic_chosen: bool = False) -> None:
-    """InvalidRequestError for a missing column or a wrong type; others are ignored.
+def unused_columns(topic: str) -> tuple[str, ...]:
+    """Columns that say what is settled where an option has chosen the topic, or the queue."""
+    return ("topic",) if queue_of_log(topic) is None else ("topic", "partition")
 
-    So is a column `topic` where option `topic` has chosen one.
-    """
-    taken = [name for name in _EXPECTED if not (topic_chosen and name == "topic")]
+
+def check_sink_columns(schema: StructType, unused: Collection[str] = ()) -> None:
+    """InvalidRequestError for a missing column or a wrong type; others are ignored."""
+    taken = [name for name in _EXPECTED if name not in unused]
     kinds = {field.name: field.dataType for field in schema.fields}
     for name in taken:
         if schema.names.count(name) > 1:

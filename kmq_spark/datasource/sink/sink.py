@@ -15,12 +15,15 @@ from kmq_spark.datasource.sink.columns import (
     check_routed_columns,
     check_sink_columns,
     check_transport,
+    unused_columns,
 )
 from kmq_spark.datasource.sink.typed import check_typed_sink
+from kmq_storage.errors import NotFoundError
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry, TopicEntry
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.names import nearest, queue_of_log
 
 #: Stands for a topic's id where rows name their topics: such writes count by themselves.
 _ROUTED = bytes(16)
@@ -55,7 +58,7 @@ class Sink:
             return
         columns = typed_columns(self.topics().topic(self.topic))
         if columns is None:
-            check_sink_columns(schema, topic_chosen=True)
+            check_sink_columns(schema, unused_columns(self.topic))
         else:
             check_typed_sink(schema, self.topic, columns)
 
@@ -71,11 +74,11 @@ class Written(WriterCommitMessage):
 
 
 def open_sink(options: SinkOptions) -> Sink:
-    """The sink for these options; NotFoundError when store or topic is not there."""
+    """The sink for these options; NotFoundError when store, topic or queue is not there."""
     state = open_log(options.url, read_only=False).refresh()
     named = [topic.name for topic in state.user_topics()]
     names = named if options.topic is None else [options.topic]
-    target = None if options.topic is None else state.topic(options.topic)
+    target = None if options.topic is None else _target(state, options.topic)
     found = [state.topic(name) for name in names]
     definitions = {
         topic.name: TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
@@ -89,6 +92,19 @@ def open_sink(options: SinkOptions) -> Sink:
         None if options.batch is None else _counted(options.batch, target),
         _is_stored(state, options.batch, target),
         options.move,
+    )
+
+
+def _target(state: StoreState, name: str) -> Topic:
+    queue = queue_of_log(name)
+    if queue is None or name in state.topics:
+        return state.topic(name)
+    near = nearest(queue, [each.name for each in state.queues])
+    topic = "; for the topic of that name use option 'topic'" if queue in state.topics else ""
+    raise NotFoundError(
+        f"Queue[{queue}] doesn't exist{near}: make it by store.create_queue({queue!r}) or "
+        f"`kmq queue create {queue}`{topic}",
+        queue=queue,
     )
 
 

@@ -65,11 +65,13 @@ def decode_identity(raw: bytes, url: str) -> Identity:
     try:
         body = json.loads(raw)
         version = body["format"]
+        if type(version) is not int:
+            raise TypeError(f"format is a number, not {version!r}")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CorruptionError(
             f"kmq.json in {url} is damaged, or not of a kmq store", file=paths.STORE_FILE
         ) from error
-    if not isinstance(version, int) or version > limits.CLONE_FORMAT_VERSION:
+    if version > limits.CLONE_FORMAT_VERSION:
         raise FormatVersionError(
             f"store {url} has format {version}; this kmq reads up to "
             f"{limits.CLONE_FORMAT_VERSION}: install a newer kmq",

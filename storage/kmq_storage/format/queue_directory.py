@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +16,8 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.binary_columns import row_bounds
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.message_place import MessagePlace
-from kmq_storage.format.queue_table import QueueTable
+from kmq_storage.format.queue_table import QueueTable, first_from
 from kmq_storage.format.records import decode_batch
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: Queues of one block, and bytes of their names, at most: what a look-up reads.
 _BLOCK_QUEUES = 4_096
@@ -107,9 +103,15 @@ class Directory:
         """The block that has a queue, if the run has it; -1 where it can't."""
         return bisect_right(self._firsts, name) - 1
 
-    def blocks_of(self, names: list[bytes]) -> npt.NDArray[np.int64]:
-        """The block of each of many names that ascend."""
-        return np.array([self.block_of(name) for name in names], np.int64)
+    def blocks_of(self, names: pa.Array) -> Iterator[tuple[int, int, int]]:
+        """The blocks that may have some of many names that ascend, each with the range of these."""
+        at = 0 if not self._firsts else first_from(names, self._firsts[0])
+        while at < len(names):
+            block = self.block_of(names[at].as_py())
+            last = block + 1 == len(self)
+            behind = len(names) if last else first_from(names, self._firsts[block + 1], at)
+            yield block, at, behind
+            at = behind
 
     def starts(self) -> list[tuple[bytes, int]]:
         """The first name and row of each block."""

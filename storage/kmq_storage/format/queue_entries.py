@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 #: What an answer says of records: they are done; come again at an instant; are held until one;
 #: stand in the dead letters, told by who held them, or found where a lock ended too often; were
-#: not handed out after all; were taken back before anybody had them.
+#: not handed out after all; were taken back before anybody had them, or are not there any more.
 ACK, RETRY, EXTEND, DEAD, EXHAUSTED, RELEASE, RECALL = range(1, 8)
 
 

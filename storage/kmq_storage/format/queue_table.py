@@ -6,7 +6,7 @@ start and the next one's. A queue costs its name and ten bytes.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,8 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmq_storage.format.binary_columns import row_bounds
-
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
 
 #: When a table has less than this many times as many names as are looked up, hashing all pays.
 _HASHED_SHARE = 16
+#: One in so many names of a table is kept as an object, to look one up.
+_MARKED = 32
 
 
 class QueueTable:
@@ -49,10 +49,8 @@ class QueueTable:
 
     def rows_of(self, name: bytes) -> tuple[int, int]:
         """The first row of a queue, and the one behind its last; the same where it has none."""
-        at = self._first_from(name)
-        if at == len(self) or self._name(at) != name:
-            return 0, 0
-        return int(self.starts[at]), int(self.starts[at + 1])
+        at = self._place_of(name)
+        return (0, 0) if at < 0 else (int(self.starts[at]), int(self.starts[at + 1]))
 
     def row_from(self, name: bytes) -> int:
         """The first row of the first queue whose name is not below this one."""
@@ -73,22 +71,40 @@ class QueueTable:
         if len(names) * _HASHED_SHARE > len(self):
             found = pc.index_in(names, value_set=self.names)
             return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
-        places = [(self._first_from(name), name) for name in names.to_pylist()]
-        found = [at if at < len(self) and self._name(at) == name else -1 for at, name in places]
-        return np.array(found, np.int64)
+        return np.array([self._place_of(name) for name in names.to_pylist()], np.int64)
+
+    def _place_of(self, name: bytes) -> int:
+        first, near = self._near(name)
+        at = bisect_left(near, name)
+        return first + at if at < len(near) and near[at] == name else -1
+
+    def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
+        """The first row of each of many queues, and the one behind; the same where it has none."""
+        places = self.places_of(names)
+        known = places >= 0
+        starts = np.where(known, self.starts[places], 0)
+        return starts, np.where(known, self.starts[places + 1], 0)
 
     def _first_from(self, name: bytes) -> int:
         """The place of the first name that is not below this one."""
-        return bisect_left(range(len(self)), name, key=self._name)
+        first, near = self._near(name)
+        return first + bisect_left(near, name)
 
-    def _name(self, at: int) -> bytes:
-        bounds, data = self._bytes
-        return bytes(data[bounds[at] : bounds[at + 1]])
+    def _near(self, name: bytes) -> tuple[int, list[bytes]]:
+        """Names among which this one stands if it is here, and the place of the first of them."""
+        first = max(bisect_right(self._marks, name) - 1, 0) * _MARKED
+        return first, self.names.slice(first, _MARKED).to_pylist()
 
     @cached_property
-    def _bytes(self) -> tuple[memoryview, memoryview]:
-        """Where each name begins, and the bytes of all, quicker to get at than through Arrow."""
-        return row_bounds(self.names).data, memoryview(self.names.buffers()[2] or b"")
+    def _marks(self) -> list[bytes]:
+        """Some of the names, as objects: to find one takes no look at a dozen through Arrow."""
+        marks: list[bytes] = self.names.take(pa.array(range(0, len(self), _MARKED))).to_pylist()
+        return marks
+
+
+def first_from(names: pa.Array, name: bytes, low: int = 0) -> int:
+    """The place of the first of ascending names, from a place on, that is not below this one."""
+    return bisect_left(range(len(names)), name, low, key=lambda at: names[at].as_py())
 
 
 def grouped(keys: pa.Array) -> tuple[QueueTable, npt.NDArray[np.int64]]:

@@ -20,7 +20,7 @@ from kmq_storage.integrity.found_segments import FoundSegment, find_segments, wi
 from kmq_storage.integrity.log_remains import remains_of
 from kmq_storage.integrity.lost_end import known_lsn
 from kmq_storage.log.behind import rows_at_most
-from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
+from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
@@ -87,8 +87,7 @@ def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list
             told += _add_topic(state, topic_id, known)
     state.lsn = before
     end = Cursor(before, None, 0, before + 1, 0)
-    root, _ = write_pages(files, state, end, environment.new_uuid)
-    publish_root(files, before, root, began=began)
+    write_checkpoint(files, state, end, environment.new_uuid, began=began)
     return [*told, f"a manifest was made from segments; the log goes on at commit {before + 1}"]
 
 

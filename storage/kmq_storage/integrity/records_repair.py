@@ -14,7 +14,8 @@ from kmq_storage.integrity.salvage import salvage, slices_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.maintenance.segments import Replacement, Replacer
+from kmq_storage.maintenance.replacement import Replacement
+from kmq_storage.maintenance.segments import Replacer
 from kmq_storage.model import Segment
 
 _NO_FILE = paths.CHECKPOINT_FOLDER

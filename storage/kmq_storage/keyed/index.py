@@ -73,13 +73,11 @@ class QueueIndex:
             self._follow_runs(topic)
             self._layout_lsn = part.layout_lsn
         if self.end < part.end:
-            for keys, offsets, end in _sorted_at_once(self._slices(topic, part.end)):
+            for keys, offsets, end in _sorted_at_once(self._behind(topic, part.end)):
                 self.loose.add(keys, offsets, end)
 
     def _follow_runs(self, topic: Topic) -> None:
-        part = topic.partition(PARTITION)
-        rows = topic.index(PARTITION).rows(part.start, part.end)
-        places = [row.place((topic.id, PARTITION)) for row in takewhile(lambda r: r.in_run, rows)]
+        places = run_places(topic)
         known = {run.file: run for run in self.runs}
         self.runs = [known.get(place.location.file) or self._opened(place) for place in places]
         if places:
@@ -88,26 +86,9 @@ class QueueIndex:
     def _opened(self, place: Place) -> RunIndex:
         return RunIndex(self._reader, place)
 
-    def _slices(self, topic: Topic, end: int) -> Iterator[Slice]:
-        """What is not known yet; what was cut out by a repair is passed over."""
-        layout, at = topic.layout(_INDEXED), self.end
-        while at < end:
-            span = (at, end)
-            try:
-                for part in scan(
-                    self._log,
-                    self._reader,
-                    topic,
-                    PARTITION,
-                    span,
-                    batch_rows=_SCAN_ROWS,
-                    layout=layout,
-                ):
-                    yield part
-                    at = part.end
-                return
-            except DataLossError as error:
-                at = error.context["end"]
+    def _behind(self, topic: Topic, end: int) -> Iterator[Slice]:
+        """What is not known yet."""
+        return readable(self._log, self._reader, topic, (self.end, end))
 
     def size(self, name: bytes) -> int:
         """How many messages a queue has."""
@@ -149,13 +130,38 @@ class QueueIndex:
         return found.take(pc.sort_indices(found))
 
 
+def run_places(topic: Topic) -> list[Place]:
+    """The runs from the start of a topic up to the first records that are in none."""
+    part = topic.partition(PARTITION)
+    rows = topic.index(PARTITION).rows(part.start, part.end)
+    return [row.place((topic.id, PARTITION)) for row in takewhile(lambda r: r.in_run, rows)]
+
+
+def readable(
+    log: CommitLog, reader: ChunkReader, topic: Topic, span: tuple[int, int]
+) -> Iterator[Slice]:
+    """Keys and values in [start, end); what was cut out by a repair is passed over."""
+    layout, (at, end) = topic.layout(_INDEXED), span
+    while at < end:
+        parts = scan(
+            *(log, reader, topic, PARTITION, (at, end)), batch_rows=_SCAN_ROWS, layout=layout
+        )
+        try:
+            for part in parts:
+                yield part
+                at = part.end
+            return
+        except DataLossError as error:
+            at = error.context["end"]
+
+
 def _sorted_at_once(slices: Iterator[Slice]) -> Iterator[tuple[pa.Array, _Numbers, int]]:
     """The queues and offsets of messages, as many at a time as are worth sorting."""
     keys: list[pa.Array] = []
     offsets: list[_Numbers] = []
     rows = end = 0
     for part in slices:
-        found, places = _messages(part)
+        found, places = messages(part)
         keys.append(found)
         offsets.append(places)
         rows, end = rows + len(found), part.end
@@ -166,14 +172,21 @@ def _sorted_at_once(slices: Iterator[Slice]) -> Iterator[tuple[pa.Array, _Number
         yield pa.concat_arrays(keys), np.concatenate(offsets), end
 
 
-def _messages(part: Slice) -> tuple[pa.Array, _Numbers]:
-    """The queues and offsets of the records that are messages: those with key and value."""
-    keys = keys_of(part.batch)
-    values = part.batch.column("value")
-    offsets = part.offsets()
+def messages(part: Slice) -> tuple[pa.Array, _Numbers]:
+    """The queues and offsets of the records that are messages."""
+    keys, offsets, wanted = keys_of(part.batch), part.offsets(), is_message(part.batch)
     if keys is None:
         return pa.array([], pa.binary()), offsets[:0]
-    if keys.null_count or values.null_count:
-        wanted = np.asarray(keys.is_valid()) & np.asarray(values.is_valid())
-        return keys.filter(pa.array(wanted)), offsets[wanted]
-    return keys, offsets
+    if wanted.all():
+        return keys, offsets
+    return keys.filter(pa.array(wanted)), offsets[wanted]
+
+
+def is_message(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which records are messages: those with key and value."""
+    keys, values = keys_of(batch), batch.column("value")
+    if keys is None:
+        return np.zeros(batch.num_rows, np.bool_)
+    if not (keys.null_count or values.null_count):
+        return np.ones(batch.num_rows, np.bool_)
+    return np.asarray(pc.and_(keys.is_valid(), values.is_valid()), np.bool_)

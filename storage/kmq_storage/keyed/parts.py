@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -52,9 +52,9 @@ class Part:
     def counts(self, names: pa.Array, before: int) -> _Numbers:
         """How many messages below an offset each of these queues has here."""
         below = np.concatenate([[0], np.cumsum(self.offsets < before)])
-        counted = np.diff(below[self.table.starts])
-        places = self.table.places_of(names)
-        return np.where(places < 0, 0, counted[places])
+        first, behind = self.table.spans(names)
+        counted: _Numbers = below[behind] - below[first]
+        return counted
 
 
 def part_of(keys: pa.Array, offsets: _Numbers) -> Part:
@@ -130,6 +130,9 @@ class Parts:
         for part in self._parts:
             found += part.counts(names, before)
         return found
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self._parts)
 
     def names(self) -> list[pa.Array]:
         """The names of all queues, some of them several times."""

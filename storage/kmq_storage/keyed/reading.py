@@ -6,14 +6,18 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
+from kmq_storage.format.gathered import Gathered, gathered, ranges
 from kmq_storage.keyed.index import QueueIndex, RunRows
-from kmq_storage.keyed.many import Asked
+from kmq_storage.keyed.many import Asked, QueueRows
+from kmq_storage.keyed.parts import Part
 from kmq_storage.keyed.topic import PARTITION, keyed_topic
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
@@ -81,12 +85,18 @@ class QueueReader:
 
         With the columns `queue`, `index` and `value`, in the order of what was asked for.
         """
-        asked = Asked.of(queues, firsts, most)
+        asked = Asked(queues, firsts, most)
 
         def found(index: QueueIndex, topic: Topic) -> pa.RecordBatch:
-            return asked.answer(index, lambda offsets: self._read(topic, offsets))
+            loose = (_LooseRows(part, partial(self._read, topic)) for part in index.loose)
+            return asked.answer(chain[QueueRows](index.runs, loose))
 
-        return self._looking(found)
+        try:
+            return self._looking(found)
+        except CorruptionError:
+            for queue, first in zip(queues.to_pylist(), firsts.tolist(), strict=True):
+                self.messages(queue, first, most)  # which says whose messages can't be read
+            raise
 
     def index_of(self, queue: bytes, offset: int) -> int:
         """The index of the message of a queue that stands at an offset."""
@@ -158,6 +168,22 @@ class QueueReader:
         else:
             self._batches.move_to_end(key)
         return batch
+
+
+class _LooseRows:
+    """The messages of a range of offsets that are in no run yet, by queue."""
+
+    def __init__(self, part: Part, read: Callable[[_Numbers], Iterator[pa.Array]]) -> None:
+        self._part, self._read = part, read
+
+    def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
+        return self._part.table.spans(names)
+
+    def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
+        offsets = self._part.offsets[ranges(firsts, counts)]
+        wanted, rows = np.unique(offsets, return_inverse=True)
+        values = pa.concat_arrays([_NOTHING, *self._read(wanted)])
+        yield gathered(values, rows, np.ones_like(rows))
 
 
 def _values_of(rows: RunRows, topic: Topic, queue: bytes) -> Iterator[pa.Array]:

@@ -14,7 +14,7 @@ from kmq_storage.environment import Environment
 from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.manifest import Key
-from kmq_storage.log.checkpoint import publish_root, write_pages
+from kmq_storage.log.checkpoint import write_checkpoint
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock, SyncLock
@@ -65,8 +65,7 @@ def go_on_behind(
         hint.publish_synced(last)
         hint.publish_written(last)
         end = _end(replica.cursor, last, environment)
-        root, _ = write_pages(files, state, end, environment.new_uuid)
-        publish_root(files, last, root, began=began)
+        write_checkpoint(files, state, end, environment.new_uuid, began=began)
         hint.count_roll(last)
         hint.count_loss(last)
     return cut

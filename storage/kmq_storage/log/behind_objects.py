@@ -14,7 +14,7 @@ from kmq_storage.environment import Environment
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.behind import CutOut, lost_ranges
-from kmq_storage.log.checkpoint import publish_root, write_pages
+from kmq_storage.log.checkpoint import write_checkpoint
 from kmq_storage.log.commit_objects import BEHIND_LOST, CommitObjects, NewCommit
 from kmq_storage.log.follower import Follower
 from kmq_storage.log.framing import Stamp, framed
@@ -59,8 +59,7 @@ class BehindObjects:
         if state.damage:
             state.damage = []
             new_uuid = self._environment.new_uuid
-            root, _ = write_pages(self._files, state, follower.cursor, new_uuid)
-            publish_root(self._files, state.lsn, root, began=began)
+            write_checkpoint(self._files, state, follower.cursor, new_uuid, began=began)
         return cut
 
     def _block_missing(self, state: StoreState) -> bool:

@@ -1,8 +1,13 @@
 """Checkpoints: the state of the store at one LSN, from which opening goes on.
 
-A root names the leaf pages of the manifest and holds all else as JSON. It is written after its
-pages, whole and under a name that carries its digest, so one that is there is complete; racing
-writers do no harm. A damaged one is passed over for the one before.
+A root names the leaf pages of the manifest and holds all else as JSON.
+
+- It holds what is on disk, nothing that a crash could take back; its log goes on where it ends.
+- Pages are on disk before the root that names them; the root's name has its digest. So one that is
+  there is complete, racing writers do no harm, and a damaged one is passed over for the one before.
+- It is published within half of the grace time of collection since its state was read: pages that
+  it keeps, a collector that knows only older roots could delete. One that misses pages all the
+  same is passed over, too.
 """
 
 from __future__ import annotations
@@ -128,6 +133,23 @@ def read_checkpoint(files: Files, lsn: int, digest: bytes) -> Checkpoint:
     refs, raw, parts = decode_refs(contents)
     members = json.loads(raw)
     return Checkpoint(Cursor(**members.pop("cursor")), tuple(refs), members, parts)
+
+
+def write_checkpoint(
+    files: Files,
+    state: StoreState,
+    cursor: Cursor,
+    new_uuid: Callable[[], uuid.UUID],
+    *,
+    began: int,
+) -> int:
+    """Write the checkpoint of a reader's state, which must be on disk; how many pages were new.
+
+    UnavailableError when the state was read too long ago (`began`, by the store's clock, UTC us).
+    """
+    root, pages = write_pages(files, state, cursor, new_uuid)
+    publish_root(files, state.lsn, root, began=began)
+    return pages
 
 
 def write_pages(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from traceback import clear_frames
-from types import TracebackType
 from typing import TypeGuard
 
 from kmq_storage.errors import (
@@ -102,12 +101,7 @@ class translated:  # noqa: N801 - used like contextlib's
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None and is_of_the_disk(error):
             raise unavailable(error, self.url) from error
 

@@ -50,12 +50,12 @@ class GroupSync:
     def sync_read_only(self, written: int) -> int:
         """Bring what others wrote to disk, without locks and without telling anybody.
 
-        The last commit that is known to be there: `written`, unless a sync of this handle failed.
-        The kernel tells of lost pages once, so it never syncs again, and shows what others synced.
+        The last commit that is known to be there: `written`, unless a sync of this handle failed,
+        or one of others did, or has not ended. The kernel tells of lost pages once, so after that
+        it shows what others synced.
         """
-        # Commits that were collected are on disk.
-        synced = max(self._hint.synced or 0, self._journal.folder.first_lsn() - 1)
-        if synced >= written or self._has_failed:
+        synced = self._synced()
+        if synced >= written or self._is_doubtful():
             return min(synced, written)
         try:
             self._journal.sync_staged(self._staged_between(synced, written))
@@ -71,7 +71,15 @@ class GroupSync:
                 synced + 1,
             )
             return synced
-        return written
+        return min(self._synced(), written) if self._is_doubtful() else written
+
+    def _synced(self) -> int:
+        """How far others synced; commits that were collected are on disk."""
+        return max(self._hint.synced or 0, self._journal.folder.first_lsn() - 1)
+
+    def _is_doubtful(self) -> bool:
+        """Whether a sync that goes well may hide one that failed."""
+        return self._has_failed or self._hint.sync_failed or self._hint.sync_unfinished
 
     def wait_durable(self, lsn: int) -> None:
         """Return when the commit with this LSN is on disk.

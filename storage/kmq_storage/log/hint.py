@@ -159,9 +159,14 @@ class Hint:
         yield
         self._words.store(SYNCING, self._sealed(0))
 
+    @property
+    def sync_unfinished(self) -> bool:
+        """Whether somebody syncs just now, or began to and nobody knows how it ended."""
+        return bool(self._load(SYNCING))
+
     def note_unfinished_sync(self) -> None:
         """Have a sync that nobody knows the end of count as failed; under the sync lock."""
-        if self._load(SYNCING):
+        if self.sync_unfinished:
             self.note_sync_failed(True)
 
     def is_quiet_at(self, lsn: int, losses: int) -> bool:

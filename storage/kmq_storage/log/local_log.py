@@ -213,17 +213,19 @@ class LocalLog:
         """As `CommitLog` says; once a commit is announced, reading it is rehearsed."""
         deadline = self.environment.monotonic() + timeout
         while not self._closed:
-            written = self._hint.written
+            synced, written = self._hint.synced, self._hint.written
             if written is None:
                 self.refresh()
                 written = self._hint.written or self._reader.lsn
-            if written > lsn:
+            if written > lsn and self._shows_beyond(lsn):
                 return True
             left = deadline - self.environment.monotonic()
             if left <= 0 or stopped():
                 return False
-            if self._hint.written is None:
+            if not self._hint.valid:
                 self.environment.sleep(min(left, _BLIND_PAUSE))
+            elif written > lsn:
+                self._hint.sleep_while_synced(synced or 0, min(left, limits.WAIT_RECHECK))
             else:
                 self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
                 if self._hint.written == written:
@@ -232,6 +234,13 @@ class LocalLog:
                         self._reader.rehearse()
                     rehearse()
         raise ClosedError("the store is closed")
+
+    def _shows_beyond(self, lsn: int) -> bool:
+        """Whether what is written after this commit is visible, or soon will be.
+
+        A read-only handle that may not believe its own sync shows it when somebody else syncs.
+        """
+        return not (self.durable and self.files.read_only) or self.refresh().lsn > lsn
 
     def wake_waiters(self) -> None:
         """Have every waiting thread look again, for a close from another thread."""

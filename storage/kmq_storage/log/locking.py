@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 
 from kmq_storage import limits
 from kmq_storage.environment import Environment
@@ -29,12 +28,7 @@ class GivenBack:
     def __enter__(self) -> None:
         """The lock is taken in the block."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self._lock.release_own()
 
 
@@ -100,12 +94,7 @@ class AppendLock:
                 pause = min(pause * 2, _LONGEST_PAUSE)
             seen = self._hint.appending
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.release()
 
     def release(self) -> None:
@@ -143,12 +132,7 @@ class SyncLock:
                 )
             environment.sleep(_PAUSE)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.release()
 
     def release(self) -> None:

@@ -286,10 +286,11 @@ def _damaged(
     file: str, chunk: Chunk, topic: str, partition: int, error: Exception
 ) -> CorruptionError:
     missing = isinstance(error, FileNotFoundError)
-    reason = error.message if isinstance(error, CorruptionError) else "file is missing"
+    reason = error.message if isinstance(error, CorruptionError) else f"{file} is missing"
     return CorruptionError(
-        f"{reason}: {file} at byte {chunk.location.position}: {topic}-{partition}, "
-        f"offsets {chunk.base_offset} to {chunk.end_offset - 1}",
+        f"{topic}-{partition}, offsets {chunk.base_offset} to {chunk.end_offset - 1}: {reason}, at "
+        f"byte {chunk.location.position}; go on from offset {chunk.end_offset}, put the file back "
+        "from a copy, or give them up by `kmq repair --drop-damaged`",
         file=file,
         topic=topic,
         partition=partition,

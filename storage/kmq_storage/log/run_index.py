@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.format.gathered import Gathered, gathered, ranges
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.queue_directory import Directory
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Blocks of a directory that stay at hand: those of a million queues.
 _BLOCKS_KEPT = 256
-#: Record batches that stay at hand.
+#: Record batches whose values stay at hand.
 _BATCHES_KEPT = 8
 _VALUES = Layout(only=("value",))
 _OFFSETS = Layout(only=("offset",))
@@ -40,13 +41,14 @@ class RunIndex:
         self._reader = reader
         footer = reader.footer(place)
         self._chunks = footer.chunks
-        #: The first row of each batch.
+        #: The first row of each batch, and the row behind the last one.
         self._bases = [chunk.base_offset - place.base_offset for chunk in footer.chunks]
+        self._bounds = np.array([*self._bases, place.rows])
         assert footer.directory is not None, "a run has a directory"
         listed = self._message(footer.directory)
         self._directory = Directory(listed, footer.directory, self.file, place.rows)
         self._blocks: OrderedDict[int, QueueTable] = OrderedDict()
-        self._batches: OrderedDict[int, pa.RecordBatch] = OrderedDict()
+        self._batches: OrderedDict[int, pa.Array] = OrderedDict()
 
     @property
     def file(self) -> str:
@@ -75,9 +77,13 @@ class RunIndex:
         for block in range(*self._directory.blocks_between(first, behind)):
             yield self._block(block).between(first, behind)
 
-    def records(self, first: int, behind: int) -> Iterator[pa.RecordBatch]:
-        """Rows with all columns, in pieces."""
-        return self._parts(first, behind, UNTYPED)
+    def records(
+        self, first: int, behind: int, layout: Layout = UNTYPED
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows with all columns, or those of a layout and their offsets, in pieces."""
+        low, high = (bisect_right(self._bases, row) for row in (first, behind - 1))
+        self._reader.prefetch(self._chunks[low - 1 : high], layout)
+        return self._parts(first, behind, layout)
 
     def rows_of(self, name: bytes) -> tuple[int, int]:
         """The first row of a queue, and the one behind its last; the same where it has none."""
@@ -109,28 +115,26 @@ class RunIndex:
     def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
         """The first row of each of many queues, and the one behind; the names ascend."""
         rows = np.zeros((2, len(names)), np.int64)
-        blocks = self._directory.blocks_of(names.to_pylist())
-        borders = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(names)]
-        for first, behind in pairwise(borders):
-            if behind > first and blocks[first] >= 0:
-                table = self._block(int(blocks[first]))
-                places = table.places_of(names.slice(first, behind - first))
-                found = places >= 0
-                rows[0, first:behind] = np.where(found, table.starts[places], 0)
-                rows[1, first:behind] = np.where(found, table.starts[places + 1], 0)
+        for block, first, behind in self._directory.blocks_of(names):
+            some = names.slice(first, behind - first)
+            rows[:, first:behind] = self._block(block).spans(some)
         return rows[0], rows[1]
 
-    def values_at(self, rows: _Numbers) -> Iterator[pa.Array]:
-        """The values of rows that ascend, some perhaps twice, in pieces."""
-        borders = rows.searchsorted([*self._bases, self.place.rows]).tolist()
-        for number, (first, behind) in enumerate(pairwise(borders)):
-            if first < behind:
-                values = self._batch(number, _VALUES).column("value")
-                wanted = rows[first:behind] - self._bases[number]
-                if (np.diff(wanted) == 1).all():
-                    yield values.slice(wanted[0], len(wanted))
-                else:
-                    yield values.take(pa.array(wanted))
+    def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
+        """The values in some ranges of rows, none of them empty, a batch at a time."""
+        bases = self._bounds
+        numbers = bases.searchsorted(firsts, "right") - 1
+        batches = bases.searchsorted(firsts + counts) - numbers  # of each range
+        of, behinds = np.repeat(np.arange(len(firsts)), batches), firsts + counts
+        numbers = ranges(numbers, batches)
+        lows = np.maximum(firsts[of], bases[numbers])
+        counts = np.minimum(behinds[of], bases[numbers + 1]) - lows
+        lows -= bases[numbers]
+        borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for low, high in pairwise(borders):
+            if low < high:
+                values = self._values(int(numbers[low]))
+                yield gathered(values, lows[low:high], counts[low:high])
 
     def count(self, name: bytes, before: int) -> int:
         """How many messages of a queue come before an offset."""
@@ -144,24 +148,26 @@ class RunIndex:
 
     def values(self, first: int, behind: int) -> Iterator[pa.Array]:
         """The values of rows, in pieces; CorruptionError when their bytes changed."""
-        return (batch.column("value") for batch in self._parts(first, behind, _VALUES))
+        while first < behind:
+            number = bisect_right(self._bases, first) - 1
+            part = self._values(number).slice(first - self._bases[number], behind - first)
+            yield part
+            first += len(part)
+
+    def _values(self, number: int) -> pa.Array:
+        found = self._batches.get(number)
+        if found is None:
+            batch = self._reader.stored(self._chunks[number], _VALUES)
+            found = self._batches[number] = batch.column("value")
+            if len(self._batches) > _BATCHES_KEPT:
+                self._batches.popitem(last=False)
+        return found
 
     def _parts(self, first: int, behind: int, layout: Layout) -> Iterator[pa.RecordBatch]:
         """Rows as slices of batches."""
         while first < behind:
             number = bisect_right(self._bases, first) - 1
-            base, batch = self._bases[number], self._batch(number, layout)
-            part = batch.slice(first - base, behind - first)
+            batch = self._reader.stored(self._chunks[number], layout)
+            part = batch.slice(first - self._bases[number], behind - first)
             yield part
             first += part.num_rows
-
-    def _batch(self, number: int, layout: Layout) -> pa.RecordBatch:
-        chunk = self._chunks[number]
-        if layout is not _VALUES:
-            return self._reader.stored(chunk, layout)
-        found = self._batches.get(number)
-        if found is None:
-            found = self._batches[number] = self._reader.stored(chunk, layout)
-            if len(self._batches) > _BATCHES_KEPT:
-                self._batches.popitem(last=False)
-        return found

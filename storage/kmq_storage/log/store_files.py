@@ -39,12 +39,14 @@ def open_identity(
         return decode_identity(files.read(paths.STORE_FILE), files.url)
     except (NotADirectoryError, FileExistsError) as error:
         raise InvalidRequestError(
-            f"store {files.url} is a file, not a folder", url=files.url
+            f"store {files.url} is a file, not a folder, or a link that leads nowhere",
+            url=files.url,
         ) from error
     except PermissionError as error:
+        way_out = "" if files.read_only else "; who may only read opens it with read_only=True"
         raise UnavailableError(
             f"store {files.url} can't be opened: no permission for {error.filename} "
-            f"({error.strerror})",
+            f"({error.strerror}){way_out}",
             url=files.url,
         ) from error
     except OSError as error:

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from kmq_storage.format.frame import chain_of
@@ -106,12 +105,7 @@ class WrittenEnd:
                 self._append_lock.release()
         return self._is_held
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._is_held = False
         self._append_lock.release()
         if error is not None and is_of_the_disk(error):

@@ -1,17 +1,12 @@
-"""Writing the checkpoint of what is on disk now.
+"""Writing the checkpoint of what is on disk now; `log/checkpoint.py` has the protocol.
 
-- It holds what is on disk, nothing that a crash could take back: `CommitLog.snapshot` syncs first.
-- Pages are on disk before the root that names them; the root's name has its digest, so one that
-  is damaged is passed over for the one before.
-- It is published within half of the grace time of collection since its state was read: pages that
-  it keeps, a collector that knows only older roots could delete.
-- A state with damage has none: the commits that show the damage could be dropped then.
+A state with damage has none: the commits that show the damage could be dropped then.
 """
 
 from __future__ import annotations
 
 from kmq_storage.errors import CorruptionError
-from kmq_storage.log.checkpoint import newest_checkpoint, publish_root, write_pages
+from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.moving import trying_again
@@ -31,14 +26,15 @@ def checkpoint(log: CommitLog) -> CheckpointReport:
 
 def _checkpoint(log: CommitLog) -> CheckpointReport:
     began = log.files.now()
-    state, cursor = log.snapshot()
+    state, cursor = log.snapshot()  # which syncs first
     check_undamaged(state)
     newest = newest_checkpoint(log.files)
     if not state.lsn or (newest is not None and newest.cursor.lsn >= state.lsn):
         return CheckpointReport(state.lsn)
-    root, pages = write_pages(log.files, state, cursor, log.environment.new_uuid)
-    publish_root(log.files, state.lsn, root, began=began)
-    return CheckpointReport(state.lsn, pages)
+    new_uuid = log.environment.new_uuid
+    return CheckpointReport(
+        state.lsn, write_checkpoint(log.files, state, cursor, new_uuid, began=began)
+    )
 
 
 def check_undamaged(state: StoreState) -> None:

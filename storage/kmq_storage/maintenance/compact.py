@@ -28,14 +28,11 @@ from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.damaged import Apart
+from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import CompactReport, all_compacted
 from kmq_storage.maintenance.seal import plan_seal, seal
-from kmq_storage.maintenance.segments import (
-    Compacted,
-    Replacement,
-    Replacer,
-    tombstone_second,
-)
+from kmq_storage.maintenance.segment_files import tombstone_second
+from kmq_storage.maintenance.segments import Compacted, Replacer
 from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
 
 if TYPE_CHECKING:

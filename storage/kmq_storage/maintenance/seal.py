@@ -22,8 +22,9 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.damaged import Apart
+from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import SealReport
-from kmq_storage.maintenance.segments import Replacement, Replacer
+from kmq_storage.maintenance.segments import Replacer
 
 
 def plan_seal(

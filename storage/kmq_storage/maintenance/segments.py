@@ -1,4 +1,4 @@
-"""Writing segments, and the commits that put them in place of what stood there.
+"""The commits that put segments in place of what stood there.
 
 - Only compaction leaves records out, and only a repair cuts some out; else all that stood there
   stand in the segment, at their offsets and in their order.
@@ -9,131 +9,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
-import numpy as np
-import pyarrow as pa
-
-from kmq_storage import limits, paths
+from kmq_storage import paths
 from kmq_storage.errors import ConflictError, CorruptionError, NotFoundError
 from kmq_storage.format.file_ids import new_file_id
-from kmq_storage.format.layout import Layout
-from kmq_storage.format.layout_entries import NO_TOMBSTONES, GapEntry, SegmentEntry
-from kmq_storage.format.manifest import Row
-from kmq_storage.format.queue_directory import DirectoryEncoder
-from kmq_storage.format.records import (
-    COMPACTED,
-    RUN,
-    sealed_batch,
-    timestamp_bounds,
-    tombstones_of,
-    with_light_nulls,
-)
-from kmq_storage.format.segment import SealedBatch, SegmentEncoder, run_schema, segment_schema
+from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
+from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.disk_errors import check_writable, translated
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex
-from kmq_storage.log.scan import Slice, scan_places
-from kmq_storage.log.topic_state import Topic
-from kmq_storage.maintenance.runs import RunBatches, RunMerge, Sorted, sorted_records
-from kmq_storage.model import Place
-from kmq_storage.objects.files import Files
-
-#: A batch with this share of the most rows is full enough: putting it together costs a copy.
-_FULL_SHARE = 2
-
-
-#: Where the records of a segment come from.
-Records: TypeAlias = Iterable[Slice] | RunMerge
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """Consecutive rows of a partition that one segment takes the place of."""
-
-    topic: Topic
-    partition: int
-    rows: tuple[Row, ...]
-    #: The LSN of the state this was planned on.
-    lsn: int
-    #: No offset below this is taken over; what a copy has already, for example.
-    first: int = 0
-    #: Nor this or any above, unless it is None.
-    behind: int | None = None
-    #: How the topic's records are read; it knows the versions of all that stands there.
-    layout: Layout = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "layout", self.topic.layout())
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the segment."""
-        return self.layout.stored(self.layout.sealed_columns, self.topic.name)
-
-    @property
-    def columns(self) -> int:
-        """What is said of them."""
-        return self.layout.sealed_columns | (RUN if self.topic.settings.keyed else 0)
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """The offsets that are covered: first, and behind the last; none that were trimmed."""
-        end = self.rows[-1].end_offset
-        base = max(self.rows[0].base_offset, self._start)
-        return base, end if self.behind is None else min(end, self.behind)
-
-    @property
-    def held(self) -> tuple[int, int]:
-        """Rows and bytes of the records that stand there now."""
-        held = [row.held_from(self._start) for row in self.rows]
-        return sum(rows for rows, _ in held), sum(size for _, size in held)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all records of its rows are taken over."""
-        return self.span == (self.rows[0].base_offset, self.rows[-1].end_offset)
-
-    @property
-    def _start(self) -> int:
-        return max(self.topic.partition(self.partition).start, self.first)
-
-    @property
-    def most_batches(self) -> int:
-        """More batches than its records can make: two neighbours together are never small."""
-        rows = sum(row.rows for row in self.rows)
-        # Many properties take more room in Arrow than in `size`; compressed, less than in Arrow.
-        size = sum(max(row.weight, row.bytes) for row in self.rows)
-        full = _FULL_SHARE * rows // limits.BATCH_ROWS_MAX + size // limits.STAGED_BATCH_BYTES
-        return 2 * full + 4
-
-    def merged(self, reader: ChunkReader) -> Records:
-        """The records that stand there now, whole runs as such."""
-        whole = self.rows[0].base_offset, self.rows[-1].end_offset
-        if self.span == whole and all(row.in_run for row in self.rows):
-            return RunMerge([RunIndex(reader, place) for place in self._places()], self.schema)
-        return self.slices(reader)
-
-    def _places(self) -> list[Place]:
-        return [row.place((self.topic.id, self.partition)) for row in self.rows]
-
-    def slices(self, reader: ChunkReader) -> Iterator[Slice]:
-        """The records that stand there now, in the order of their offsets."""
-        places = self._places()
-        return scan_places(
-            reader,
-            places,
-            self.topic.name,
-            self.partition,
-            self.span,
-            batch_rows=limits.BATCH_ROWS_MAX,
-            layout=self.layout,
-        )
+from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.maintenance.replacement import Records, Replacement
+from kmq_storage.maintenance.segment_files import write_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,129 +129,4 @@ def _as_it_is(segment: Replacement) -> SegmentEntry:
         row.size,
         *segment.held,
         segment.lsn,
-    )
-
-
-def _batches(slices: Iterable[Slice], replaced: Replacement) -> Iterator[SealedBatch]:
-    """Record batches of a useful size: neighbours that are small are put together."""
-    rows, size = replaced.held
-    per_row, before = size / max(rows, 1), 0
-    for parts in _gathered(slices):
-        behind = before + sum(part.batch.num_rows for part in parts)
-        size = round(per_row * behind) - round(per_row * before)
-        yield _sealed(parts, size, replaced.schema)
-        before = behind
-
-
-def _gathered(slices: Iterable[Slice]) -> Iterator[list[Slice]]:
-    held: list[Slice] = []
-    rows = size = 0
-    for part in slices:
-        if held and rows + part.batch.num_rows > limits.BATCH_ROWS_MAX:
-            yield held
-            held, rows, size = [], 0, 0
-        held.append(part)
-        rows, size = rows + part.batch.num_rows, size + part.batch.nbytes
-        if rows >= limits.BATCH_ROWS_MAX // _FULL_SHARE or size >= limits.STAGED_BATCH_BYTES:
-            yield held
-            held, rows, size = [], 0, 0
-    if rows:
-        yield held
-
-
-def _sealed(parts: Sequence[Slice], size: int, schema: pa.Schema) -> SealedBatch:
-    batches = [
-        sealed_batch(part.batch, pa.array(np.asarray(part.offsets(), np.int64)), schema)
-        for part in parts
-    ]
-    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    bounds = [timestamp_bounds(part.batch) for part in parts if part.batch.num_rows] or [(0, 0)]
-    low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
-    batch = with_light_nulls(batch)
-    return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)
-
-
-def tombstone_second(rows: Iterable[Row]) -> int:
-    """The second (UTC) by which all tombstones in these rows were committed."""
-    newest = max(row.time for row in rows)
-    return min(max(-(-newest // 1_000_000), NO_TOMBSTONES + 1), 2**32 - 1)
-
-
-class _Watched:
-    """Slices on their way into a segment, and whether a tombstone was among them."""
-
-    def __init__(self, slices: Iterable[Slice]) -> None:
-        self._slices = slices
-        self.has_tombstones = False
-
-    def __iter__(self) -> Iterator[Slice]:
-        for part in self._slices:
-            self.has_tombstones = self.has_tombstones or bool(len(tombstones_of(part.batch)))
-            yield part
-
-
-def _encoded(
-    file_id: bytes, replaced: Replacement, records: Records
-) -> tuple[Iterator[SealedBatch], SegmentEncoder]:
-    """The record batches of a segment, and what makes bytes of them."""
-    topic, (base, end) = replaced.topic, replaced.span
-    schema = segment_schema(replaced.schema, topic.name, replaced.partition, base)
-    settings = topic.settings
-    if not settings.keyed:
-        assert not isinstance(records, RunMerge), "only keyed topics have runs"
-        return _batches(records, replaced), SegmentEncoder(
-            schema,
-            file_id,
-            most=replaced.most_batches,
-            compression=settings.compression,
-            schemas=settings.schemas,
-        )
-    pieces, count = _pieces(replaced, records)
-    run = RunBatches(replaced.rows, count)
-    return run.sealed(base, pieces), SegmentEncoder(
-        run_schema(schema, end),
-        file_id,
-        most=run.most,
-        compression=settings.compression,
-        directory=DirectoryEncoder(run.queues()),
-    )
-
-
-def _pieces(replaced: Replacement, records: Records) -> tuple[Iterator[Sorted], int]:
-    """The records of a run in the order of their queues, and how many pieces they come in."""
-    if isinstance(records, RunMerge):
-        return records.pieces(), records.ranges
-    return iter([sorted_records(records, replaced.schema)]), 1
-
-
-def write_segment(
-    files: Files, file_id: bytes, replaced: Replacement, records: Records
-) -> SegmentEntry:
-    """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
-    topic, (base, end) = replaced.topic, replaced.span
-    file = paths.segment_file(topic.id, replaced.partition, base, file_id)
-    watched = records if isinstance(records, RunMerge) else _Watched(records)
-    batches, encoder = _encoded(file_id, replaced, watched)
-    with translated(files.url):
-        files.stage(file, encoder.buffers(batches), sync=True)
-    compacts = topic.settings.cleanup == "compact"
-    waits = compacts and isinstance(watched, _Watched) and watched.has_tombstones
-    return SegmentEntry(
-        topic.id,
-        replaced.partition,
-        base,
-        end,
-        encoder.rows,
-        file_id,
-        encoder.length,
-        encoder.footer_position,
-        encoder.footer_checksum,
-        replaced.columns,
-        encoder.min_timestamp,
-        encoder.max_timestamp,
-        max(row.time for row in replaced.rows),
-        encoder.size,
-        *replaced.held,
-        replaced.lsn,
-        tombstone_second(replaced.rows) if waits else 0,
     )

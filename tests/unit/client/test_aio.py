@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import aio
+from kmq_spark.errors import InvalidRequestError
 from tests.unit.client.stored import values
 
 
@@ -348,3 +350,36 @@ def test_what_a_cancelled_task_received_is_free_again(store_url: str):
                 assert held.delivery_count == 1
 
     _run(play())
+
+
+def test_keyed_queues_are_put_to_and_read_from(store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as store, store.keyed_queues("inbox") as queues:
+            assert queues.name == "inbox"
+            puts = [queues.put("a", b"1"), queues.put("b", b"2"), queues.put("a", b"3")]
+            assert await asyncio.gather(*puts) == [0, 0, 1]
+            assert await queues.put_batch(["a", "c"], [b"4", b"5"]) == [2, 0]
+            assert await queues.put_arrow(pa.table({"queue": ["c"], "value": ["6"]})) == [1]
+            assert await queues.get("a", 1, 9) == [b"3", b"4"]
+            assert (await queues.get_arrow("c", 0, 9))["value"].to_pylist() == [b"5", b"6"]
+            assert (await queues.get_many(["b", "c"], 0, 1))["value"].to_pylist() == [b"2", b"5"]
+            assert (await queues.size("a"), await queues.names()) == (3, ["a", "b", "c"])
+            with pytest.raises(InvalidRequestError):
+                await queues.put("", b"x")
+            await queues.flush()
+
+    _run(work())
+
+
+def test_a_put_whose_task_is_cancelled_is_stored_or_not_and_the_next_goes_on(store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as store, store.keyed_queues("inbox") as queues:
+            put = asyncio.create_task(queues.put("a", b"1"))
+            await asyncio.sleep(0)
+            put.cancel()
+            with suppress(asyncio.CancelledError):
+                await put
+            index = await queues.put("a", b"2")
+            assert (await queues.get("a", 0, 9))[index:] == [b"2"]
+
+    _run(work())

@@ -261,11 +261,42 @@ def test_a_reset_policy_says_where_reading_begins(shop: kmq.Store, reset: str, e
 
 
 def test_without_a_reset_policy_a_missing_position_is_an_error(shop: kmq.Store):
-    with pytest.raises(kmq.OffsetOutOfRangeError):
-        shop.consumer("g", topics=["t"], auto_offset_reset="none")
+    with (
+        shop.consumer("g", topics=["t"], auto_offset_reset="none") as consumer,
+        pytest.raises(kmq.OffsetOutOfRangeError, match="seek"),
+    ):
+        consumer.poll(0)
     shop.set_group_offsets("g", {"t": {0: 3, 1: 4}})
     with shop.consumer("g", topics=["t"], auto_offset_reset="none") as consumer:
         assert numbers(drain(consumer)) == {0: list(range(3, 10)), 1: list(range(4, 10))}
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_without_a_reset_policy_a_seek_says_where_to_begin(shop: kmq.Store, group: str | None):
+    with shop.consumer(group, topics=["t"], auto_offset_reset="none") as consumer:
+        assert consumer.assignment() == {"t": [0, 1]}
+        assert consumer.position() == consumer.lag() == {}
+        consumer.seek("t", 0, 7)
+        assert consumer.position() == {"t": {0: 7}}
+        consumer.pause({"t": [1]})
+        assert numbers(drain(consumer)) == {0: [7, 8, 9]}
+        if group is not None:
+            consumer.commit()
+            assert shop.describe_group("g").committed == {"t": {0: 10}}
+        consumer.resume()
+        with pytest.raises(kmq.OffsetOutOfRangeError, match="t-1"):
+            consumer.poll(0)
+        consumer.seek_to_beginning({"t": [1]})
+        assert numbers(drain(consumer)) == {1: list(range(10))}
+
+
+@pytest.mark.parametrize("wrong", ["x", -1, True, [1]])
+def test_a_wrong_timeout_is_refused_also_when_a_record_is_at_hand(shop: kmq.Store, wrong: Any):
+    with shop.consumer(topics=["t"]) as consumer:
+        consumer.poll()
+        with pytest.raises(kmq.InvalidRequestError, match="timeout"):
+            consumer.poll(wrong)
+        assert len(drain(consumer)) == 19
 
 
 def test_a_consumer_that_reads_nothing_hands_out_nothing(shop: kmq.Store):

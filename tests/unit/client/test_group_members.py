@@ -6,6 +6,8 @@ still commits.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import kmq_spark as kmq
@@ -252,3 +254,21 @@ def test_lag_counts_what_is_still_to_be_read_and_nothing_that_was_trimmed(shop: 
         assert (empty.lag, consumer.lag()) == ({"t": {0: 0}}, {"t": {0: 0}})
         assert (empty.lag_bytes, empty.lag_seconds) == ({"t": {0: 0}}, {"t": {0: 0.0}})
         assert empty.committed == {"t": {0: 2}}
+
+
+def test_a_place_in_a_group_that_cannot_be_made_is_unavailable_and_is_had_later(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("t")
+        locks = tmp_path / "store" / "locks"
+        locks.rename(tmp_path / "aside")
+        locks.touch()  # as without permission, or without a free inode
+        for call in (
+            lambda: store.consumer("g", topics=["t"]),
+            lambda: store.set_group_offsets("g", {"t": {0: 0}}),
+        ):
+            with pytest.raises(kmq.UnavailableError, match="locks"):
+                call()
+        locks.unlink()
+        (tmp_path / "aside").rename(locks)
+        with store.consumer("g", topics=["t"]) as consumer:
+            assert consumer.assignment() == {"t": [0]}

@@ -18,6 +18,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.errors import ClosedError, InvalidRequestError, NotFoundError
+from kmq_storage.format import gathered
 from kmq_storage.keyed import reading
 
 
@@ -94,6 +95,16 @@ def test_many_queues_are_read_at_once_in_the_order_asked_for(queues: KeyedQueues
     }
     assert queues.get_many(["a", "b"], 1, 9)["value"].to_pylist() == [b"1"]
     assert queues.get_many([], [], 9).num_rows == 0
+
+
+def test_more_messages_than_a_column_can_have_are_refused_with_a_way_out(
+    queues: KeyedQueues, monkeypatch: pytest.MonkeyPatch
+):
+    queues.put_batch(["a", "b"], [b"123", b"456"])
+    monkeypatch.setattr(gathered, "_COLUMN_BYTES", 5)
+    with pytest.raises(InvalidRequestError, match="6 bytes of messages are more"):
+        queues.get_many(["a", "b"], 0, 1)
+    assert queues.get_many(["a"], 0, 1).num_rows == 1
 
 
 @pytest.mark.parametrize("offsets", [[0], [0, -1], [0, 1.5], -1, "ab", None, [None, 1], [[1, 2]]])

@@ -83,15 +83,27 @@ def test_a_newer_format_is_a_format_version_error_that_names_both_versions(store
 
 @pytest.mark.parametrize(
     "foreign",
-    [b"", b"{", b"null", b"[]", b"\x00" * 100, b"{}", pytest.param(b"[" * 100_000, id="deep")],
+    [
+        *(b"", b"{", b"null", b"[]", b"\x00" * 100, b"{}"),
+        *(b'{"format": "2"}', b'{"format": true}', b'{"format": 99.5}'),
+        pytest.param(b"[" * 100_000, id="deep"),
+    ],
     ids=repr,
 )
 def test_an_identity_that_cannot_be_read_is_corruption(stored: Path, foreign: bytes):
     (stored / "kmq.json").write_bytes(foreign)
     before = _contents(stored)
-    with pytest.raises(kmq.CorruptionError, match=r"kmq\.json"):
+    with pytest.raises(kmq.CorruptionError, match=r"kmq\.json") as caught:
         kmq.open(stored)
+    assert not isinstance(caught.value, kmq.FormatVersionError)
     assert _contents(stored) == before
+
+
+def test_a_link_that_leads_nowhere_is_no_store_and_none_is_made_there(tmp_path: Path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(kmq.InvalidRequestError, match="leads nowhere"):
+        kmq.open(tmp_path / "link")
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_damaged_identity_is_corruption_that_names_the_file(stored: Path):

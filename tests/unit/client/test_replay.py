@@ -6,12 +6,19 @@ and a replay that reads what it wrote.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from queue import SimpleQueue
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client import finding, replaying
+from kmq_storage.groups import committed_offsets
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 CONTENTS = ["key", "value", "headers", "properties", "timestamp"]
@@ -79,6 +86,92 @@ def test_typed_records_and_their_tombstones_stay_what_they_are(store: kmq.Store)
     with store.consumer(topics=["u"]) as consumer:
         values = [record.value for record in consumer.consume(10, timeout=0)]
     assert values == [{"n": 1}, None, {"n": None}, None, None, {"n": 6}]
+
+
+class _At:
+    """Does something before a batch is sent for the n-th time."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, nth: int, act: Callable[[], object]) -> None:
+        self._left, self._act, self._sends = nth, act, replaying._sends
+        patch.setattr(replaying, "_sends", self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            self._act()
+        return self._sends(*arguments)
+
+
+def _disk_full() -> None:
+    raise kmq.UnavailableError("the disk is full")
+
+
+@pytest.mark.parametrize("wanted", [{}, {"headers": {"h": b"1"}}])
+def test_with_a_group_a_replay_that_failed_goes_on_and_sends_each_record_once(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any]
+):
+    _fill(store)
+    store.create_topic("u", partitions=2)
+    failures = 0
+    while failures < 99:
+        with monkeypatch.context() as patch, suppress(kmq.UnavailableError):
+            _At(patch, 2, _disk_full)
+            store.replay("t", "u", group="again", **wanted)
+            break
+        failures += 1
+    assert 0 < failures < 99
+    assert store.replay("t", "u", group="again", **wanted) == 0
+    expected = store.find("t", **wanted)
+    assert _by_key(store.read("u").read_all()) == _by_key(expected)
+    with store.producer() as producer:
+        producer.send("t", b"new", headers={"h": b"1"}).result(10)
+    assert store.replay("t", "u", group="again", **wanted) == 1
+    assert store.replay("t", "u", group="other", **wanted) == expected.num_rows + 1
+
+
+def test_of_two_replays_with_a_group_the_later_one_sends_what_is_left(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    """The earlier one goes on when the later one knows where it begins."""
+    _fill(store)
+    store.create_topic("u")
+    stands, goes_on, told = threading.Event(), threading.Event(), SimpleQueue[BaseException]()
+
+    def replay() -> None:
+        try:
+            store.replay("t", "u", group="again")
+        except BaseException as error:
+            told.put(error)
+
+    def stand() -> None:
+        stands.set()
+        assert goes_on.wait(30)
+
+    def read_and_let_go(*arguments: Any) -> Any:
+        found = committed_offsets(*arguments)
+        goes_on.set()
+        earlier.join(30)
+        return found
+
+    _At(monkeypatch, 2, stand)
+    earlier = threading.Thread(target=replay)
+    earlier.start()
+    assert stands.wait(30)
+    monkeypatch.setattr(finding, "committed_offsets", read_and_let_go)
+    assert 0 < store.replay("t", "u", group="again") < 20
+    assert isinstance(told.get(timeout=30), kmq.FencedError)
+    assert _by_key(store.read("u").read_all()) == _by_key(store.read("t").read_all())
+    assert store.describe_topic("u").rows == 20
+
+
+def test_a_group_that_others_read_by_is_not_moved(store: kmq.Store):
+    _fill(store)
+    store.create_topic("u")
+    with store.consumer("g", topics=["t"]), pytest.raises(kmq.IllegalStateError, match="live"):
+        store.replay("t", "u", group="g")
+    with pytest.raises(kmq.InvalidRequestError, match="group"):
+        store.replay("t", "u", group="a b")
+    assert store.describe_topic("u").rows == 0
 
 
 def test_a_target_that_does_not_fit_is_named(store: kmq.Store):

@@ -93,6 +93,38 @@ def _child(producer: kmq.Producer) -> int:
     return 0
 
 
+def test_a_transactional_producer_is_the_parents_in_a_forked_child(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("a")
+        with store.producer(transactional_id="tx") as producer:
+            producer.send("a", b"before").result(10)
+            child = os.fork()
+            if child == 0:
+                os._exit(_refused(producer))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            producer.send("a", b"after").result(10)
+        assert values(store, "a") == [b"before", b"after"]
+
+
+def _refused(producer: kmq.Producer) -> int:
+    calls: list[Callable[[], object]] = [
+        lambda: producer.send("a", b"no"),
+        lambda: producer.send_batch("a", [b"no"]),
+        lambda: producer.send_batch("a", []),
+        producer.begin_transaction,
+    ]
+    for number, call in enumerate(calls):
+        try:
+            call()
+        except kmq.IllegalStateError as error:
+            if "parent" not in str(error):
+                return 10 + number
+        else:
+            return 20 + number
+    producer.close()
+    return 0
+
+
 def test_its_error_survives_pickling(shop: kmq.Store):
     producer = shop.producer()
     with pytest.raises(kmq.TransactionAbortedError) as raised, producer.transaction() as tx:

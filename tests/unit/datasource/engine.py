@@ -81,7 +81,7 @@ class Query:
         start = self._start()
         end = _through_json(self.reader.latestOffset(_loaded(start), self._limit))
         assert self.reader.reportLatestOffset() is not None
-        if end == start:
+        if end == start and self._checkpoint.ends:  # the first batch is run in any case
             return False
         if crash is Crash.BEFORE_WAL:
             return True

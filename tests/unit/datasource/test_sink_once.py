@@ -210,7 +210,6 @@ PAIRS = {
     "name alone": ({"txnAppId": "job"}, "'txnAppId' needs option 'txnVersion' beside it"),
     "negative": ({"txnAppId": "job", "txnVersion": "-1"}, "'txnVersion' is '-1': expected a whole"),
     "no name": ({"txnAppId": "", "txnVersion": "1"}, "'txnAppId' is '': expected 1 to 1000 bytes"),
-    "queue": ({"queue": "jobs"}, "'queue': Spark doesn't write to queues directly"),
 }
 
 

@@ -155,21 +155,29 @@ def test_a_second_query_is_refused_and_told_who_reads_the_group(shop: Shop) -> N
     _patient(shop, clock).start().trigger()
 
 
-def test_a_query_that_is_idle_since_its_restart_has_the_name_that_its_last_run_told(
+def test_a_query_that_has_read_nothing_and_one_that_is_idle_since_its_restart_have_a_name(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = _patient(shop, Clock())
-    stream.start().trigger()
-    refused = "UTC by a streaming query that has read nothing yet, "
-    with pytest.raises(FencedError, match=refused):
-        _patient(shop, Clock()).start().trigger()
-    shop.send("orders", 0, 3)
     monkeypatch.setattr(announcement, "_name", lambda: "streaming query 'bills' (id 7)")
-    stream.start().all_available()
-    for _ in range(2):
-        stream.start().trigger()
+    for records in (0, 0, 3, 0):
+        shop.send("orders", 0, records)
+        stream.start().all_available()
         with pytest.raises(FencedError, match=r"UTC by streaming query 'bills' \(id 7\), \S+ \("):
             _patient(shop, Clock()).start().trigger()
+    assert stream.sizes == [0, 3]
+
+
+def test_a_query_that_has_read_nothing_tells_its_partitions_with_its_first_records(
+    shop: Shop,
+) -> None:
+    query = _patient(shop, Clock()).start()
+    for records, assignment in [(0, {}), (3, {"orders": [0, 1, 2]})]:
+        shop.send("orders", 0, records)
+        query.all_available()
+        (member,) = shop.store.describe_group("billing").members
+        assert member.client.startswith("a streaming query, ")
+        assert member.assignment == assignment
 
 
 def test_a_query_that_was_killed_does_not_block_its_own_restart(shop: Shop) -> None:

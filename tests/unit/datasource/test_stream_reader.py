@@ -62,14 +62,14 @@ def test_a_first_batch_that_failed_begins_at_the_same_place_again(shop: Shop, cr
     assert stream.sink.places == between
 
 
-def test_an_earliest_stream_runs_no_empty_batch_and_a_latest_one_a_single_one(shop: Shop) -> None:
-    earliest = Stream(shop, startingOffsets="earliest")
-    earliest.start().all_available()
-    assert earliest.sizes == []
-    latest = Stream(shop)
-    latest.start().all_available()
-    latest.start().all_available()
-    assert latest.sizes == [0]
+@pytest.mark.parametrize("options", [{}, {"startingOffsets": "earliest"}, {"group": "g"}])
+def test_a_stream_without_records_runs_its_first_batch_and_no_other_empty_one(
+    shop: Shop, options: dict[str, str]
+) -> None:
+    stream = Stream(shop, **options)
+    for _ in range(2):
+        stream.start().all_available()
+    assert stream.sizes == [0]
 
 
 def test_a_first_offset_may_be_given_for_every_partition(shop: Shop) -> None:

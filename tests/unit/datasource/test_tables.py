@@ -25,7 +25,7 @@ from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.tables import plan
 from kmq_spark.datasource.tables.state_rows import ROWS
 from kmq_storage.format.manifest import SEGMENT, Row
-from kmq_storage.log.checkpoint import publish_root, write_pages
+from kmq_storage.log.checkpoint import write_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.live_rows import Cover
 from kmq_storage.log.offset_index import Gap
@@ -262,8 +262,7 @@ def test_many_pages_are_read_by_several_tasks_and_not_by_the_driver(
         row = Row(n, n + 1, 1, SEGMENT, n.to_bytes(16, "little"), 10, 10, 0, 0, n, n, n, 1)
         part.index.append(row)
     part.rows = part.end = count
-    root, pages = write_pages(log.files, state, cursor, uuid.uuid4)
-    publish_root(log.files, state.lsn, root, began=log.files.now())
+    pages = write_checkpoint(log.files, state, cursor, uuid.uuid4, began=log.files.now())
     reads: list[object] = []
     monkeypatch.setattr(segment_rows, "_read", lambda *args: reads.append(args))
     tasks = _tasks(shop, "segments")

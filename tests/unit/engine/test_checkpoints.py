@@ -20,7 +20,13 @@ from kmq_storage.format.entries import (
 )
 from kmq_storage.log import paging
 from kmq_storage.log.binding import DuplicateCommitError, Unit
-from kmq_storage.log.checkpoint import checkpoints, newest_checkpoint, publish_root, write_pages
+from kmq_storage.log.checkpoint import (
+    checkpoints,
+    newest_checkpoint,
+    publish_root,
+    write_checkpoint,
+    write_pages,
+)
 from kmq_storage.log.snapshot import snapshot
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -174,8 +180,7 @@ def test_racing_writers_of_one_checkpoint_do_no_harm(store: Store, disk: MemoryD
     logs = [store.log, open_engine(disk).log]
     snapshots = [log.snapshot() for log in logs]
     for log, (state, cursor) in zip(logs, snapshots, strict=True):
-        root, _ = write_pages(disk, state, cursor, SYSTEM.new_uuid)
-        publish_root(disk, state.lsn, root, began=disk.now())
+        write_checkpoint(disk, state, cursor, SYSTEM.new_uuid, began=disk.now())
         assert len(rows_of(Store(log), "t")) == 8
     assert len(checkpoints(disk)) == 2
     assert len(rows_of(open_engine(disk), "t")) == 8

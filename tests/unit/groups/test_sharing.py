@@ -86,6 +86,19 @@ def test_members_share_the_partitions_and_read_each_record_once(shop: kmq.Store,
     assert len(found) == 60
 
 
+def test_groups_read_everything_each_and_know_nothing_of_each_other(shop: kmq.Store):
+    with (
+        shop.consumer("g", topics=["t"]) as one,
+        shop.consumer("g", topics=["t"]) as two,
+        shop.consumer("other", topics=["t"]) as alone,
+    ):
+        assert len(everything := _read(alone)) == PARTITIONS * 10
+        alone.commit()
+        _owned(one, two)
+        assert _read(one, two) == everything
+        assert shop.describe_group("g").committed == {}
+
+
 def test_more_members_than_partitions_wait_and_take_over(shop: kmq.Store):
     shop.create_topic("one")
     first, second = (shop.consumer("g", topics=["one"]) for _ in range(2))

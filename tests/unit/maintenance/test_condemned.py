@@ -18,7 +18,7 @@ from kmq_storage.format.layout_entries import CondemnEntry
 from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.local_log import LocalLog
-from kmq_storage.maintenance import segments
+from kmq_storage.maintenance import segment_files
 from kmq_storage.maintenance.collect import collect
 from tests.support.dying_disk import DyingDisk
 from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows, unit_of_rows
@@ -103,14 +103,14 @@ def test_a_producer_whose_file_was_collected_writes_it_again(
 def test_a_sealer_whose_segment_was_collected_is_one_that_came_too_late(
     store: Store, disk: DyingDisk, monkeypatch: pytest.MonkeyPatch
 ):
-    write = segments.write_segment
+    write = segment_files.write_segment
 
     def slow(*args: object) -> object:
         entry = write(*args)  # type: ignore[arg-type]
         _another_collects(disk)
         return entry
 
-    monkeypatch.setattr(segments, "write_segment", slow)
+    monkeypatch.setattr("kmq_storage.maintenance.segments.write_segment", slow)
     assert store.seal().conflicts == 1
     monkeypatch.undo()
     assert store.seal().segments == 1

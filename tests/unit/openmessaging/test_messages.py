@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
-from kmq_spark.openmessaging.columns import decoded, encoded
+from kmq_spark.openmessaging.stored import decoded, encoded
 from tests.unit.openmessaging.received import all_of, attached
 
 VALUES = [5, 0, -(2**63), 2**63 - 1, 1.5, -0.0, 1e300, math.inf, -math.inf, 5.0]
@@ -48,6 +48,14 @@ def test_what_is_not_there_is_zero_or_none():
     empty = oms.KeyValue()
     assert (empty.get_int("k"), empty.get_long("k"), empty.get_double("k")) == (0, 0, 0.0)
     assert (empty.get_string("k"), empty.contains_key("k"), empty.key_set()) == (None, False, set())
+
+
+def test_entries_are_replaced_and_never_taken_out():
+    values = oms.KeyValue().put("k", 1).put("other", 2.5).put("k", "one")
+    assert (values.get_string("k"), values.contains_key("k")) == ("one", True)
+    assert values.key_set() == {"k", "other"}
+    values.key_set().clear()
+    assert values.key_set() == {"k", "other"}
 
 
 def test_a_value_is_given_in_the_type_that_is_asked_for():

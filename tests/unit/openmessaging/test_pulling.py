@@ -108,6 +108,16 @@ def test_a_consumer_reads_one_queue_and_may_be_given_more_topics(
         consumer.poll()
 
 
+def test_what_it_is_bound_to_takes_turns(settings: oms.KeyValue, producer: oms.Producer):
+    consumer = attached(settings, "q", ["t", "u"])
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store, store.producer() as native:
+        native.send_batch("t", [b"t"] * 10_000)
+    _send(producer, "u", b"u")
+    _send(producer, "q", b"q")
+    first = [consumer.poll() for _ in range(5_000)]
+    assert {m.get_body() for m in first if m} == {b"t", b"u", b"q"}
+
+
 def test_poll_waits_as_long_as_it_is_told(settings: oms.KeyValue, producer: oms.Producer):
     consumer = attached(settings, "q", ["t"])
     assert consumer.poll(oms.KeyValue().put("OPERATION_TIMEOUT", 1)) is None

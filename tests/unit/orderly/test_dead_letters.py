@@ -6,6 +6,7 @@ Finds: dead letters that are lost, doubled, cut or apart from their offset.
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,29 @@ def test_a_dead_letter_that_can_not_be_stored_suspends_again_until_it_can(line: 
         assert set(listener.offsets()) == {0}  # the next ones wait
         line.trim("%DLQ%g", {0: 1})
         until(lambda: consumer.process_queues()["t"][0].succeeded == 3)
+    (letter,) = stored(line, "%DLQ%g")
+    assert letter.properties["dead_letter_offset"] == 0
+    assert committed(line) == {0: 4}
+
+
+def test_a_dead_letter_whose_commit_was_not_answered_is_stored_once(
+    line: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    listener = Listener(scripted(SUSPEND, SUSPEND))
+    commit, unanswered = line.log.commit, ["once"]
+
+    def commit_and_fail(units: Any, **options: Any) -> Any:
+        done = commit(units, **options)
+        if unanswered and any(isinstance(entry, RecordsEntry) for entry in done.entries):
+            unanswered.clear()
+            raise kmq.UnavailableError("nobody answered")
+        return done
+
+    monkeypatch.setattr(line.log, "commit", commit_and_fail)
+    with orderly(line, listener, max_reconsume_times=0):
+        listener.hear(5)
+    assert listener.offsets() == [0, 0, 1, 2, 3]
+    assert not unanswered
     (letter,) = stored(line, "%DLQ%g")
     assert letter.properties["dead_letter_offset"] == 0
     assert committed(line) == {0: 4}

@@ -8,94 +8,26 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.opening import open_store
 from kmq_spark.client.orderly import runs
 from kmq_spark.client.orderly.reader import Reader
-from kmq_storage.environment import Environment
 from tests.unit.client.stored import lsn
 from tests.unit.orderly.listening import (
     COMMIT,
     SUCCESS,
     SUSPEND,
+    Gate,
     Listener,
-    committed,
+    Shop,
     fill,
-    orderly,
     scripted,
+    taken_over,
     until,
 )
-
-
-class Shop:
-    """A store in memory whose clock can be put forward."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-        environment = Environment(monotonic=lambda: time.monotonic() + self.ahead)
-        self.store = open_store(f"memory://{uuid.uuid4().hex}", environment=environment)
-
-    def orderly(self, listener: Any, **options: Any) -> kmq.OrderlyConsumer:
-        return orderly(self.store, listener, **options)
-
-    def committed(self) -> dict[int, int]:
-        return committed(self.store)
-
-
-@pytest.fixture
-def shop() -> Iterator[Shop]:
-    """Topic `t` with two partitions of ten records each."""
-    found = Shop()
-    with found.store as store:
-        store.create_topic("t", partitions=2)
-        fill(store, {0: 10, 1: 10})
-        yield found
-
-
-class Gate:
-    """Answers SUCCESS, but has the first record of each partition wait until it is open."""
-
-    def __init__(self) -> None:
-        self.opened = threading.Event()
-
-    def __call__(self, records: list[kmq.Record], context: kmq.OrderlyContext) -> Any:
-        if records[0].offset == 0:
-            assert self.opened.wait(30)
-        return SUCCESS
-
-
-def _take_over(consumer: kmq.OrderlyConsumer, other: kmq.Consumer) -> None:
-    """Have a member taken for dead; another one, which read nothing yet, has what it had."""
-    assert consumer._reading is not None
-    member = consumer._reading._reader._member
-    assert member is not None
-    member.place.step_back()
-    other.subscribe(["t"])
-    assert other.assignment() == {"t": [0, 1]}
-
-
-def test_a_partition_goes_to_another_member_when_the_listener_has_answered_and_that_is_committed(
-    shop: Shop,
-):
-    gate = Gate()
-    first, second = Listener(gate), Listener()
-    with shop.orderly(first):
-        until(lambda: len(first.calls) == 2)  # both partitions are in the listener
-        with shop.orderly(second):
-            time.sleep(0.5)
-            assert second.calls == []
-            gate.opened.set()
-            until(lambda: len(first.calls) + len(second.calls) == 20)
-    assert shop.committed() == {0: 10, 1: 10}
-    for partition in (0, 1):
-        assert first.offsets(partition) + second.offsets(partition) == list(range(10))
-    assert second.calls
 
 
 def test_members_that_come_and_go_lose_no_record_and_get_none_twice(shop: Shop):
@@ -114,13 +46,12 @@ def test_a_queue_that_was_dropped_commits_nothing_whatever_its_listener_answers(
     first = Listener(gate)
     with shop.orderly(first) as late, shop.store.consumer("g") as second:
         until(lambda: len(first.calls) == 2)
-        _take_over(late, second)
+        with taken_over(late, second):
+            before = lsn(shop.store)
         until(lambda: late.process_queues() == {})
-        before = lsn(shop.store)
         gate.opened.set()
         first.hear(2)
         assert shop.committed() == {}
-        assert len(second.consume(timeout=0)) == 20  # all of it comes again, to its owner
         assert {e for c in shop.store.commits(before) for e in c.entries if _is_offset(e)} == set()
 
 
@@ -141,39 +72,13 @@ def test_a_dead_letter_of_who_lost_the_partition_is_not_made(shop: Shop):
         shop.store.consumer("g") as second,
     ):
         until(lambda: len(first.calls) == 2)
-        _take_over(late, second)
+        with taken_over(late, second):
+            pass
+        until(lambda: late.process_queues() == {})
         goes_on.set()
         first.hear(2)
-    assert sum(t.rows for t in shop.store.topics() if t.name == "%DLQ%g") == 0
-    assert shop.committed() == {}
-
-
-def test_who_comes_back_begins_where_the_group_is_and_never_has_a_partition_twice_at_a_time(
-    shop: Shop,
-):
-    inside: set[int] = set()
-    gate = Gate()
-
-    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
-        assert context.partition not in inside
-        inside.add(context.partition)
-        found: kmq.OrderlyStatus = gate(records, context)
-        inside.remove(context.partition)
-        return found
-
-    listener = Listener(answer)
-    with shop.orderly(listener) as late:
-        until(lambda: len(listener.calls) == 2)
-        with shop.store.consumer("g") as second:
-            _take_over(late, second)
-            assert late._reading is not None
-            until(late._reading._reader._calls_back)  # it is told of the loss, and waits
-            assert len(second.consume(timeout=0)) == 20
-            second.commit({"t": {0: 4, 1: 5}})
-        gate.opened.set()
-        until(lambda: shop.committed() == {0: 10, 1: 10})
-    assert listener.offsets(0) == [0, 4, 5, 6, 7, 8, 9]
-    assert listener.offsets(1) == [0, 5, 6, 7, 8, 9]
+        assert sum(t.rows for t in shop.store.topics() if t.name == "%DLQ%g") == 0
+        assert shop.committed() == {}
 
 
 def test_what_a_call_returned_of_a_partition_that_came_back_meanwhile_is_read_again(shop: Shop):
@@ -211,10 +116,7 @@ def test_who_was_stopped_for_long_looks_whose_a_partition_is_before_it_goes_on(s
     listener = Listener(answer)
     with shop.orderly(listener) as late, shop.store.consumer("g") as second:
         until(lambda: len(listener.calls) == 2)
-        reading = late._reading
-        assert reading is not None
-        with reading._reader._busy:  # the thread that reads does not come to see it
-            _take_over(late, second)
+        with taken_over(late, second):
             shop.ahead = 25.0
             goes_on.set()
             listener.hear(2)

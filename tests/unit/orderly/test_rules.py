@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client.orderly import listening
 from kmq_spark.client.orderly.rules import (
     OrderlySettings,
     Step,
@@ -111,3 +112,11 @@ def test_a_pause_that_is_none_is_refused_where_the_listener_sets_it(wrong: Any):
 def test_who_looks_after_it_hears_of_a_blocked_queue_ever_more_rarely():
     told = [count for count in range(200) if is_worth_a_warning([0, count])]
     assert told == [15, 31, 63, 127]
+
+
+def test_the_defaults_are_rocketmqs():
+    own = OrderlySettings()
+    assert (own.suspend_current_queue_time, own.consume_batch_max_size) == (1.0, 1)
+    assert (own.max_reconsume_times, own.auto_commit) == (-1, True)
+    turn = (listening._TURN_SECONDS, listening._NEXT_TURN, listening._OWNER_SECONDS)
+    assert turn == (60.0, 0.010, 20.0)

@@ -306,19 +306,6 @@ def test_one_table_has_records_of_one_schema_and_the_others_stay(store: kmq.Stor
     assert queue.stats().acked == 2
 
 
-def test_records_that_compaction_dropped_are_done(store: kmq.Store):
-    store.create_topic("t", cleanup="compact")
-    with store.producer() as producer:
-        for n in range(10):
-            producer.send("t", b"%d" % n, key=b"same")
-    store.seal()
-    store.compact("t")
-    store.create_queue("q", topics=["t"])
-    queue = store.queue("q")
-    assert _values(queue.receive(100)) == [b"9"]
-    assert queue.stats().locked == 1
-
-
 def test_records_that_were_trimmed_are_gone_from_the_queue(store: kmq.Store):
     store.create_topic("t")
     store.create_queue("q", topics=["t"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,9 @@ def _rest(queue: kmq.Queue, timeout: float = 1.0) -> list[int]:
     """The numbers of all records that can be had, each acknowledged."""
     found = []
     while held := queue.receive(100, timeout=timeout):
-        queue.ack(held)
-        found += [int(each.value) for each in held]
+        with suppress(kmq.LeaseExpiredError):  # a slow machine: they come again
+            queue.ack(held)
+            found += [int(each.value) for each in held]
     return sorted(found)
 
 
@@ -335,16 +337,17 @@ def test_who_was_taken_over_goes_on_with_a_slip_of_another_name(
 
 def test_an_interrupted_receiver_goes_on_and_loses_nothing(store: kmq.Store, patient: None):
     acked: list[int] = []
-    _fill(store, 4_000, lock_timeout=0.2)
+    _fill(store, 9_000, lock_timeout=0.5)
     receiver = store.queue("q")
     _finish(receiver, FAST)
     for place in count(1, 9):
         with Interruption(place, "/kmq_spark/client/queue", "/slips.py") as interruption:
             try:
                 for _ in range(60):
-                    (held,) = receiver.receive()
-                    held.ack()
-                    acked.append(int(held.value))
+                    (held,) = receiver.receive(timeout=None)
+                    with suppress(kmq.LeaseExpiredError):
+                        held.ack()
+                        acked.append(int(held.value))
             except KeyboardInterrupt:
                 continue
         if not interruption.came:
@@ -352,5 +355,5 @@ def test_an_interrupted_receiver_goes_on_and_loses_nothing(store: kmq.Store, pat
     left = _rest(receiver, 1.0)
     assert not set(left) & set(acked)
     assert len(acked) == len(set(acked))
-    assert receiver.stats().acked == 4_000
+    assert receiver.stats().acked == 9_000
     assert store.queues()[0].stats.locked == 0

@@ -11,7 +11,7 @@ from kmq_storage.copying import copy_topics
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.offset_index import Hole
-from kmq_storage.maintenance import segments
+from kmq_storage.maintenance import segment_files
 from kmq_storage.model import LogDamage
 
 
@@ -56,7 +56,7 @@ def test_a_copy_goes_on_where_it_was_interrupted(
     source: kmq.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     written = []
-    original = segments.write_segment
+    original = segment_files.write_segment
 
     def fails_at_the_second(*arguments: object) -> object:
         written.append(arguments)
@@ -124,7 +124,7 @@ def test_a_copy_beside_maintenance_that_outlasts_the_grace_time_looks_again_and_
         return original(*arguments)  # type: ignore[arg-type]
 
     written: list[object] = []
-    original = segments.write_segment
+    original = segment_files.write_segment
     monkeypatch.setattr("kmq_storage.copying.write_segment", moves_everything_at_the_second)
     with (
         kmq.open(tmp_path / "source", maintenance=False) as source,

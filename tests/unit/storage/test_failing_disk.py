@@ -130,6 +130,41 @@ def test_a_read_only_handle_whose_sync_failed_never_believes_the_next_one(
     assert values_of(reader) == [b"first", b"second", b"third"]
 
 
+@pytest.mark.parametrize("known", ["failed", "unfinished"])
+def test_a_read_only_handle_believes_no_sync_of_its_own_after_one_that_others_lost(
+    log: CommitLog, disk: FailingDisk, known: str
+):
+    log.append([unit_of(disk, [b"second"])])
+    if known == "failed":
+        log._hint.note_sync_failed(True)
+    else:
+        log._hint.syncing().__enter__()  # and died in it
+    files = FailingDisk(disk.root)
+    files.read_only = True
+    reader = open_log(files, create=False)
+    assert values_of(reader) == [b"first"]
+    assert "sync" not in files.calls
+    assert not reader.wait(reader.state.lsn, 0.05)
+    send(log, b"third")
+    assert reader.wait(reader.state.lsn, 10)
+    assert values_of(reader) == [b"first", b"second", b"third"]
+
+
+def test_a_read_only_handle_believes_no_sync_during_which_another_failed(
+    log: CommitLog, disk: FailingDisk
+):
+    class Meanwhile(FailingDisk):
+        def check(self, call: str) -> None:
+            super().check(call)
+            if call == "sync":
+                log._hint.note_sync_failed(True)
+
+    log.append([unit_of(disk, [b"second"])])
+    files = Meanwhile(disk.root)
+    files.read_only = True
+    assert values_of(open_log(files, create=False)) == [b"first"]
+
+
 def test_a_lost_commit_is_lost_for_its_writer_though_its_number_is_durable_by_now(
     log: CommitLog, disk: FailingDisk
 ):

@@ -6,6 +6,7 @@ bodies that come back as something else.
 
 from __future__ import annotations
 
+import signal
 import threading
 from enum import StrEnum
 from itertools import chain
@@ -239,6 +240,17 @@ def test_a_poll_waits_for_a_message_that_comes(array: Kmq, producer: KmqProducer
     producer.send(TOPIC, KmqMessage(None, 1))
     waiting.join(60)
     assert found == said(1)
+
+
+def test_an_interrupted_poll_says_so_and_takes_nothing(
+    array: Kmq, producer: KmqProducer, store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(store.log, "wait", lambda *_: signal.raise_signal(signal.SIGINT))
+        array.poll("c", 60_000)
+    for message in said(1, 2):
+        producer.send(TOPIC, message)
+    assert bodies(array) == [1, 2]
 
 
 def test_threads_that_share_an_id_get_each_message_once(broker: KmqBroker):

@@ -1,0 +1,219 @@
+"""The phases of the queue race, each as one worker does its share of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import kmq_spark as kmq
+from benchmarks.races.queue_messages import messages, name_of
+from benchmarks.races.workers import Meter, Took
+from kmq_spark.client.keyed_queues import KeyedQueues
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _Numbers = npt.NDArray[np.int64]
+
+TOPIC, CHECKED, READ_SHARE = "race", 10, 10
+#: Messages of one commit, and of one read.
+_BATCH, _TOGETHER = 1 << 19, 1 << 20
+#: Random queues are asked for together, since each batch of a run is gone through for all.
+_CHECKS_TOGETHER = 200_000
+#: Of one-by-one calls so many are made, by all workers together: measured, not endured.
+_PUTS, _CHECKS, _READS, _COLD = 500_000, 20_000, 200_000, 1_000
+
+
+@dataclass(frozen=True)
+class Race:
+    """What one worker does: it puts to the queues whose number has its own as remainder."""
+
+    url: str
+    queues: int
+    messages: int
+    checks: int
+    workers: int
+    number: int
+
+    @property
+    def mine(self) -> _Numbers:
+        """The queues that it puts to."""
+        return np.arange(self.number, self.queues, self.workers)
+
+    @property
+    def rounds(self) -> int:
+        """The messages of each queue."""
+        return self.messages // self.queues
+
+    @property
+    def one_by_one(self) -> int:
+        """The messages that it puts by a call for each."""
+        return min(_PUTS // self.workers, len(self.mine))
+
+    @property
+    def checked(self) -> int:
+        """The checks that it makes."""
+        return self.checks // self.workers
+
+    @property
+    def checked_one_by_one(self) -> int:
+        """Those by a call for each."""
+        return min(_CHECKS // self.workers, self.checked)
+
+    def random(self, count: int) -> tuple[_Numbers, _Numbers]:
+        """Random queues, and an index some ten before a random one of each."""
+        rng = np.random.default_rng(self.number)
+        indexes = np.maximum(rng.integers(0, self.rounds, count) - CHECKED, 0)
+        return rng.integers(0, self.queues, count), indexes
+
+
+def prepare(race: Race, compression: str | None) -> None:
+    """Make the topic."""
+    with kmq.open(race.url) as store:
+        store.keyed_queues(TOPIC)
+        if compression is not None:
+            store.alter_topic(TOPIC, compression=compression)
+
+
+def put(race: Race) -> Took:
+    """Put every message of its queues; the making of them is not timed."""
+    mine, meter = race.mine, Meter()
+    names = pa.array([name_of(queue) for queue in mine.tolist()], pa.binary())
+    with kmq.open(race.url) as store:
+        queues = store.keyed_queues(TOPIC)
+        for index in range(race.rounds):
+            for first in range(0, len(mine), _BATCH):
+                some = mine[first : first + _BATCH]
+                values = messages(some, np.full(len(some), index))
+                batch = pa.record_batch({"queue": names.slice(first, len(some)), "value": values})
+                with meter.timing():
+                    queues.put_arrow(batch)
+    return meter.took()
+
+
+def sort(race: Race) -> Took:
+    """Sort all that was put into runs."""
+    meter = Meter()
+    with kmq.open(race.url) as store, meter.timing():
+        while store.seal().conflicts:
+            pass  # another one is at it
+        store.compact(TOPIC)
+        store.checkpoint()
+        store.collect(grace=0)
+    return meter.took()
+
+
+def reopen(race: Race) -> Took:
+    """Open the store and get from one queue."""
+    meter = Meter()
+    with meter.timing(), kmq.open(race.url, read_only=True) as store:
+        assert store.keyed_queues(TOPIC).get(name_of(0), 0, 1)
+    return meter.took()
+
+
+def check(race: Race) -> Took:
+    """Get ten messages of random queues in batches; the comparing is not timed."""
+    asked, indexes = race.random(race.checked)
+    return _compared(race, asked, indexes, CHECKED, _CHECKS_TOGETHER)
+
+
+def to_read(race: Race) -> _Numbers:
+    """The queues that a worker reads: of every tenth its share in the order of names."""
+    asked = np.arange(0, race.queues, READ_SHARE)
+    asked = asked[np.argsort(np.array([name_of(queue) for queue in asked.tolist()]))]
+    return np.array_split(asked, race.workers)[race.number]
+
+
+def read(race: Race) -> Took:
+    """Read a share of the queues whole; the comparing is not timed."""
+    asked = to_read(race)
+    step = max(_TOGETHER // max(race.rounds, 1), 1)
+    return _compared(race, asked, np.zeros(len(asked), np.int64), race.rounds, step)
+
+
+def _compared(race: Race, asked: _Numbers, firsts: _Numbers, most: int, step: int) -> Took:
+    meter = Meter()
+    with kmq.open(race.url, read_only=True) as store:
+        queues = store.keyed_queues(TOPIC)
+        for at in range(0, len(asked), step):
+            some, since = asked[at : at + step], firsts[at : at + step]
+            names = pa.array([name_of(queue) for queue in some.tolist()], pa.binary())
+            with meter.timing():
+                found = queues.get_many(names, since, most)
+            _expect(found, some, since, np.minimum(race.rounds - since, most))
+    return meter.took()
+
+
+def _expect(found: pa.Table, asked: _Numbers, firsts: _Numbers, counts: _Numbers) -> None:
+    """AssertionError unless all messages that were asked for are there, and no others."""
+    queues = np.repeat(asked, counts)
+    begins = np.repeat(np.cumsum(counts) - counts, counts)
+    indexes = np.arange(len(queues)) - begins + np.repeat(firsts, counts)
+    assert found.num_rows == len(queues), "the number of messages"
+    assert (found["index"].to_numpy() == indexes).all(), "the indexes of messages"
+    expected = messages(queues, indexes)
+    assert pc.all(pc.equal(found["value"], pa.chunked_array([expected]))).as_py(), "a content"
+
+
+def put_one_by_one(race: Race) -> Took:
+    """Put some messages with a call for each."""
+    mine, meter = race.mine[: race.one_by_one], Meter()
+    names = [name_of(queue) for queue in mine.tolist()]
+    values = messages(mine, np.full(len(mine), race.rounds)).to_pylist()
+    with kmq.open(race.url) as store:
+        queues = store.keyed_queues(TOPIC)
+        with meter.timing():
+            for name, value in zip(names, values, strict=True):
+                queues.put(name, value)
+            queues.flush()
+    return meter.took()
+
+
+def check_one_by_one(race: Race) -> Took:
+    """Get ten messages of some random queues with a call for each; what came before warms up."""
+    asked, indexes = race.random(2 * race.checked_one_by_one)
+    return _got(race, asked, [[index] for index in indexes.tolist()], race.checked_one_by_one)
+
+
+def check_cold(race: Race) -> Took:
+    """The same from files of which nothing is in memory."""
+    asked, indexes = race.random(_COLD + 1)
+    for file in Path(race.url).rglob("*.arrow"):
+        fd = os.open(file, os.O_RDONLY)
+        os.fdatasync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+    return _got(race, asked, [[index] for index in indexes.tolist()], 1)
+
+
+def to_read_one_by_one(race: Race) -> _Numbers:
+    """The queues that a worker reads one by one."""
+    return to_read(race)[: _READS // race.workers // max(race.rounds, 1) + 1]
+
+
+def read_one_by_one(race: Race) -> Took:
+    """Read some queues whole, ten messages a call."""
+    asked = to_read_one_by_one(race)
+    return _got(race, asked, [range(0, race.rounds, CHECKED)] * len(asked), 0)
+
+
+def _got(race: Race, asked: _Numbers, firsts: Iterable[Iterable[int]], untimed: int) -> Took:
+    meter, warming = Meter(), Meter()
+    with kmq.open(race.url, read_only=True) as store:
+        queues: KeyedQueues = store.keyed_queues(TOPIC)
+        for number, (queue, since) in enumerate(zip(asked.tolist(), firsts, strict=True)):
+            name = name_of(queue)
+            with (warming if number < untimed else meter).timing():
+                found = [queues.get(name, first, CHECKED) for first in since]
+            for first, got in zip(since, found, strict=True):
+                count = min(race.rounds - first, CHECKED)
+                expected = messages(np.full(count, queue), np.arange(first, first + count))
+                assert got[:count] == expected.to_pylist(), "a content"
+    return meter.took()

@@ -1,0 +1,96 @@
+"""Who runs a race: processes with threads, of which each times its calls and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Self, TypeVar
+
+_Task = TypeVar("_Task")
+#: A call that took so long (seconds) may have taken memory, too.
+_LARGE = 0.01
+
+
+@dataclass(frozen=True)
+class Took:
+    """What calls took, and the anonymous memory of their process: all above the page cache."""
+
+    seconds: float
+    #: Of the threads that called: less than that on a busy machine.
+    cpu: float
+    memory: int
+
+
+class Meter:
+    """Adds up the seconds of calls, and looks at the memory behind each."""
+
+    def __init__(self) -> None:
+        self._seconds, self._cpu, self._memory = 0.0, 0.0, 0
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """What is done here counts."""
+        began, cpu = time.perf_counter(), time.thread_time()
+        yield
+        seconds = time.perf_counter() - began
+        self._seconds += seconds
+        self._cpu += time.thread_time() - cpu
+        if seconds > _LARGE:
+            self._look()
+
+    def took(self) -> Took:
+        """All of it so far."""
+        self._look()
+        return Took(self._seconds, self._cpu, self._memory)
+
+    def _look(self) -> None:
+        self._memory = max(self._memory, anonymous_memory())
+
+
+def anonymous_memory() -> int:
+    """The bytes of this process that are no file's: what it has above the page cache."""
+    status = Path("/proc/self/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("RssAnon:"))
+    return int(line.split()[1]) * 1024
+
+
+def together(found: Iterable[Took]) -> Took:
+    """Those that ran at once: the slowest, the CPU time of all, the most memory that one had."""
+    seconds, cpu, memory = zip(*((t.seconds, t.cpu, t.memory) for t in found), strict=True)
+    return Took(max(seconds), sum(cpu), max(memory))
+
+
+def in_threads(work: Callable[[_Task], Took], tasks: Sequence[_Task]) -> Took:
+    """Do all tasks in this process, a thread for each."""
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        return together(pool.map(work, tasks))
+
+
+class Crew:
+    """Processes that do what they are told, with so many threads each."""
+
+    def __init__(self, processes: int, threads: int) -> None:
+        self._pool = ProcessPoolExecutor(processes, get_context("spawn"))
+        self._threads = threads
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def do(self, work: Callable[[_Task], Took], tasks: Sequence[_Task]) -> Took:
+        """Do all tasks at once."""
+        shares = [tasks[at : at + self._threads] for at in range(0, len(tasks), self._threads)]
+        return together(self._pool.map(in_threads, repeat(work), shares))
+
+
+def stored_bytes(folder: str) -> int:
+    """The bytes of all files of a store, as the disk counts them."""
+    return sum(file.stat().st_blocks * 512 for file in Path(folder).rglob("*") if file.is_file())

@@ -1,0 +1,81 @@
+"""Many ranges of rows of binary columns, copied out: a slice per range, not a look per row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.binary_columns import row_bounds
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _Numbers = npt.NDArray[np.int64]
+
+#: The bytes of one binary column at most.
+_COLUMN_BYTES = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Rows without nulls: the length of each, and their bytes one behind the other."""
+
+    lengths: npt.NDArray[np.int32]
+    data: bytes | pa.Buffer
+
+    def column(self) -> pa.Array:
+        """The rows as a column; InvalidRequestError when they are more than one can have."""
+        size = len(self.data)
+        if size > _COLUMN_BYTES:
+            raise InvalidRequestError(
+                f"{size} bytes of messages are more than one column can have: ask for fewer "
+                "queues, or fewer messages of each, at a time"
+            )
+        bounds = pa.py_buffer(_bounds(self.lengths, np.int32))
+        buffers = [None, bounds, pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(pa.binary(), len(self.lengths), buffers)
+
+    def rearranged(self, counts: _Numbers, order: _Numbers) -> Gathered:
+        """The same in another order of ranges, of which each has so many rows."""
+        if (np.diff(order) == 1).all():
+            return self
+        rows = _bounds(counts, np.int64)
+        lengths = self.lengths[ranges(rows[order], counts[order])]
+        bounds = pa.py_buffer(_bounds(self.lengths, np.int64)[rows])
+        buffers = [None, bounds, pa.py_buffer(self.data)]
+        whole = pa.Array.from_buffers(pa.large_binary(), len(counts), buffers)
+        return Gathered(lengths, whole.take(pa.array(order)).buffers()[2])
+
+
+def joined(pieces: Sequence[Gathered]) -> Gathered:
+    """All rows of these, one behind the other."""
+    lengths = [np.zeros(0, np.int32), *(piece.lengths for piece in pieces)]
+    return Gathered(np.concatenate(lengths), b"".join([piece.data for piece in pieces]))
+
+
+def gathered(column: pa.Array, firsts: _Numbers, counts: _Numbers) -> Gathered:
+    """Some ranges of a binary column's rows, none of them null."""
+    bounds, data = row_bounds(column), column.buffers()[2]
+    rows = ranges(firsts, counts)
+    view = memoryview(data or b"")
+    spans = zip(bounds[firsts].tolist(), bounds[firsts + counts].tolist(), strict=True)
+    pieces = [view[first:behind] for first, behind in spans]
+    return Gathered(bounds[rows + 1] - bounds[rows], b"".join(pieces))
+
+
+def ranges(firsts: _Numbers, counts: _Numbers) -> _Numbers:
+    """The numbers from each first on, so many of each."""
+    found = np.repeat(firsts - np.cumsum(counts) + counts, counts)
+    found += np.arange(len(found))
+    return found
+
+
+def _bounds(lengths: npt.NDArray[Any], kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
+    bounds = np.zeros(len(lengths) + 1, kind)
+    np.cumsum(lengths, out=bounds[1:])
+    return bounds

@@ -1,0 +1,257 @@
+"""Records of a range of offsets with their queues and indexes: what a task of Spark reads.
+
+Runs are read in the order of their queues; of one with none of the queues that are wanted, only
+the directory is. What the queues that occur had before is counted; nothing is known of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.queue_table import QueueTable, sorting
+from kmq_storage.format.records import keys_of, offsets_of
+from kmq_storage.keyed.index import is_message, messages, readable, run_places
+from kmq_storage.keyed.topic import PARTITION
+from kmq_storage.keyed.wanted import Wanted
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import missing_file
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.run_index import RunIndex
+from kmq_storage.log.scan import moved, scan
+from kmq_storage.log.topic_state import Topic
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _Numbers = npt.NDArray[np.int64]
+    _Mask = npt.NDArray[np.bool_]
+
+#: What tells the queue of a record, and whether it is a message.
+_TELLING = frozenset({"key", "value"})
+_SCAN_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """Records in the stored columns; queue and index are null where one is no message."""
+
+    batch: pa.RecordBatch
+    offsets: _Numbers
+    queues: pa.Array
+    indexes: pa.Array
+
+    def only(self, rows: _Mask) -> KeyedRows:
+        """The records of a mask."""
+        if rows.all():
+            return self
+        mask = pa.array(rows)
+        columns = (each.filter(mask) for each in (self.batch, self.queues, self.indexes))
+        batch, queues, indexes = columns
+        return KeyedRows(batch, self.offsets[rows], queues, indexes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """How far a run was read when its file was gone: the last record of it, and where it ends."""
+
+    queue: bytes | None
+    offset: int
+    end: int
+
+    def is_before(self, rows: KeyedRows) -> _Mask:
+        """Which of some records of a run come behind it, in the order of runs."""
+        unread = rows.offsets > self.offset
+        named = np.asarray(rows.queues.is_valid())
+        if self.queue is None:
+            return named | unread
+        same = np.asarray(pc.equal(rows.queues, self.queue).fill_null(False))
+        above = np.asarray(pc.greater(rows.queues, self.queue).fill_null(False))
+        return above | (same & unread)
+
+
+class KeyedReader:
+    """Reads ranges of offsets of one keyed topic, as it is when it is asked."""
+
+    def __init__(
+        self, log: CommitLog, topic_id: bytes, columns: Iterable[str], wanted: Wanted | None
+    ) -> None:
+        """Read these columns, `index` perhaps among them; of all queues, or those wanted."""
+        self._log = log
+        self._reader = ChunkReader(log.files)
+        self._topic_id = topic_id
+        self._columns = frozenset(columns)
+        self._wanted = wanted
+
+    def between(self, start: int, end: int) -> Iterator[KeyedRows]:
+        """The records with offsets in [start, end), those of runs in the order of their queues.
+
+        Files that moved are looked up again. NotFoundError when the topic is gone.
+        """
+        error = CorruptionError("the topic is not there", missing=True, file="")
+        topic = self._log.refresh().topic_by_id(self._topic_id)
+        yield from self._between(topic or moved(self._log, self._topic_id, error), start, end)
+
+    def _between(
+        self, topic: Topic, start: int, end: int, done: _Done | None = None, missing: str = ""
+    ) -> Iterator[KeyedRows]:
+        runs: list[RunIndex] = []
+        try:
+            for place in run_places(topic):
+                if place.base_offset >= end:
+                    break
+                if "index" in self._columns or place.end_offset > start:
+                    runs.append(RunIndex(self._reader, place))
+                if place.end_offset > start:
+                    for rows in self._of_run(topic, runs, (start, end), done):
+                        yield rows
+                        done = _done(rows, min(place.end_offset, end))
+                    start, done = min(place.end_offset, end), None
+        except CorruptionError as error:
+            topic, file = moved(self._log, self._topic_id, error), missing_file(error) or ""
+            if file == missing:
+                raise
+            if done is not None:
+                yield from self._between(topic, start, done.end, done, file)
+                start = done.end
+            yield from self._between(topic, start, end, None, file)
+            return
+        if start < end:
+            for rows in self._behind_runs(topic, runs, start, end):
+                yield rows if done is None else rows.only(done.is_before(rows))
+
+    def _of_run(
+        self, topic: Topic, runs: Sequence[RunIndex], span: tuple[int, int], done: _Done | None
+    ) -> Iterator[KeyedRows]:
+        for rows in self._rows_of_run(topic, runs[:-1], runs[-1]):
+            left = (rows.offsets >= span[0]) & (rows.offsets < span[1])
+            if done is not None:
+                left &= done.is_before(rows)
+            if left.any():
+                yield rows.only(left)
+
+    def _rows_of_run(
+        self, topic: Topic, before: Sequence[RunIndex], run: RunIndex
+    ) -> Iterator[KeyedRows]:
+        layout = topic.layout(self._columns | {"key"})
+        if self._wanted is None:
+            for batch in run.records(0, run.first_row, layout):
+                yield _without_queue(batch)
+            ranges = [(run.first_row, run.place.rows)]
+        else:
+            ranges = self._wanted.rows(run)
+        tables = (table for rows in ranges for table in run.tables(*rows))
+        for table in filter(len, tables):
+            try:
+                indexes, at = self._indexes(table, before, run), 0
+                for batch in run.records(int(table.starts[0]), table.rows_end, layout):
+                    part = pa.array(indexes[at : at + batch.num_rows])
+                    yield KeyedRows(batch, _offsets(batch), batch.column("key"), part)
+                    at += batch.num_rows
+            except CorruptionError as error:
+                raise _told(error, topic, table) from error
+
+    def _indexes(self, table: QueueTable, before: Sequence[RunIndex], run: RunIndex) -> _Numbers:
+        """The index of each row of some queues of a run."""
+        counts = np.zeros(len(table), np.int64)
+        for each in before:
+            counts += each.counts(table.names, run.place.base_offset)
+        firsts = table.starts[:-1] - table.starts[0]
+        bases = np.repeat(counts - firsts, np.diff(table.starts))
+        indexes: _Numbers = np.arange(table.rows) + bases
+        return indexes
+
+    def _behind_runs(
+        self, topic: Topic, runs: Sequence[RunIndex], start: int, end: int
+    ) -> Iterator[KeyedRows]:
+        counted = _Counted(pa.array([], pa.binary()))
+        if "index" in self._columns:
+            counted = _Counted(self._names(topic, start, end))
+            for run in runs:
+                counted.counts += run.counts(counted.names, start)
+            for keys in self._keys(topic, runs[-1].place.end_offset if runs else 0, start):
+                counted.add(keys)
+        columns = self._columns | _TELLING
+        span = (start, end)
+        for part in scan(
+            *(self._log, self._reader, topic, PARTITION, span),
+            batch_rows=_SCAN_ROWS,
+            layout=topic.layout(columns),
+        ):
+            keys = keys_of(part.batch)
+            keys = pa.nulls(part.rows, pa.binary()) if keys is None else keys
+            message, indexes = is_message(part.batch), np.zeros(part.rows, np.int64)
+            wanted = message if self._wanted is None else message & self._wanted.among(keys)
+            if "index" in self._columns:
+                indexes[wanted] = counted.take(keys.filter(pa.array(wanted)))
+            queues = pc.if_else(pa.array(message), keys, pa.scalar(None, pa.binary()))
+            rows = KeyedRows(part.batch, part.offsets(), queues, pa.array(indexes, mask=~message))
+            yield rows if self._wanted is None else rows.only(wanted)
+
+    def _names(self, topic: Topic, start: int, end: int) -> pa.Array:
+        """The queues that are read of a range of offsets behind the runs, by name."""
+        found = [pc.unique(keys) for keys in self._keys(topic, start, end)]
+        names = pc.unique(pa.concat_arrays([pa.array([], pa.binary()), *found]))
+        return names.take(pc.sort_indices(names))
+
+    def _keys(self, topic: Topic, start: int, end: int) -> Iterator[pa.Array]:
+        """The queues of the messages there that are wanted."""
+        for part in readable(self._log, self._reader, topic, (start, end)):
+            keys, _ = messages(part)
+            yield keys if self._wanted is None else keys.filter(pa.array(self._wanted.among(keys)))
+
+
+class _Counted:
+    """How many messages each of some queues had so far."""
+
+    def __init__(self, names: pa.Array) -> None:
+        self.names = names
+        self.counts = np.zeros(len(names), np.int64)
+
+    def add(self, keys: pa.Array) -> None:
+        """More messages, some perhaps of other queues."""
+        found = pc.index_in(keys, value_set=self.names).drop_null().to_numpy()
+        self.counts += np.bincount(found, minlength=len(self.names))
+
+    def take(self, keys: pa.Array) -> _Numbers:
+        """The indexes of more messages, all of these queues."""
+        places = pc.index_in(keys, value_set=self.names).to_numpy().astype(np.uint32)
+        order = sorting(places, len(self.names))
+        counts = np.bincount(places, minlength=len(self.names))
+        firsts = np.cumsum(counts) - counts
+        indexes = np.empty(len(keys), np.int64)
+        indexes[order] = np.arange(len(keys)) + np.repeat(self.counts - firsts, counts)
+        self.counts += counts
+        return indexes
+
+
+def _without_queue(batch: pa.RecordBatch) -> KeyedRows:
+    nothing = pa.nulls(batch.num_rows, pa.binary()), pa.nulls(batch.num_rows, pa.int64())
+    return KeyedRows(batch, _offsets(batch), *nothing)
+
+
+def _offsets(batch: pa.RecordBatch) -> _Numbers:
+    offsets = offsets_of(batch)
+    assert offsets is not None, "runs have a column of offsets"
+    return np.asarray(offsets.to_numpy(), np.int64)
+
+
+def _done(rows: KeyedRows, end: int) -> _Done:
+    return _Done(rows.queues[-1].as_py(), int(rows.offsets[-1]), end)
+
+
+def _told(error: CorruptionError, topic: Topic, table: QueueTable) -> CorruptionError:
+    """An error that names queues; one of a file that moved is as it was."""
+    if missing_file(error) is not None:
+        return error
+    first, last = table.names[0].as_py(), table.names[-1].as_py()
+    return CorruptionError(
+        f"queues {first!r} to {last!r} of {topic.name} can't all be read: {error.message}",
+        **{**error.context, "topic": topic.name, "partition": PARTITION},
+    )

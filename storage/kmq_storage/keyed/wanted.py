@@ -1,0 +1,57 @@
+"""Which queues of a keyed topic are read, and where a run has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kmq_storage.log.run_index import RunIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Some queues: those of these names, and those whose names begin so."""
+
+    names: tuple[bytes, ...] = ()
+    prefixes: tuple[bytes, ...] = ()
+
+    def rows(self, run: RunIndex) -> list[tuple[int, int]]:
+        """Where a run has them: rows from a first one up to one behind, ascending."""
+        firsts, behinds = run.spans(pa.array(sorted(self.names), pa.binary()))
+        found = list(zip(firsts.tolist(), behinds.tolist(), strict=True))
+        for prefix in self.prefixes:
+            above = _above(prefix)
+            behind = run.place.rows if above is None else run.row_from(above)
+            found.append((run.row_from(prefix), behind))
+        return _united(found)
+
+    def among(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Which of some names are of them."""
+        import pyarrow.compute as pc  # slow to import, and who parses options needs the rest
+
+        found = pc.is_in(keys, value_set=pa.array(self.names, pa.binary()))
+        for prefix in self.prefixes:
+            found = pc.or_(found, pc.starts_with(keys, prefix).fill_null(False))
+        return np.asarray(found)
+
+
+def _above(prefix: bytes) -> bytes | None:
+    """The least name above all that begin so; None when there is no such."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _united(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same numbers in ranges that ascend and don't overlap."""
+    ordered = sorted((first, behind) for first, behind in ranges if first < behind)
+    seen = [0, *accumulate((behind for _, behind in ordered), max)]
+    cut = [(max(first, at), behind) for (first, behind), at in zip(ordered, seen, strict=False)]
+    return [(first, behind) for first, behind in cut if first < behind]

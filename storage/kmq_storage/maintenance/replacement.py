@@ -1,0 +1,112 @@
+"""What a segment takes the place of: planned by sealing, compaction and repair. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from kmq_storage import limits
+from kmq_storage.format.layout import Layout
+from kmq_storage.format.manifest import Row
+from kmq_storage.format.records import (
+    RUN,
+)
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.run_index import RunIndex
+from kmq_storage.log.scan import Slice, scan_places
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.runs import RunMerge
+from kmq_storage.model import Place
+
+#: A batch with this share of the most rows is full enough: putting it together costs a copy.
+FULL_SHARE = 2
+
+#: Where the records of a segment come from.
+Records: TypeAlias = Iterable[Slice] | RunMerge
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Consecutive rows of a partition that one segment takes the place of."""
+
+    topic: Topic
+    partition: int
+    rows: tuple[Row, ...]
+    #: The LSN of the state this was planned on.
+    lsn: int
+    #: No offset below this is taken over; what a copy has already, for example.
+    first: int = 0
+    #: Nor this or any above, unless it is None.
+    behind: int | None = None
+    #: How the topic's records are read; it knows the versions of all that stands there.
+    layout: Layout = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layout", self.topic.layout())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the segment."""
+        return self.layout.stored(self.layout.sealed_columns, self.topic.name)
+
+    @property
+    def columns(self) -> int:
+        """What is said of them."""
+        return self.layout.sealed_columns | (RUN if self.topic.settings.keyed else 0)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The offsets that are covered: first, and behind the last; none that were trimmed."""
+        end = self.rows[-1].end_offset
+        base = max(self.rows[0].base_offset, self._start)
+        return base, end if self.behind is None else min(end, self.behind)
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Rows and bytes of the records that stand there now."""
+        held = [row.held_from(self._start) for row in self.rows]
+        return sum(rows for rows, _ in held), sum(size for _, size in held)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all records of its rows are taken over."""
+        return self.span == (self.rows[0].base_offset, self.rows[-1].end_offset)
+
+    @property
+    def _start(self) -> int:
+        return max(self.topic.partition(self.partition).start, self.first)
+
+    @property
+    def most_batches(self) -> int:
+        """More batches than its records can make: two neighbours together are never small."""
+        rows = sum(row.rows for row in self.rows)
+        # Many properties take more room in Arrow than in `size`; compressed, less than in Arrow.
+        size = sum(max(row.weight, row.bytes) for row in self.rows)
+        full = FULL_SHARE * rows // limits.BATCH_ROWS_MAX + size // limits.STAGED_BATCH_BYTES
+        return 2 * full + 4
+
+    def merged(self, reader: ChunkReader) -> Records:
+        """The records that stand there now, whole runs as such."""
+        whole = self.rows[0].base_offset, self.rows[-1].end_offset
+        if self.span == whole and all(row.in_run for row in self.rows):
+            return RunMerge([RunIndex(reader, place) for place in self._places()], self.schema)
+        return self.slices(reader)
+
+    def _places(self) -> list[Place]:
+        return [row.place((self.topic.id, self.partition)) for row in self.rows]
+
+    def slices(self, reader: ChunkReader) -> Iterator[Slice]:
+        """The records that stand there now, in the order of their offsets."""
+        places = self._places()
+        return scan_places(
+            reader,
+            places,
+            self.topic.name,
+            self.partition,
+            self.span,
+            batch_rows=limits.BATCH_ROWS_MAX,
+            layout=self.layout,
+        )

@@ -1,0 +1,150 @@
+"""From records to the file of a segment, which nobody sees before a commit names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage import limits, paths
+from kmq_storage.format.layout_entries import NO_TOMBSTONES, SegmentEntry
+from kmq_storage.format.manifest import Row
+from kmq_storage.format.queue_directory import DirectoryEncoder
+from kmq_storage.format.records import (
+    sealed_batch,
+    timestamp_bounds,
+    tombstones_of,
+    with_light_nulls,
+)
+from kmq_storage.format.segment import SealedBatch, SegmentEncoder, run_schema, segment_schema
+from kmq_storage.log.disk_errors import translated
+from kmq_storage.log.scan import Slice
+from kmq_storage.maintenance.replacement import FULL_SHARE, Records, Replacement
+from kmq_storage.maintenance.runs import RunBatches, RunMerge, Sorted, sorted_records
+from kmq_storage.objects.files import Files
+
+
+def write_segment(
+    files: Files, file_id: bytes, replaced: Replacement, records: Records
+) -> SegmentEntry:
+    """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
+    topic, (base, end) = replaced.topic, replaced.span
+    file = paths.segment_file(topic.id, replaced.partition, base, file_id)
+    watched = records if isinstance(records, RunMerge) else _Watched(records)
+    batches, encoder = _encoded(file_id, replaced, watched)
+    with translated(files.url):
+        files.stage(file, encoder.buffers(batches), sync=True)
+    compacts = topic.settings.cleanup == "compact"
+    waits = compacts and isinstance(watched, _Watched) and watched.has_tombstones
+    return SegmentEntry(
+        topic.id,
+        replaced.partition,
+        base,
+        end,
+        encoder.rows,
+        file_id,
+        encoder.length,
+        encoder.footer_position,
+        encoder.footer_checksum,
+        replaced.columns,
+        encoder.min_timestamp,
+        encoder.max_timestamp,
+        max(row.time for row in replaced.rows),
+        encoder.size,
+        *replaced.held,
+        replaced.lsn,
+        tombstone_second(replaced.rows) if waits else 0,
+    )
+
+
+def _encoded(
+    file_id: bytes, replaced: Replacement, records: Records
+) -> tuple[Iterator[SealedBatch], SegmentEncoder]:
+    """The record batches of a segment, and what makes bytes of them."""
+    topic, (base, end) = replaced.topic, replaced.span
+    schema = segment_schema(replaced.schema, topic.name, replaced.partition, base)
+    settings = topic.settings
+    if not settings.keyed:
+        assert not isinstance(records, RunMerge), "only keyed topics have runs"
+        return _batches(records, replaced), SegmentEncoder(
+            schema,
+            file_id,
+            most=replaced.most_batches,
+            compression=settings.compression,
+            schemas=settings.schemas,
+        )
+    pieces, count = _pieces(replaced, records)
+    run = RunBatches(replaced.rows, count)
+    return run.sealed(base, pieces), SegmentEncoder(
+        run_schema(schema, end),
+        file_id,
+        most=run.most,
+        compression=settings.compression,
+        directory=DirectoryEncoder(run.queues()),
+    )
+
+
+def _pieces(replaced: Replacement, records: Records) -> tuple[Iterator[Sorted], int]:
+    """The records of a run in the order of their queues, and how many pieces they come in."""
+    if isinstance(records, RunMerge):
+        return records.pieces(), records.ranges
+    return iter([sorted_records(records, replaced.schema)]), 1
+
+
+class _Watched:
+    """Slices on their way into a segment, and whether a tombstone was among them."""
+
+    def __init__(self, slices: Iterable[Slice]) -> None:
+        self._slices = slices
+        self.has_tombstones = False
+
+    def __iter__(self) -> Iterator[Slice]:
+        for part in self._slices:
+            self.has_tombstones = self.has_tombstones or bool(len(tombstones_of(part.batch)))
+            yield part
+
+
+def tombstone_second(rows: Iterable[Row]) -> int:
+    """The second (UTC) by which all tombstones in these rows were committed."""
+    newest = max(row.time for row in rows)
+    return min(max(-(-newest // 1_000_000), NO_TOMBSTONES + 1), 2**32 - 1)
+
+
+def _batches(slices: Iterable[Slice], replaced: Replacement) -> Iterator[SealedBatch]:
+    """Record batches of a useful size: neighbours that are small are put together."""
+    rows, size = replaced.held
+    per_row, before = size / max(rows, 1), 0
+    for parts in _gathered(slices):
+        behind = before + sum(part.batch.num_rows for part in parts)
+        size = round(per_row * behind) - round(per_row * before)
+        yield _sealed(parts, size, replaced.schema)
+        before = behind
+
+
+def _gathered(slices: Iterable[Slice]) -> Iterator[list[Slice]]:
+    held: list[Slice] = []
+    rows = size = 0
+    for part in slices:
+        if held and rows + part.batch.num_rows > limits.BATCH_ROWS_MAX:
+            yield held
+            held, rows, size = [], 0, 0
+        held.append(part)
+        rows, size = rows + part.batch.num_rows, size + part.batch.nbytes
+        if rows >= limits.BATCH_ROWS_MAX // FULL_SHARE or size >= limits.STAGED_BATCH_BYTES:
+            yield held
+            held, rows, size = [], 0, 0
+    if rows:
+        yield held
+
+
+def _sealed(parts: Sequence[Slice], size: int, schema: pa.Schema) -> SealedBatch:
+    batches = [
+        sealed_batch(part.batch, pa.array(np.asarray(part.offsets(), np.int64)), schema)
+        for part in parts
+    ]
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    bounds = [timestamp_bounds(part.batch) for part in parts if part.batch.num_rows] or [(0, 0)]
+    low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
+    batch = with_light_nulls(batch)
+    return SealedBatch(parts[0].offset, parts[-1].end, batch, low, high, size)

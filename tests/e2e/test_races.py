@@ -1,0 +1,58 @@
+"""The races run whole in small, and find what they are there to find.
+
+Finds: a race that no longer runs, and one that lets gaps, inversions or other contents pass.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from benchmarks.races import message_phases, messages, queues
+from benchmarks.races.race_messages import batch
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize("by", message_phases.PHASES)
+def test_the_messaging_race_gets_every_message_in_order_after_a_kill(tmp_path: Path, by: str):
+    found = messages.run(3_000, str(tmp_path), by=by, users="threads")
+    assert found.messages == 3_000
+    assert f"kmq, {by}, threads | 3,000" in messages.table([found])
+
+
+def test_the_queue_race_gets_every_message_of_every_queue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    sizes = ["--queues", "300", "--messages", "6000", "--checks", "200"]
+    queues.main([*sizes, "--processes", "1", "--threads", "2", "--folder", str(tmp_path)])
+    told = capsys.readouterr().out
+    assert "| kmq, batches, sorting in send | 6,000 |" in told
+    assert "limit 1 GB" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("counters", "wrong"),
+    [([0, 1, 3], "counter"), ([0, 2, 1], "counter"), ([0, 1, 1], "counter"), ([1, 2], "counter")],
+    ids=["gap", "inversion", "double", "loss at the start"],
+)
+def test_what_is_not_in_order_is_found(counters: list[int], wrong: str):
+    rows = pa.concat_batches([batch(4, 7, np.array([counter])) for counter in counters])
+    with pytest.raises(AssertionError, match=wrong):
+        message_phases.expect(rows, 4, np.zeros(message_phases.USERS, np.int64))
+
+
+@pytest.mark.parametrize("column", ["value", "headers", "properties"])
+def test_what_has_another_content_is_found(column: str):
+    right, other = batch(4, 7, np.arange(3)), batch(5, 7, np.arange(1, 4))
+    if column == "value":
+        other = batch(5, 7, np.arange(3))
+    at = right.schema.get_field_index(column)
+    rows = right.set_column(at, column, other.column(column))
+    with pytest.raises(AssertionError, match="content"):
+        message_phases.expect(rows, 4, np.zeros(message_phases.USERS, np.int64))
+    message_phases.expect(right, 4, np.zeros(message_phases.USERS, np.int64))

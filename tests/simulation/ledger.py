@@ -1,0 +1,280 @@
+"""What a prefix of the log says of queues and producers, worked out by a second, slow program.
+
+One small tuple per record that anything is to be said of; every step is checked, so that a commit
+that gives a record to two, takes a late answer or passes over a record is an AssertionError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry, TopicEntry
+from kmq_storage.format.layout_entries import TrimEntry
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import (
+    ACK,
+    DEAD,
+    EXHAUSTED,
+    EXTEND,
+    RECALL,
+    RELEASE,
+    RETRY,
+    AcquireEntry,
+    AnswerEntry,
+    BindEntry,
+    LookEntry,
+    QueueEntry,
+    Run,
+    ScheduleEntry,
+)
+
+#: A record of a queue: partition and offset.
+Place = tuple[Key, int]
+_USUAL = 4
+
+
+class Card(NamedTuple):
+    """One record of a queue."""
+
+    #: free, held, waiting, done.
+    state: str = "free"
+    #: Nobody gets it before.
+    at: int = 0
+    count: int = 0
+    priority: int = _USUAL
+    #: The hash of its key; 0 for none.
+    order: int = 0
+
+
+_FRESH = Card()
+
+
+@dataclass
+class Account:
+    """One queue."""
+
+    id: bytes
+    name: str
+    settings: Mapping[str, Any]
+    starts: dict[Key, int] = field(default_factory=dict)
+    cards: dict[Place, Card] = field(default_factory=dict)
+    #: Up to where somebody looked, and what entered.
+    looked: dict[Key, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+
+    @property
+    def tries(self) -> int:
+        """How often a record is handed out at most."""
+        limit = self.settings["max_deliveries"]
+        return 2**31 if limit is None else int(limit)
+
+    def copied(self) -> Account:
+        """The same, to be changed."""
+        parts = {name: dict(getattr(self, name)) for name in ("starts", "cards", "looked")}
+        return replace(self, **parts, counts=dict(self.counts))
+
+
+_COUNTS = ("delivered", "acked", "dead")
+
+
+@dataclass
+class Ledger:
+    """Everything that is known after a commit; never changed, but for those that come after."""
+
+    time: int = 0
+    bounds: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    accounts: dict[bytes, Account] = field(default_factory=dict)
+    producers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: How many partitions there are.
+    topics: dict[bytes, int] = field(default_factory=dict)
+
+    def after(self, entries: Sequence[Entry], time: int) -> Ledger:
+        """What is known after one more commit."""
+        ledger = copy(self)
+        for name in ("bounds", "producers", "topics"):
+            setattr(ledger, name, dict(getattr(self, name)))
+        ledger.accounts = {key: each.copied() for key, each in self.accounts.items()}
+        bases: dict[Key, int] = {}
+        for entry in entries:
+            ledger._take(entry, entries, bases)
+        ledger.time = time
+        return ledger
+
+    def account(self, name: str) -> Account:
+        """The queue of this name."""
+        (found,) = (each for each in self.accounts.values() if each.name == name)
+        return found
+
+    def _take(self, entry: Entry, entries: Sequence[Entry], bases: dict[Key, int]) -> None:
+        match entry:
+            case TopicEntry():
+                self.topics[entry.topic_id] = entry.partitions
+                for number in range(entry.partitions):
+                    self.bounds.setdefault((entry.topic_id, number), (0, 0))
+            case RecordsEntry():
+                key = entry.topic_id, entry.partition
+                start, end = self.bounds[key]
+                assert entry.base_offset == end, "offsets are dense"
+                bases.setdefault(key, end)
+                self.bounds[key] = start, end + entry.rows
+            case TrimEntry():
+                self._trim((entry.topic_id, entry.partition), entry.start)
+            case ProducerEntry():
+                self._note_producer(entry)
+            case QueueEntry():
+                assert entry.settings is not None
+                account = Account(entry.queue_id, entry.name, entry.settings)
+                account.starts[entry.queue_id, 0] = 0
+                self.accounts[entry.queue_id] = account
+            case BindEntry():
+                assert isinstance(entry.starts, tuple)
+                for number in range(self.topics[entry.topic_id]):
+                    start = entry.starts[number] if number < len(entry.starts) else 0
+                    self.accounts[entry.queue_id].starts[entry.topic_id, number] = start
+            case ScheduleEntry():
+                key = entry.queue_id, 0
+                for each in entry.schedules:
+                    card = Card(at=each.at, priority=each.priority)
+                    self.accounts[entry.queue_id].cards[key, bases[key] + each.row] = card
+            case LookEntry():
+                self._look(self.accounts[entry.queue_id], entry)
+            case AcquireEntry():
+                self._acquire(self.accounts[entry.queue_id], entry)
+            case AnswerEntry():
+                self._answer(self.accounts[entry.queue_id], entry, entries)
+
+    def _note_producer(self, entry: ProducerEntry) -> None:
+        now, before = (entry.epoch, entry.sequence), self.producers.get(entry.producer)
+        assert before is None or before < now, f"{entry.producer} goes from {before} to {now}"
+        self.producers[entry.producer] = now
+
+    def _trim(self, key: Key, start: int) -> None:
+        before, end = self.bounds[key]
+        start = min(max(before, start), end)
+        own = self.accounts.get(key[0])
+        for offset in range(before, start if own else before):
+            card = own.cards.get((key, offset), _FRESH) if own else _FRESH
+            assert card.state == "done", f"{offset} was trimmed, and is {card.state}"
+        self.bounds[key] = start, end
+        for account in self.accounts.values():
+            for place in [place for place in account.cards if place[0] == key]:
+                if place[1] < start:
+                    account.cards[place] = account.cards[place]._replace(state="done")
+
+    # --- queues -------------------------------------------------------------------------
+
+    def places(self, account: Account) -> Iterable[tuple[Place, Card]]:
+        """What a queue has not finished, as far as it may be handed out."""
+        by_key = account.settings["order"] == "key"
+        for key, begin in account.starts.items():
+            start, end = self.bounds[key]
+            end = account.looked.get(key, begin) if by_key else end
+            for offset in range(max(begin, start), end):
+                card = account.cards.get((key, offset), _FRESH)
+                if card.state != "done":
+                    yield (key, offset), card
+
+    def _look(self, account: Account, entry: LookEntry) -> None:
+        key = entry.topic_id, entry.partition
+        begin = account.looked.get(key, account.starts[key])
+        assert entry.start >= begin, "records are looked at once"
+        assert entry.end <= self.bounds[key][1], "only what is there is looked at"
+        entered = [o for first, rows in entry.entered for o in range(first, first + rows)]
+        keys = dict(zip(entered, entry.keys, strict=True))
+        for offset in range(begin, entry.end):
+            card = account.cards.get((key, offset), _FRESH)
+            there = card._replace(order=keys[offset]) if offset in keys else None
+            account.cards[key, offset] = there or card._replace(state="done")
+        account.looked[key] = entry.end
+
+    def _acquire(self, account: Account, entry: AcquireEntry) -> None:
+        assert entry.time >= self.time, "time does not go back"
+        ready = dict(self.places(account))
+        taken = {place: run for run in entry.runs for place in _places(run)}
+        assert 0 < len(taken) <= entry.most
+        for place, run in taken.items():
+            assert place in ready, f"{account.name} has no {place}, or it is done"
+            card = ready[place]
+            assert card.at <= entry.time, f"{place} is {card.state} until {card.at}"
+            assert card.count + 1 == run.delivery <= account.tries, f"{place}: {card}, {run}"
+        self._check_order(account, entry, ready, taken)
+        for place, run in taken.items():
+            held = ready[place]._replace(state="held", at=entry.until, count=run.delivery)
+            account.cards[place] = held
+        account.counts["delivered"] += len(taken)
+
+    @staticmethod
+    def _check_order(
+        account: Account, entry: AcquireEntry, ready: Mapping[Place, Card], taken: Iterable[Place]
+    ) -> None:
+        """Nothing is passed over that comes first, and may be had."""
+        busy = {
+            place: card
+            for place, card in ready.items()
+            if (card.state in ("held", "waiting") and card.at > entry.time)
+            or card.count >= account.tries
+        }
+        order = account.settings["order"]
+        assert not (busy and order == "strict"), "another one is held, or waits"
+        blocked = {card.order for card in busy.values() if order == "key" and card.order}
+        free = {
+            place: card
+            for place, card in ready.items()
+            if card.at <= entry.time and place not in busy and card.order not in blocked
+        }
+        for place in taken:
+            assert place in free, f"{place} is to wait for another one of its key"
+            key, offset = place
+            mine = free[place]
+            for (other, before), card in free.items():
+                first = card.priority > mine.priority or (
+                    card.priority == mine.priority and other == key and before < offset
+                )
+                assert not first or (other, before) in taken, f"{place} came before {before}"
+
+    def _answer(self, account: Account, entry: AnswerEntry, entries: Sequence[Entry]) -> None:
+        assert entry.time >= self.time, "time does not go back"
+        places = {place: run for run in entry.runs for place in _places(run)}
+        for place, run in places.items():
+            card = account.cards.get(place, _FRESH)
+            assert card.state != "done", f"{place} was finished before"
+            assert card.count == run.delivery, f"{place} went to somebody else meanwhile"
+            held = card.state == "held" and card.at > entry.time
+            nobodys = entry.answer in (EXHAUSTED, RECALL)
+            assert held != nobodys, f"{place} is {card.state} until {card.at}, not at {entry.time}"
+            account.cards[place] = _answered(card, entry)
+        if entry.answer in (DEAD, EXHAUSTED):
+            self._check_buried(account, len(places), entries)
+        counted = {ACK: "acked", DEAD: "dead", EXHAUSTED: "dead"}.get(entry.answer)
+        if counted:
+            account.counts[counted] += len(places)
+        elif entry.answer == RELEASE:
+            account.counts["delivered"] -= len(places)
+
+    def _check_buried(self, account: Account, rows: int, entries: Sequence[Entry]) -> None:
+        letters = self.account(account.settings["dead_letter"] or f"{account.name}.dlq").id
+        moved = [e for e in entries if isinstance(e, RecordsEntry) and e.topic_id == letters]
+        assert sum(each.rows for each in moved) == rows, "as many letters as records"
+
+
+def places_of(runs: Iterable[Run]) -> Iterable[tuple[Place, int]]:
+    """Each record of some runs, with its delivery."""
+    return ((place, run.delivery) for run in runs for place in _places(run))
+
+
+def _places(run: Run) -> Iterable[Place]:
+    key = run.topic_id, run.partition
+    return ((key, offset) for offset in range(run.first, run.first + run.rows))
+
+
+def _answered(card: Card, entry: AnswerEntry) -> Card:
+    if entry.answer == RETRY:
+        return card._replace(state="waiting", at=entry.at)
+    if entry.answer == EXTEND:
+        return card._replace(at=entry.at)
+    if entry.answer == RELEASE:
+        return card._replace(state="free", at=0, count=card.count - 1)
+    return card._replace(state="done")

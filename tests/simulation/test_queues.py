@@ -1,0 +1,90 @@
+"""Queues, transactions and orderly members where everything fails, and mistakes planted there.
+
+Finds: an interleaving, a stall or a crash after which two hold one record, a late answer counts, a
+record, an answer or a dead letter is lost or doubled, a transaction is there in part or twice, or
+a record is passed over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from tests.simulation.mutants import Mutant
+from tests.simulation.ordering import OrderlyWorld
+from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
+from tests.simulation.queue_world import QueueBucketWorld, QueueWorld, run_queues
+from tests.simulation.world import World, run
+
+_ASKED = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
+_MUTANT_SEEDS = 60
+#: What all seeds do at least.
+_OF_QUEUES = {"received": 300, "answered": 80, "late": 30, "transactions": 50, "aborted": 20}
+_OF_LOOPS = {"fenced": 8, "refused": 8, "redriven": 2, "checkpoints": 20, "collected": 100}
+_OF_MEMBERS = {"joined": 150, "buried": 80, "fenced": 3, "checkpoints": 50}
+#: Where a mistake shows late: the seed that showed it.
+_SHOWN_BY = {"buries_again_when_the_outcome_is_unknown": 504, "commits_below_a_letter": 194}
+
+Run = Callable[[int], World]
+
+
+def _queues(seed: int) -> World:
+    return run_queues(seed, QueueWorld)
+
+
+def _queues_in_a_bucket(seed: int) -> World:
+    return run_queues(seed, QueueBucketWorld)
+
+
+def _orderly_members(seed: int) -> World:
+    return run(seed, OrderlyWorld)
+
+
+@pytest.mark.parametrize(
+    ("simulate", "seeds", "least"),
+    [
+        (_queues, 60, _OF_QUEUES | _OF_LOOPS),
+        (_queues_in_a_bucket, 40, _OF_QUEUES | _OF_LOOPS),
+        (_orderly_members, 60, _OF_MEMBERS),
+    ],
+    ids=["queues", "queues in a bucket", "orderly members"],
+)
+def test_no_record_is_lost_doubled_or_held_by_two(simulate: Run, seeds: int, least: dict[str, int]):
+    done: Counter[str] = Counter()
+    for seed in _ASKED or range(seeds):
+        try:
+            done += simulate(seed).done
+        except Exception as error:
+            error.add_note(f"again: KMQ_SIM_SEEDS={seed} pytest tests/simulation/test_queues.py")
+            raise
+    for what, count in ({} if _ASKED else least).items():
+        assert done[what] > count, what
+
+
+@pytest.mark.parametrize("mutant", QUEUE_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_mistake_that_is_planted_in_queues_or_transactions_is_found(
+    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+):
+    mutant(monkeypatch)
+    assert _some_fails(_queues, range(_MUTANT_SEEDS))
+
+
+@pytest.mark.parametrize("mutant", ORDERLY_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_mistake_that_is_planted_in_orderly_members_is_found(
+    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+):
+    mutant(monkeypatch)
+    seeds = [_SHOWN_BY.get(mutant.__name__, 0), *range(_MUTANT_SEEDS)]
+    assert _some_fails(_orderly_members, seeds)
+
+
+def _some_fails(simulate: Run, seeds: Iterable[int]) -> bool:
+    for seed in seeds:
+        try:
+            simulate(seed)
+        except Exception:
+            return True
+    return False

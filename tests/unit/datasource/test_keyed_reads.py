@@ -1,0 +1,236 @@
+"""Finds messages of keyed queues that a read of Spark's loses, repeats or numbers wrongly."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.source import KmqDataSource
+from kmq_storage import limits
+from kmq_storage.errors import InvalidRequestError, NotFoundError
+from kmq_storage.format import queue_directory
+from kmq_storage.keyed.rows import KeyedReader, KeyedRows
+from kmq_storage.keyed.wanted import Wanted
+from kmq_storage.log import reader as chunk_reader
+from kmq_storage.maintenance.collect import collect
+from tests.spark.shop import Shop
+
+NAMES = [b"a/1", b"a/2", b"a/\xff", b"b/1", b"b/2"]
+Message = tuple[bytes, int, bytes]
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """Forty messages of five queues: half of them in runs of small batches, half behind these."""
+    monkeypatch.setattr(limits, "RUN_BATCH_ROWS", 3)
+    monkeypatch.setattr(queue_directory, "_BLOCK_QUEUES", 2)
+    made = Shop(tmp_path / "shop")
+    for turn in range(4):
+        _put(made, turn)
+        if turn < 2:
+            made.store.seal()
+    return made
+
+
+def _queues(shop: Shop) -> KeyedQueues:
+    return shop.store.keyed_queues("inbox")
+
+
+def _put(shop: Shop, turn: int) -> None:
+    _queues(shop).put_batch(NAMES * 2, [b"%d.%d" % (turn, n) for n in range(10)])
+
+
+def _expected(shop: Shop) -> list[Message]:
+    return [
+        (name, index, value)
+        for name in NAMES
+        for index, value in enumerate(_queues(shop).get(name, 0, 999))
+    ]
+
+
+def _read(shop: Shop, **options: str) -> list[list[Message]]:
+    """The messages by task, as an executor reads them."""
+    given = {"path": shop.url, "subscribe": "inbox", **options}
+    source = KmqDataSource(given)
+    reader = pickle.loads(pickle.dumps(source.reader(source.schema())))
+    assert isinstance(reader, KmqBatchReader)
+    tasks = pickle.loads(pickle.dumps(reader.partitions()))
+    return [[m for batch in reader.read(task) for m in _messages(batch)] for task in tasks]
+
+
+def _messages(batch: pa.RecordBatch) -> list[Message]:
+    columns = (batch.column(name).to_pylist() for name in ("queue", "index", "value"))
+    return list(zip(*columns, strict=True))
+
+
+def _all(shop: Shop, **options: str) -> list[Message]:
+    return sorted(message for task in _read(shop, **options) for message in task)
+
+
+def test_every_message_comes_with_its_queue_and_index(shop: Shop) -> None:
+    assert _all(shop) == _expected(shop)
+
+
+@pytest.mark.parametrize("rows", ["1", "7"])
+def test_tasks_that_share_a_run_have_each_message_once(shop: Shop, rows: str) -> None:
+    found = _read(shop, maxRecordsPerPartition=rows)
+    assert max(map(len, found)) == int(rows)
+    assert sorted(message for task in found for message in task) == _expected(shop)
+
+
+def test_messages_between_offsets_keep_their_indexes(shop: Shop) -> None:
+    bounds = {"startingOffsets": '{"inbox": {"0": 7}}', "endingOffsets": '{"inbox": {"0": 33}}'}
+    found = _all(shop, **bounds)
+    by_value = {value: (name, index) for name, index, value in _expected(shop)}
+    assert len(found) == 26
+    assert all(by_value[value] == (name, index) for name, index, value in found)
+
+
+CHOSEN = {
+    "one": ("b/1", [b"b/1"]),
+    "a list": (" b/2 , a/1", [b"a/1", b"b/2"]),
+    "a beginning": ("a/*", [b"a/1", b"a/2", b"a/\xff"]),
+    "both": ("a/*, b/2, a/1", [b"a/1", b"a/2", b"a/\xff", b"b/2"]),
+    "all": ("*", NAMES),
+    "names as they stand": ('["a/*", "b/1"]', [b"b/1"]),
+    "nobody": ("c", []),
+}
+
+
+@pytest.mark.parametrize(("option", "names"), CHOSEN.values(), ids=CHOSEN.keys())
+def test_only_the_queues_that_are_chosen_are_read(
+    shop: Shop, option: str, names: list[bytes]
+) -> None:
+    expected = [message for message in _expected(shop) if message[0] in names]
+    assert _all(shop, queues=option) == expected
+
+
+def test_of_a_run_only_batches_with_the_chosen_queues_are_read(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.store.seal()
+    shop.store.compact("inbox")
+    read: list[int] = []
+    stored = chunk_reader.ChunkReader.stored
+
+    def counted(self, chunk, layout):
+        read.append(chunk.rows)
+        return stored(self, chunk, layout)
+
+    monkeypatch.setattr(chunk_reader.ChunkReader, "stored", counted)
+    monkeypatch.setattr(chunk_reader.ChunkReader, "read", None)
+    assert _read(shop, queues="c, d*") == [[]] * len(_read(shop, queues="c"))
+    assert read == []
+    (task,) = [task for task in _read(shop, queues="a/1") if task]
+    assert len(task) == 8
+    assert sum(read) < 40 * len(_read(shop, queues="c"))
+
+
+def test_records_of_no_queue_have_none_and_are_left_out_where_queues_are_chosen(
+    shop: Shop,
+) -> None:
+    with shop.store.producer() as producer:
+        producer.send("inbox", b"no key").result(10)
+        producer.send("inbox", None, b"a/1").result(10)
+        producer.send("inbox", b"last", b"a/1").result(10)
+    for seal in (False, True):
+        if seal:
+            shop.store.seal()
+        found = [message for task in _read(shop) for message in task]
+        assert Counter(m[2] for m in found if m[1] is None) == {b"no key": 1, None: 1}
+        assert (b"a/1", 8, b"last") in found
+        assert _all(shop, queues="*") == _expected(shop)
+
+
+def test_the_columns_are_those_of_a_topic_and_two_more(shop: Shop) -> None:
+    def names(**options: str) -> list[str]:
+        schema = KmqDataSource({"path": shop.url, "subscribe": "inbox", **options}).schema()
+        assert isinstance(schema, StructType)
+        return schema.names
+
+    assert names()[-3:] == ["timestampType", "queue", "index"]
+    assert names(includeHeaders="true")[-3:] == ["headers", "queue", "index"]
+    assert names(columns="index,queue") == ["index", "queue"]
+    shop.create("orders")
+    assert names(subscribe="inbox,orders")[-1] == "timestampType"
+
+
+def test_an_index_alone_is_that_of_its_message(shop: Shop) -> None:
+    source = KmqDataSource({"path": shop.url, "subscribe": "inbox", "columns": "index,offset"})
+    reader = source.reader(source.schema())
+    assert isinstance(reader, KmqBatchReader)
+    read = [b for task in reader.partitions() for b in reader.read(task)]
+    found = pa.Table.from_batches(read).sort_by("offset")["index"].to_pylist()
+    assert found == [index for index in range(8) for _ in NAMES]
+
+
+REFUSED = {
+    "no keyed topic": ({"subscribe": "orders"}, "orders has no queues"),
+    "one of two": ({"subscribe": "inbox,orders"}, "orders has no queues"),
+    "an empty name": ({"queues": "a,,b"}, "'queues' is 'a,,b': expected names of queues"),
+    "a table": ({"table": "topics"}, "option 'queues' chooses records"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_queues_that_can_not_be_chosen_are_refused(
+    shop: Shop, options: dict[str, str], message: str
+) -> None:
+    shop.create("orders")
+    given = {"path": shop.url, "subscribe": "inbox", "queues": "a", **options}
+    if "table" in options:
+        del given["subscribe"]
+    with pytest.raises(InvalidRequestError, match=message):
+        KmqDataSource(given).schema()
+
+
+@pytest.mark.parametrize("wanted", [None, Wanted(prefixes=(b"a/",))])
+def test_a_read_goes_on_where_it_was_when_its_run_was_merged_and_collected(
+    shop: Shop, wanted: Wanted | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk_reader, "_TOUCHED_BYTES", -1)  # nothing stays mapped
+    with shop.store.producer() as producer:
+        producer.send_batch("inbox", [b"no key"] * 5).result(10)
+    shop.store.seal()
+    log = open_log(shop.url, read_only=True)
+    for read_before in range(1, 14):
+        reader = KeyedReader(log, log.refresh().topic("inbox").id, ("value", "index"), wanted)
+        pieces = reader.between(3, 40)
+        found: list[KeyedRows] = list(islice(pieces, read_before))
+        _put(shop, 4)
+        shop.store.seal()
+        shop.store.compact("inbox")
+        shop.store.checkpoint()
+        collect(shop.store.log, grace=0.0)
+        found += pieces
+        offsets = sorted(offset for each in found for offset in each.offsets.tolist())
+        expected = [n for n in range(3, 40) if wanted is None or n % 5 < 3]
+        assert offsets == expected
+
+
+def test_a_topic_that_was_deleted_is_said_to_be_gone(shop: Shop) -> None:
+    source = KmqDataSource({"path": shop.url, "subscribe": "inbox"})
+    reader = source.reader(source.schema())
+    tasks = reader.partitions()
+    shop.delete("inbox")
+    with pytest.raises(NotFoundError, match="the topic was deleted while it was read"):
+        list(reader.read(tasks[0]))
+
+
+def test_a_damaged_run_names_queues(shop: Shop) -> None:
+    (file, *_) = sorted(Path(shop.url).glob("segments/*/0/*.arrow"))
+    contents = bytearray(file.read_bytes())
+    at = contents.index(b"0.7")
+    contents[at] ^= 1
+    file.write_bytes(contents)
+    with pytest.raises(Exception, match=r"queues b'a/.*' to b'.*' of inbox can't all be read"):
+        _read(shop)

@@ -1,0 +1,82 @@
+"""Queues whose records were compacted away or trimmed, before or while somebody gets them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+
+
+def _values(deliveries: list[Any]) -> list[bytes]:
+    return [each.value for each in deliveries]
+
+
+def _compacted(store: kmq.Store, **settings: Any) -> kmq.Queue:
+    """A queue with ten records of one key, of which compaction leaves the last one."""
+    store.create_topic("t", cleanup="compact")
+    with store.producer() as producer:
+        for n in range(10):
+            producer.send("t", b"%d" % n, key=b"same")
+    store.create_queue("q", topics=["t"], **settings)
+    return store.queue("q")
+
+
+def test_records_that_compaction_dropped_are_done(store: kmq.Store):
+    queue = _compacted(store)
+    store.seal()
+    store.compact("t")
+    assert _values(queue.receive(100)) == [b"9"]
+    assert queue.stats().locked == 1
+
+
+def test_records_that_compaction_dropped_after_their_last_delivery_hold_nobody_up(
+    store: kmq.Store,
+):
+    queue = _compacted(store, max_deliveries=1, lock_timeout=0.05)
+    assert len(queue.receive(3)) == 3
+    store.seal()
+    store.compact("t")
+    time.sleep(0.1)  # their only lock is over
+    assert _values(queue.receive(100)) == [b"9"]
+    assert queue.stats().ready == 0
+
+
+def test_finding_too_late_that_records_are_gone_is_no_error(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    queue = _compacted(store, max_deliveries=None, lock_timeout=0.05)
+    store.seal()
+    store.compact("t")
+    read = queue._deliveries
+
+    def slowly(*arguments: Any) -> Any:
+        found = read(*arguments)
+        time.sleep(0.1)  # longer than the lock
+        return found
+
+    monkeypatch.setattr(queue, "_deliveries", slowly)
+    assert _values(queue.receive(100)) == [b"9"]
+
+
+def test_records_that_are_trimmed_while_they_are_handed_out_are_left_out(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t")
+    with store.producer() as producer:
+        for n in range(4):
+            producer.send("t", b"%d" % n)
+    store.create_queue("q", topics=["t"])
+    queue = store.queue("q")
+    acquire = queue._acquire
+
+    def and_trim(*arguments: Any) -> Any:
+        found = acquire(*arguments)
+        store.trim("t", {0: 2})
+        queue._log.refresh()
+        return found
+
+    monkeypatch.setattr(queue, "_acquire", and_trim)
+    assert _values(queue.receive(100)) == [b"2", b"3"]
