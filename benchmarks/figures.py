@@ -160,12 +160,13 @@ SHARING = Group(
 QUEUES = Group(
     named(
         "queues",
-        *("one_by_one", "sqlite_one_by_one", "groups_fsync", "sqlite_groups_fsync"),
-        *("arrow", "one_receiver", "eight_receivers", "delayed"),
+        *("one_by_one", "in_step", "sqlite_one_by_one", "groups_fsync", "sqlite_groups_fsync"),
+        *("arrow", "one_receiver", "eight_receivers", "delayed", "lateness"),
     ),
     (
         Figure("put, receive, ack one by one, os, per second", "one_by_one.rate", 5e4, 1.0),
         Figure("put, receive, ack / SQLite, os", "one_by_one.rate", "sqlite_one_by_one.rate", 5.0),
+        Figure("the same in step / SQLite, os", "in_step.rate", "sqlite_one_by_one.rate"),
         Figure("by groups of 100, fsync, records per second", "groups_fsync.rate", 2e4, 1.0),
         Figure(
             "by groups of 100 / SQLite, fsync", "groups_fsync.rate", "sqlite_groups_fsync.rate", 5.0
@@ -174,6 +175,7 @@ QUEUES = Group(
         Figure("8 receivers in 8 processes / one", "eight_receivers.rate", "one_receiver.rate", 1),
         Figure("MB to open a store with 1,000,000 delayed records", "delayed.held_mb", 500, 1.0),
         Figure("its opening and counting them, of a second", "delayed.open_ms", 1_000, 1.0),
+        Figure("ms that a due record is late, p99, of 100", "lateness.p99_ms", 100, 1.0),
     ),
 )
 

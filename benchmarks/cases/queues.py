@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import kmq_spark as kmq
 from benchmarks import dataset, stores
 from benchmarks.cases.senders import SPAWN
-from benchmarks.clock import stopwatch
+from benchmarks.clock import spread, stopwatch
 from benchmarks.job import Job, Measure, Sample
 from benchmarks.peers.sqlite_queue import SqliteQueue
 
 _QUEUE = "work"
 _RECEIVERS = 8
 _GROUP = 100
+#: Delayed records that become due within a second.
+_DUE = 300
 
 
 @contextmanager
@@ -29,10 +33,31 @@ def _queue(job: Job, durability: str) -> Iterator[tuple[kmq.Store, str]]:
 
 
 def one_by_one(job: Job) -> Measure:
-    """A record is put, received and acknowledged, then the next one; os."""
+    """Each record is put by a call, then each is received by one and acknowledged by one; os."""
 
     def measure() -> Sample:
-        values = dataset.values(job.sizes.records // 100)
+        values = dataset.values(job.sizes.records // 5)
+        with (
+            _queue(job, "os") as (store, _),
+            store.queue(_QUEUE) as queue,
+            store.producer() as producer,
+            stopwatch() as watch,
+        ):
+            for value in values:
+                producer.send_to_queue(_QUEUE, value)
+            producer.flush()
+            for _ in values:
+                queue.ack(queue.receive())
+        return watch.rate(len(values))
+
+    return measure
+
+
+def in_step(job: Job) -> Measure:
+    """A record is put, and waited for, received and acknowledged, then the next one; os."""
+
+    def measure() -> Sample:
+        values = dataset.values(job.sizes.records // 200)
         with (
             _queue(job, "os") as (store, _),
             store.queue(_QUEUE) as queue,
@@ -48,7 +73,7 @@ def one_by_one(job: Job) -> Measure:
 
 
 def sqlite_one_by_one(job: Job) -> Measure:
-    """The same in SQLite, which does not wait for the disk."""
+    """In step in SQLite, which does not wait for the disk; its table stays small."""
     return _sqlite(job, job.sizes.records // 100, 1, durable=False)
 
 
@@ -180,6 +205,32 @@ def delayed(job: Job) -> Measure:
             reader.join()
         _check(count, job)
         return {"open_ms": seconds * 1e3, "held_mb": mb}
+
+    return measure
+
+
+def lateness(job: Job) -> Measure:
+    """How long after its time a delayed record is in the hands of a receiver that waits; os."""
+
+    def measure() -> Sample:
+        late: list[float] = []
+        with (
+            _queue(job, "os") as (store, _),
+            store.queue(_QUEUE) as queue,
+            store.producer() as producer,
+        ):
+            begin = time.time() + 0.5
+            for number in range(_DUE):
+                at = begin + number / _DUE
+                when = datetime.fromtimestamp(at, UTC)
+                producer.send_to_queue(_QUEUE, repr(at).encode(), deliver_at=when)
+            producer.flush()
+            while len(late) < _DUE:
+                held = queue.receive(_GROUP, timeout=None)
+                now = time.time()
+                late += [(now - float(each.value)) * 1e3 for each in held]
+                queue.ack(held)
+        return spread(late)
 
     return measure
 

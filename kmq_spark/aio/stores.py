@@ -73,11 +73,11 @@ class Store(Handle):
 
         return Opening(opened)
 
-    def queue(self, name: str) -> Opening[Queue]:
+    def queue(self, name: str, **options: Any) -> Opening[Queue]:
         """The twin of `kmq_spark.Store.queue`."""
 
         async def opened() -> Queue:
-            return Queue(await self._run(self._store.queue, name))
+            return Queue(await self._run(self._store.queue, name, **options))
 
         return Opening(opened)
 

@@ -3,29 +3,96 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from kmq_spark.client.encoding import rows_of_columns
-from kmq_spark.client.queue_delivery import Delivery
+from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
+from kmq_spark.client.queue_reading import missing_of
 from kmq_spark.client.record import Record
 from kmq_spark.client.routing import split
 from kmq_spark.client.values import checked_extras
+from kmq_spark.errors import ConflictError, CorruptionError, DataLossError
+from kmq_storage import deliveries as handing
 from kmq_storage.format.entries import Entry
+from kmq_storage.format.queue_entries import EXHAUSTED, RECALL, Run
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.staging import Stager, file_ids
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.queues import dead_letters_of
+from kmq_storage.slips import take_over_ended
 
 #: Why a record is a dead letter that nobody rejected.
 TOO_OFTEN = "max_deliveries"
+#: Dead letters that are moved in one commit.
+_MOVED = 500
+_LOGGER = logging.getLogger(__name__)
 
 
-def origin(queue: str, delivery: Delivery, reason: str) -> Mapping[str, Any]:
+#: Reads the records of runs of a queue, by its name.
+Reading: TypeAlias = Callable[[str, Sequence[Run]], list[Delivery]]
+
+
+def bury_all(log: CommitLog, queue: Queue, read: Reading) -> None:
+    """Move what was handed out too often, from a queue and from where dead letters come here.
+
+    What was noted of records whose lock ended is committed before.
+    """
+    for each in list(log.state.queues):
+        if each is queue or each.dead_letter == queue.name:
+            take_over_ended(log, each)
+            runs = each.exhausted(max(log.environment.now_us(), log.state.time))
+            while runs:
+                some, runs = _first(runs, _MOVED)
+                _bury_runs(log, each, some, read)
+
+
+def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading) -> None:
+    try:
+        found = read(queue.name, runs)
+        gone = missing_of(runs, {each.place for each in found})
+        if gone:
+            log.commit([Unit((handing.answer(log, queue, RECALL, gone),))])
+        if found:
+            bury(log, queue, found, EXHAUSTED, TOO_OFTEN)
+    except ConflictError:
+        pass  # somebody else did it
+    except (DataLossError, CorruptionError) as error:
+        _LOGGER.warning("queue %s: dead letters stay where they are: %s", queue.name, error)
+
+
+def bury(
+    log: CommitLog, queue: Queue, deliveries: Sequence[Delivery], answer: int, reason: str
+) -> None:
+    """Deliveries become dead letters: they are there, and done here, in one commit."""
+    target = dead_letters_of(log, queue)
+    entry = handing.answer(log, queue, answer, runs_of_deliveries(deliveries))
+    records = [(each, _origin(queue.name, each, reason)) for each in deliveries]
+    log.commit([moving(log, target, records, entry)])
+    log.refresh()
+
+
+def _first(runs: list[Run], most: int) -> tuple[list[Run], list[Run]]:
+    """The runs with the first so many records, and the rest."""
+    taken: list[Run] = []
+    left: list[Run] = []
+    for run in runs:
+        count = min(run.rows, most)
+        most -= count
+        if count:
+            taken.append(run._replace(rows=count))
+        if count < run.rows:
+            left.append(run._replace(first=run.first + count, rows=run.rows - count))
+    return taken, left
+
+
+def _origin(queue: str, delivery: Delivery, reason: str) -> Mapping[str, Any]:
     """The properties that say where a dead letter comes from, besides its own."""
     facts = {
         **delivery.properties,

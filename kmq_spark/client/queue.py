@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
@@ -10,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_count, checked_seconds, checked_timeout
-from kmq_spark.client.dead_letters import TOO_OFTEN, moving, origin
+from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all, moving
 from kmq_spark.client.metadata import RecordMetadata
+from kmq_spark.client.queue_ahead import Ahead, OpenSlip
 from kmq_spark.client.queue_delivery import Delivery, Hold, runs_of_deliveries
 from kmq_spark.client.queue_reading import (
     deliveries_of,
@@ -28,9 +28,6 @@ from kmq_spark.client.queue_reading import (
 from kmq_spark.client.queue_table import state_table
 from kmq_spark.errors import (
     ClosedError,
-    ConflictError,
-    CorruptionError,
-    DataLossError,
     IllegalStateError,
     InvalidRequestError,
     KmqError,
@@ -42,9 +39,7 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
     DEAD,
-    EXHAUSTED,
     EXTEND,
-    RECALL,
     RELEASE,
     RETRY,
     AcquireEntry,
@@ -60,8 +55,7 @@ from kmq_storage.looking import look_ahead
 from kmq_storage.model import QueueStats
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import reopen_in_child
-
-_LOGGER = logging.getLogger(__name__)
+from kmq_storage.slips import PLACES
 
 #: Dead letters that are moved in one commit.
 _MOVED = 500
@@ -71,10 +65,12 @@ _FOREVER = 1e9
 class Queue:
     """One queue; safe for any number of threads, and for any number of processes at once."""
 
-    def __init__(self, log: CommitLog, name: str) -> None:
+    def __init__(self, log: CommitLog, name: str, prefetch: int = PLACES) -> None:
         self._log = log
         self.name = check_name("queue", name)
         self._id = log.refresh().queues.named(name).id
+        self._prefetch = checked_count("prefetch", prefetch)
+        self._ahead = Ahead(log, self._id, prefetch)
         self._reader = ChunkReader(log.files)
         self._reading = threading.Lock()
         self._closed = False
@@ -86,6 +82,7 @@ class Queue:
         self._generation += 1
         self._reading = threading.Lock()
         self._reader = ChunkReader(self._log.files)
+        self._ahead = Ahead(self._log, self._id, self._prefetch)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -98,14 +95,32 @@ class Queue:
         At most `max_records`, as soon as there are some; none after `timeout` seconds (None
         waits for ever).
         """
-        checked_count("max_records", max_records)
+        if type(max_records) is not int or max_records != 1:
+            checked_count("max_records", max_records)
+        if not self._closed and (ready := self._ahead.take(max_records)):
+            self._ahead.count()
+            return ready
         timeout = checked_timeout(timeout)
         while (found := self._acquire(max_records, timeout)) is not None:
-            held = self._deliveries(found.runs, found.until)
-            self._forget_missing(found.runs, {each.place for each in held})
-            if held:
+            if held := self._received(*found, max_records):
                 return held
-        return []
+        return self._ahead.take(max_records)  # another thread may have got some
+
+    def _received(
+        self, acquired: AcquireEntry, slip: OpenSlip | None, wanted: int
+    ) -> list[Delivery]:
+        """What a call hands out of what it acquired."""
+        try:
+            held = self._deliveries(acquired.runs, acquired.until, slip)
+            self._forget_missing(acquired.runs, {each.place for each in held})
+        except BaseException:
+            if slip is not None:  # those that can be read come again, one by one
+                self._ahead.refuse(acquired.runs)
+            raise
+        if held and slip is not None:
+            held = self._ahead.keep(slip, held, wanted)
+        self._ahead.count()
+        return held
 
     def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table | None:
         """The same as a table, with a column `_delivery` for `ack`; None when there is nothing.
@@ -113,9 +128,11 @@ class Queue:
         One table has the records of topics with the same columns.
         """
         checked_count("max_rows", max_rows)
-        found = self._acquire(max_rows, checked_timeout(timeout))
-        if found is None:
+        self._ahead.settle()
+        acquired = self._acquire(max_rows, checked_timeout(timeout), plain=True)
+        if acquired is None:
             return None
+        found, _ = acquired
         schemas = {run.topic_id: self._schemas(run.topic_id) for run in found.runs}
         first = schemas[found.runs[0].topic_id]
         others = [run for run in found.runs if schemas[run.topic_id] != first]
@@ -138,25 +155,37 @@ class Queue:
         topic = self._log.state.topic_by_id(topic_id)
         return topic.settings.schemas if topic else ()
 
-    def _deliveries(self, runs: Sequence[Run], until: int) -> list[Delivery]:
-        hold = Hold(self, until, self._generation)
+    def _deliveries(
+        self,
+        runs: Sequence[Run],
+        until: int,
+        slip: OpenSlip | None = None,
+        *,
+        name: str | None = None,
+    ) -> list[Delivery]:
+        hold = Hold(self, until, self._generation, slip)
         with self._reading:
-            return deliveries_of(self._log, self._reader, runs, self.name, hold)
+            return deliveries_of(self._log, self._reader, runs, name or self.name, hold)
 
-    def _acquire(self, most: int, timeout: float | None) -> AcquireEntry | None:
+    def _acquire(
+        self, most: int, timeout: float | None, *, plain: bool = False
+    ) -> tuple[AcquireEntry, OpenSlip | None] | None:
         log, now = self._log, self._log.environment.monotonic
         check_writable(log.files)
         deadline = now() + (_FOREVER if timeout is None else timeout)
         while True:
+            turns = self._ahead.turns
             queue = self._live()
             self._bury_all(queue)
             with self._reading:
                 look_ahead(log, self._reader, queue, most)
             lsn = log.state.lsn
-            found = handing.try_acquire(log, queue, most, _client())
+            found = self._ahead.acquire(queue, most, _client(), plain=plain)
             if found is not None:
                 log.refresh()
                 return found
+            if self._ahead.turns != turns:
+                continue
             left = deadline - now()
             if left <= 0:
                 return None
@@ -176,13 +205,27 @@ class Queue:
         """
         if isinstance(deliveries, pa.Table | pa.RecordBatch):
             self._check_open()
-            runs = runs_of_table(self._id, deliveries)
-        else:
-            single = isinstance(deliveries, Delivery)
-            runs = runs_of_deliveries(
-                self._checked([deliveries] if single else deliveries)  # type: ignore[list-item]
+            self._answer(ACK, runs_of_table(self._id, deliveries))
+            return
+        records = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
+        if not self._noted(records):
+            self._answer(ACK, runs_of_deliveries(self._checked(records)))
+
+    def _noted(self, records: Sequence[Any]) -> bool:
+        """Whether it needs no commit of its own that these are done."""
+        notes = records[0].hold.notes if records and isinstance(records[0], Delivery) else None
+        return (
+            notes is not None
+            and not self._closed
+            and all(
+                isinstance(each, Delivery)
+                and each.hold.notes is notes
+                and each.hold.generation == self._generation
+                and each.queue == self.name
+                for each in records
             )
-        self._answer(ACK, runs)
+            and notes.note([each.place for each in records])
+        )
 
     def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
         """What acknowledges these once it is committed, with what a transaction commits."""
@@ -198,7 +241,7 @@ class Queue:
         self._checked([delivery])
         queue = self._live()
         if delivery.delivery_count >= queue.deliveries_max:
-            self._bury(queue, [delivery], DEAD, TOO_OFTEN)
+            bury(self._log, queue, [delivery], DEAD, TOO_OFTEN)
             return
         if seconds is None:
             backoff = queue.settings.backoff or (0.0,)
@@ -210,7 +253,7 @@ class Queue:
         if reason is not None and not isinstance(reason, str):
             raise InvalidRequestError(f"reason must be text, not {reason!r}", field="reason")
         self._checked([delivery])
-        self._bury(self._live(), [delivery], DEAD, reason or "rejected")
+        bury(self._log, self._live(), [delivery], DEAD, reason or "rejected")
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
         """It takes longer: it is held until so many seconds from now."""
@@ -240,15 +283,14 @@ class Queue:
                 raise IllegalStateError(
                     "the delivery was received before this process was forked: it is its parent's"
                 )
+        for notes in {each.hold.notes for each in checked}:
+            if notes is not None:
+                notes.answer_by_commit([each.place for each in checked if each.hold.notes is notes])
         return checked
 
     def _answer(self, what: int, runs: Sequence[Run], at: int = 0) -> None:
         if runs:
-            self._answer_of(self._live(), what, runs, at)
-
-    def _answer_of(self, queue: QueueState, what: int, runs: Sequence[Run], at: int = 0) -> None:
-        if runs:
-            self._log.commit([Unit((handing.answer(self._log, queue, what, runs, at),))])
+            self._log.commit([Unit((handing.answer(self._log, self._live(), what, runs, at),))])
 
     def _give_back(self, received: list[Delivery] | pa.Table | None) -> None:
         """Nobody got these after all: they are free at once, and count as never handed out."""
@@ -256,45 +298,14 @@ class Queue:
             if isinstance(received, pa.Table):
                 self._answer(RELEASE, runs_of_table(self._id, received))
             elif received:
-                self._answer(RELEASE, runs_of_deliveries(received))
+                self._answer(RELEASE, runs_of_deliveries(self._checked(received)))
 
     # --- dead letters -------------------------------------------------------------------
 
     def _bury_all(self, queue: QueueState) -> None:
         """Move what was handed out too often, here and where dead letters come here."""
-        log = self._log
-        if log.files.read_only:
-            return
-        for each in list(log.state.queues):
-            if each is queue or each.dead_letter == self.name:
-                now = max(log.environment.now_us(), log.state.time)
-                runs = each.exhausted(now)
-                while runs:
-                    some, runs = _first(runs, _MOVED)
-                    self._bury_runs(each, some)
-
-    def _bury_runs(self, queue: QueueState, runs: Sequence[Run]) -> None:
-        hold = Hold(self, 0, self._generation)
-        try:
-            with self._reading:
-                found = deliveries_of(self._log, self._reader, runs, queue.name, hold)
-            self._answer_of(queue, RECALL, missing_of(runs, {each.place for each in found}))
-            if found:
-                self._bury(queue, found, EXHAUSTED, TOO_OFTEN)
-        except ConflictError:
-            pass  # somebody else did it
-        except (DataLossError, CorruptionError) as error:
-            _LOGGER.warning("queue %s: dead letters stay where they are: %s", queue.name, error)
-
-    def _bury(
-        self, queue: QueueState, deliveries: Sequence[Delivery], answer: int, reason: str
-    ) -> None:
-        """Deliveries become dead letters: they are there, and done here, in one commit."""
-        target = queues.dead_letters_of(self._log, queue)
-        entry = handing.answer(self._log, queue, answer, runs_of_deliveries(deliveries))
-        records = [(each, origin(queue.name, each, reason)) for each in deliveries]
-        self._log.commit([moving(self._log, target, records, entry)])
-        self._log.refresh()
+        if not self._log.files.read_only:
+            bury_all(self._log, queue, lambda name, runs: self._deliveries(runs, 0, name=name))
 
     def redrive(self, max_records: int | None = None) -> int:
         """Move its dead letters back, in their order, as new records; how many there were."""
@@ -312,9 +323,10 @@ class Queue:
         moved = 0
         others: list[Run] = []
         while most is None or moved < most:
-            found = self._acquire(_MOVED, 0.0)
-            if found is None:
+            acquired = self._acquire(_MOVED, 0.0, plain=True)
+            if acquired is None:
                 break
+            found, _ = acquired
             held = self._deliveries(found.runs, found.until)
             mine = [d for d in held if d.properties.get("dead_letter_queue") == target.name]
             mine = mine if most is None else mine[: most - moved]
@@ -332,6 +344,7 @@ class Queue:
 
     def stats(self) -> QueueStats:
         """How many records are ready, locked and delayed now, and what became of the others."""
+        self._ahead.settle()
         self._bury_all(self._live())
         return queues.stats_of(self._log, self._live())
 
@@ -342,6 +355,7 @@ class Queue:
         `delivery_count`, `available_at` (when the lock ends, or it is due), `expires_at`,
         `priority`.
         """
+        self._ahead.settle()
         return state_table(self._log, self._live())
 
     def recall(self, metadata: RecordMetadata) -> bool:
@@ -351,6 +365,7 @@ class Queue:
                 "recall takes the metadata of a record that was sent to this queue, "
                 f"not {metadata!r}"
             )
+        self._ahead.settle()
         return handing.recall(self._log, self._live(), metadata.offset)
 
     # --- lifetime -----------------------------------------------------------------------
@@ -366,6 +381,7 @@ class Queue:
         """Receive and answer no more; what is held comes back when its lock ends."""
         if not self._closed:
             self._closed = True
+            self._ahead.close()
             self._log.wake_waiters()
 
     def __enter__(self) -> Self:
@@ -382,17 +398,3 @@ class Queue:
 
 def _client() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
-
-
-def _first(runs: list[Run], most: int) -> tuple[list[Run], list[Run]]:
-    """The runs with the first so many records, and the rest."""
-    taken: list[Run] = []
-    left: list[Run] = []
-    for run in runs:
-        count = min(run.rows, most)
-        most -= count
-        if count:
-            taken.append(run._replace(rows=count))
-        if count < run.rows:
-            left.append(run._replace(first=run.first + count, rows=run.rows - count))
-    return taken, left

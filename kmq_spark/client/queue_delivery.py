@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Protocol
@@ -33,13 +33,26 @@ class Answers(Protocol):
         """It takes longer."""
 
 
+class Notes(Protocol):
+    """Where it is noted that records are done, instead of a commit for each."""
+
+    def note(self, records: Sequence[tuple[Key, int]]) -> bool:
+        """Records are done, all or none; False when that has to be committed."""
+
+    def answer_by_commit(self, records: Sequence[tuple[Key, int]]) -> None:
+        """Have nothing noted of records any more."""
+
+
 class Hold:
     """What deliveries that were received together have in common."""
 
-    __slots__ = ("extended", "generation", "queue", "until")
+    __slots__ = ("extended", "generation", "notes", "queue", "until")
 
-    def __init__(self, queue: Answers, until: int, generation: int) -> None:
+    def __init__(
+        self, queue: Answers, until: int, generation: int, notes: Notes | None = None
+    ) -> None:
         self.queue = queue
+        self.notes = notes
         #: UTC microseconds.
         self.until = until
         #: Of the process: a forked child doesn't hold what its parent holds.

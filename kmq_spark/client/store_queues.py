@@ -87,11 +87,18 @@ class StoreQueues:
 
     def queues(self) -> list[QueueInfo]:
         """Every queue, by name."""
+        for each in list(self._handles):
+            if isinstance(each, Queue):
+                each._ahead.settle()
         return queues.list_queues(self.log)
 
-    def queue(self, name: str) -> Queue:
-        """A queue to receive from; NotFoundError when there is none of this name."""
-        queue = Queue(self.log, name)
+    def queue(self, name: str, *, prefetch: int = 1983) -> Queue:
+        """A queue to receive from; NotFoundError when there is none of this name.
+
+        `prefetch`: who calls `receive` again and again holds up to so many records ahead (with
+        `durability="os"`, on a disk, in queues without order and capacity); 1 for none.
+        """
+        queue = Queue(self.log, name, prefetch)
         self._handles.add(queue)
         return queue
 

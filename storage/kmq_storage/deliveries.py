@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from kmq_storage.errors import ConflictError, NotFoundError
-from kmq_storage.format.queue_entries import RECALL, AcquireEntry, AnswerEntry, Run
+from kmq_storage.format.entries import Entry
+from kmq_storage.format.queue_entries import (
+    RECALL,
+    AcquireEntry,
+    AnswerEntry,
+    Run,
+    SlipAcquireEntry,
+)
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue
@@ -27,17 +34,31 @@ def live_queue(state: StoreState, queue_id: bytes, name: str) -> Queue:
     return queue
 
 
-def try_acquire(log: CommitLog, queue: Queue, most: int, client: str) -> AcquireEntry | None:
-    """Hold the first records that can be had, at most so many; None when there are none."""
+def try_acquire(
+    log: CommitLog,
+    queue: Queue,
+    most: int,
+    client: str,
+    *,
+    slip: tuple[bytes, int] | None = None,
+    before: Sequence[Entry] = (),
+) -> AcquireEntry | None:
+    """Hold the first records that can be had, at most so many; None when there are none.
+
+    With a `slip` (id and number of its use) what is noted there counts; entries `before` it go
+    into the same commit.
+    """
     state, now = log.state, log.environment.now_us()
     if not queue.take(spans_of(state, queue), 1, max(now, state.time)):
         return None
     until = now + round(queue.settings.lock_timeout * 1e6)
+    facts = (queue.id, now, until, most, client)
+    entry = AcquireEntry(*facts) if slip is None else SlipAcquireEntry(*facts, (), *slip)
     try:
-        commit = log.commit([Unit((AcquireEntry(queue.id, now, until, most, client),))])
+        commit = log.commit([Unit((*before, entry))])
     except ConflictError:
         return None  # others were faster
-    acquired = commit.entries[0]
+    acquired = commit.entries[-1]
     assert isinstance(acquired, AcquireEntry), "as it was handed in"
     return acquired
 

@@ -10,6 +10,7 @@ checkpoints/<LSN>-<32 hex>.arrow   the state of the store at an LSN, and its man
                             named by their digest
 pages/<32 hex>.arrow        leaf pages of the manifest
 pins/<32 hex>.json          an LSN whose files a reader keeps for a while
+slips/<32 hex>              what a receiver of a queue notes as done before it commits that
 clones/<store id>-<32 hex>.arrow   files that a clone in the same bucket needs, named by its digest
 cloning.json                a clone is being made here: its source's kmq.json
 locks/append.lock           held while a frame is written
@@ -42,6 +43,7 @@ CHECKPOINT_FOLDER = "checkpoints"
 PAGE_FOLDER = "pages"
 PIN_FOLDER = "pins"
 CLONE_FOLDER = "clones"
+SLIP_FOLDER = "slips"
 COLLECTED_FOLDER = "collected"
 CLOCK_FOLDER = "clock"
 PROBE_FOLDER = "probe"
@@ -140,6 +142,11 @@ def page_file(page_id: bytes) -> str:
 def pin_file(pin_id: bytes) -> str:
     """The pin with this id of 16 bytes."""
     return f"{PIN_FOLDER}/{pin_id.hex()}.json"
+
+
+def slip_file(slip_id: bytes) -> str:
+    """The slip with this id of 16 bytes."""
+    return f"{SLIP_FOLDER}/{slip_id.hex()}"
 
 
 def clone_file(store_id: bytes, digest: bytes) -> str:

@@ -7,7 +7,6 @@ something, an order that is broken, counts that don't add up, and a checkpoint t
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import settings
@@ -25,12 +24,15 @@ from kmq_storage.format.entries import (
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
+    BY_OWNER,
     DEAD,
     EXHAUSTED,
     EXTEND,
     RECALL,
     RELEASE,
     RETRY,
+    TAKEN_OVER,
+    TAKING_OVER,
     AcquireEntry,
     AnswerEntry,
     BindEntry,
@@ -39,6 +41,8 @@ from kmq_storage.format.queue_entries import (
     Run,
     Schedule,
     ScheduleEntry,
+    SlipAcquireEntry,
+    SlipAnswerEntry,
 )
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.queue_rows import NEVER
@@ -46,37 +50,11 @@ from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows
 from kmq_storage.log.queues import Queues, spans_of
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import QueueSettings, QueueStats
+from tests.property.queue_records import Model, SlipModel, Totals
 
-QUEUE, TOPIC = b"q" * 16, b"t" * 16
+QUEUE, TOPIC, SLIP = b"q" * 16, b"t" * 16, b"s" * 16
 KEYS: list[Key] = [(QUEUE, 0), (TOPIC, 0), (TOPIC, 1)]
 TRIES = 3
-
-
-@dataclass
-class Model:
-    """One record."""
-
-    key: Key
-    offset: int
-    at: int = 0
-    expires: int = NEVER
-    priority: int = 4
-    #: What its order goes by; 0 for nothing.
-    order: int = 0
-    looked: bool = True
-    #: free, held, waiting, done.
-    state: str = "free"
-    count: int = 0
-
-
-@dataclass
-class Totals:
-    delivered: int = 0
-    acked: int = 0
-    dead: int = 0
-    expired: int = 0
-    turns: int = 0
-    answered: list[Run] = field(default_factory=list)
 
 
 class QueueModel(RuleBasedStateMachine):
@@ -92,6 +70,8 @@ class QueueModel(RuleBasedStateMachine):
         self.totals = Totals()
         #: What somebody got, one by one; also what is answered already.
         self.handed: list[Run] = []
+        self.slip: SlipModel | None = None
+        self.rounds = 0
         definition = QueueSettings(max_deliveries=TRIES, order=self.order).to_json()
         self._commit(QueueEntry(QUEUE, "q", definition), TopicEntry(QUEUE, "queue:q", 1, {}))
         self._commit(TopicEntry(TOPIC, "t", 2, {}))
@@ -159,16 +139,25 @@ class QueueModel(RuleBasedStateMachine):
             self.records[key, offset].looked = True
         assert isinstance(self._commit(entry), ConflictError)
 
-    @rule(most=st.integers(1, 20), lock=st.integers(1, 50))
-    def acquire(self, most: int, lock: int) -> None:
-        expected = [(r.key, r.offset, r.count + 1) for r in self._expected(most)]
-        result = self._commit(AcquireEntry(QUEUE, self.now, self.now + lock, most, "me"))
+    @rule(most=st.integers(1, 20), lock=st.integers(1, 50), noting=st.booleans())
+    def acquire(self, most: int, lock: int, noting: bool) -> None:
+        found = [] if self._must_be_taken_over() else self._expected(most)
+        expected = [(r.key, r.offset, r.count + 1) for r in found]
+        facts = (QUEUE, self.now, self.now + lock, most, "me")
+        self.rounds += noting
+        if noting:
+            before = [] if self.slip is None else [self._ending(BY_OWNER)]
+            result = self._commit(*before, SlipAcquireEntry(*facts, (), SLIP, self.rounds))
+        else:
+            result = self._commit(AcquireEntry(*facts))
         if not expected:
             assert isinstance(result, ConflictError)
             return
         assert isinstance(result, list)
-        (entry,) = result
+        entry = result[-1]
         assert isinstance(entry, AcquireEntry)
+        if noting:
+            self._settled()
         got = [
             ((run.topic_id, run.partition), run.first + n, run.delivery)
             for run in entry.runs
@@ -182,6 +171,56 @@ class QueueModel(RuleBasedStateMachine):
             record = self.records[key, offset]
             record.state, record.at, record.count = "held", entry.until, count
             self.handed.append(Run(*key, offset, 1, count))
+        if noting:
+            self.slip = SlipModel(self.rounds, entry.until, self.handed[-len(got) :])
+
+    @rule(data=st.data())
+    def note(self, data: st.DataObject) -> None:
+        """The receiver notes that a record is done; only it knows."""
+        slip = self.slip
+        if slip is not None and self.now < slip.until and (left := self._left(slip)):
+            slip.noted.add(data.draw(st.sampled_from(left)))
+
+    def _left(self, slip: SlipModel) -> list[Run]:
+        return [run for run in slip.runs if run not in slip.noted | slip.others]
+
+    def _must_be_taken_over(self) -> bool:
+        return self.slip is not None and self.slip.until <= self.now
+
+    def _ending(self, by: int) -> SlipAnswerEntry:
+        assert self.slip is not None
+        noted = () if by == TAKING_OVER else tuple(sorted(self.slip.noted))
+        return SlipAnswerEntry(QUEUE, ACK, self.now, 0, noted, SLIP, self.slip.round, by)
+
+    def _settled(self) -> None:
+        """A commit says what was noted: it is done, though a lock may have ended meanwhile."""
+        for run in self.slip.noted if self.slip else ():
+            record = self.records[(run.topic_id, run.partition), run.first]
+            assert (record.state, record.count) == ("held", run.delivery), "nobody else got it"
+            self._answered(record, ACK, 0)
+        self.slip = None
+
+    @rule()
+    def end_slip(self) -> None:
+        if self.slip is not None:
+            result = self._commit(self._ending(BY_OWNER))
+            assert isinstance(result, ConflictError if self.slip.taken else list)
+            if not self.slip.taken:
+                self._settled()
+
+    @rule(whole=st.booleans())
+    def take_over(self, whole: bool) -> None:
+        """Somebody commits what is noted of records whose lock ended, or dies on the way."""
+        if self.slip is None or not self._must_be_taken_over():
+            return
+        result = self._commit(self._ending(TAKING_OVER))
+        assert isinstance(result, ConflictError if self.slip.taken else list)
+        self.slip.taken = True
+        if whole:
+            ending = self._ending(TAKEN_OVER)
+            assert isinstance(self._commit(ending), list)
+            self._settled()
+            assert isinstance(self._commit(ending), ConflictError)
 
     def _expected(self, most: int) -> list[Model]:
         """The records that can be had now, in their order."""
@@ -218,9 +257,14 @@ class QueueModel(RuleBasedStateMachine):
     def answer(self, data: st.DataObject, what: int, delay: int) -> None:
         if not self.handed:
             return
-        newest = self.handed[-20:]
+        noted = set() if self.slip is None else self.slip.noted
+        newest = [run for run in self.handed[-20:] if run not in noted]
+        if not newest:
+            return
         runs = data.draw(st.lists(st.sampled_from(newest), min_size=1, max_size=4, unique=True))
         at = self.now + delay
+        if self.slip is not None:
+            self.slip.others.update(runs)
         result = self._commit(AnswerEntry(QUEUE, what, self.now, at, tuple(runs)))
         records = [self.records[(run.topic_id, run.partition), run.first] for run in runs]
         in_time = all(
@@ -261,7 +305,11 @@ class QueueModel(RuleBasedStateMachine):
         }
         if runs:
             entry = AnswerEntry(QUEUE, EXHAUSTED, self.now, 0, tuple(runs))
-            assert isinstance(self._commit(entry), list)
+            result = self._commit(entry)
+            if self._must_be_taken_over():
+                assert isinstance(result, ConflictError)
+                return
+            assert isinstance(result, list)
             for place in found:
                 self.records[place].state = "done"
             self.totals.dead += len(found)

@@ -34,7 +34,7 @@ LAYERS = (
     ("kmq_storage.maintenance",),
     ("kmq_storage.filters",),
     tuple(f"kmq_storage.{name}" for name in ("assignors", "group_planning", "liveness")),
-    ("kmq_storage.deliveries", "kmq_storage.looking"),
+    ("kmq_storage.deliveries", "kmq_storage.looking", "kmq_storage.slips"),
     ("kmq_storage.membership",),
     ("kmq_storage.sharing",),
     tuple(
@@ -87,6 +87,7 @@ MAY_DELETE = {
     "kmq_storage.maintenance.collect",
     "kmq_storage.maintenance.pins",  # its own pin
     "kmq_storage.maintenance.segments",  # a segment whose commit was refused
+    "kmq_storage.slips",  # its own slip, and what others left
     "kmq_storage.membership",  # locks of members that are none any more
 }
 

@@ -72,6 +72,7 @@ PRINTED = {
         "6 QueueStats(ready=0, locked=6, delayed=0, delivered=6, acked=0, dead=0, expired=0)",
         "2",
         "too late: lease_expired",
+        "[]",
         "no such customer orders",
         "1",
         "b'3 EUR'",

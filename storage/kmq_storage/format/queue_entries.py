@@ -177,6 +177,63 @@ class AnswerEntry:
         return cls(queue_id, answer, time, at, _parse_runs(payload, cls._layout.size, count))
 
 
+@dataclass(frozen=True, slots=True)
+class SlipAcquireEntry(AcquireEntry):
+    """A receiver holds records, and notes on a slip of its own which of them are done.
+
+    What is noted there counts, though no commit says so yet: so nobody else gets one of these
+    records before a commit says what was noted (SlipAnswerEntry).
+    """
+
+    slip_id: bytes = b""
+    #: A slip is used again: this is the number of its use.
+    round: int = 0
+
+    kind = 21
+    _slip = struct.Struct("<16sQ")
+
+    def payload(self) -> bytes:
+        """The binary form: the slip, then as without one."""
+        return self._slip.pack(self.slip_id, self.round) + super(SlipAcquireEntry, self).payload()
+
+    @classmethod
+    def parse(cls, payload: bytes) -> SlipAcquireEntry:
+        """The entry of a binary form."""
+        base = AcquireEntry.parse(payload[cls._slip.size :])
+        facts = (base.queue_id, base.time, base.until, base.most, base.client, base.runs)
+        return cls(*facts, *cls._slip.unpack_from(payload))
+
+
+#: Who says what is noted on a slip: its receiver; somebody who will do so instead, since the lock
+#: ended; and whoever did that.
+BY_OWNER, TAKING_OVER, TAKEN_OVER = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class SlipAnswerEntry(AnswerEntry):
+    """These records were noted as done on a slip, of which this use is over."""
+
+    slip_id: bytes = b""
+    round: int = 0
+    #: With `TAKING_OVER` it goes on, but its receiver can't end it any more.
+    by: int = BY_OWNER
+
+    kind = 22
+    _slip = struct.Struct("<16sQBxxxxxxx")
+
+    def payload(self) -> bytes:
+        """The binary form: the slip, then as without one."""
+        slip = self._slip.pack(self.slip_id, self.round, self.by)
+        return slip + super(SlipAnswerEntry, self).payload()
+
+    @classmethod
+    def parse(cls, payload: bytes) -> SlipAnswerEntry:
+        """The entry of a binary form."""
+        base = AnswerEntry.parse(payload[cls._slip.size :])
+        facts = (base.queue_id, base.answer, base.time, base.at, base.runs)
+        return cls(*facts, *cls._slip.unpack_from(payload))
+
+
 class Schedule(NamedTuple):
     """When a record that was sent to a queue is handed out, and before which others."""
 
@@ -270,7 +327,14 @@ class LookEntry:
 
 
 QueueChange: TypeAlias = (
-    QueueEntry | BindEntry | AcquireEntry | AnswerEntry | ScheduleEntry | LookEntry
+    QueueEntry
+    | BindEntry
+    | AcquireEntry
+    | AnswerEntry
+    | ScheduleEntry
+    | LookEntry
+    | SlipAcquireEntry
+    | SlipAnswerEntry
 )
 
 

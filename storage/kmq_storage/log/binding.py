@@ -52,6 +52,7 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     QueueEntry,
     ScheduleEntry,
+    SlipAnswerEntry,
 )
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.group_state import (
@@ -65,6 +66,7 @@ from kmq_storage.log.queues import (
     bound_acquire,
     bound_answer,
     bound_bind,
+    bound_slip,
     check_look,
     check_queue,
     check_queue_capacity,
@@ -210,6 +212,8 @@ class _Binding:
             case AcquireEntry():
                 self._note(entry, entry.queue_id.hex())
                 return bound_acquire(self._state, entry)
+            case SlipAnswerEntry():
+                return bound_slip(self._state, entry)
             case AnswerEntry():
                 return bound_answer(self._state, entry)
             case CondemnEntry():

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.format.queue_entries import Run
 from kmq_storage.log.queue_rows import ROW
 from kmq_storage.log.queue_source import Source
-from kmq_storage.log.queue_state import Binding, Queue, queue_settings_of
+from kmq_storage.log.queue_state import Binding, Queue, Slip, queue_settings_of
 from kmq_storage.log.queues import Queues
 
 _COLUMNS = ROW.names or ()
@@ -25,13 +26,22 @@ def queues_snapshot(queues: Queues) -> list[Any]:
         {
             "id": queue.id.hex(),
             "name": queue.name,
-            "settings": queue.settings.to_json(),
+            "settings": queue.settings.to_json() | _slips(queue),
             "bindings": [[key.hex(), each.periods] for key, each in queue.bindings.items()],
             "sources": [[key[0].hex(), key[1], s.next] for key, s in queue.sources.items()],
             "totals": [queue.delivered, queue.acked, queue.dead, queue.expired, queue.turns],
         }
         for queue in queues
     ]
+
+
+def _slips(queue: Queue) -> dict[str, Any]:
+    """What is noted aside, as a setting: who does not know of slips must not hand out records."""
+    slips = [
+        [key.hex(), each.round, each.until, each.taken, [[r[0].hex(), *r[1:]] for r in each.runs]]
+        for key, each in queue.slips.items()
+    ]
+    return {"slips": slips} if slips else {}
 
 
 def rows_snapshot(queues: Queues) -> bytes:
@@ -60,6 +70,7 @@ def restore_queues(queues: Queues, members: list[Any], rows: bytes) -> None:
 
 
 def _restored_queue(facts: dict[str, Any]) -> Queue:
+    slips = facts["settings"].pop("slips", ())
     queue = Queue(
         bytes.fromhex(facts["id"]),
         facts["name"],
@@ -70,6 +81,9 @@ def _restored_queue(facts: dict[str, Any]) -> Queue:
         source = queue.source((bytes.fromhex(topic_id), partition))
         source.next = following
     queue.delivered, queue.acked, queue.dead, queue.expired, queue.turns = facts["totals"]
+    for key, number, until, taken, runs in slips:
+        found = tuple(Run(bytes.fromhex(topic), *rest) for topic, *rest in runs)
+        queue.slips[bytes.fromhex(key)] = Slip(number, until, found, taken)
     return queue
 
 

@@ -164,6 +164,14 @@ class Source:
             found += len(rows)
         return found == run.rows
 
+    def held_of(self, run: Run) -> list[Run]:
+        """The records of a run that are held by the delivery that it names, or were until now."""
+        found: list[Run] = []
+        for rows in self.spans(run):
+            held = rows["offset"][(rows["state"] == LOCKED) & (rows["count"] == run.delivery)]
+            found += runs_of(run[:2], held, np.full(len(held), run.delivery, np.int64))
+        return found
+
     def are_free(self, run: Run, now: int) -> bool:
         """Whether nobody holds a record of a run, nor had it since the delivery that it names."""
         found = 0

@@ -8,7 +8,7 @@ it is the same for everybody, and nobody's clock is asked afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,11 +23,15 @@ from kmq_storage.format.queue_entries import (
     RECALL,
     RELEASE,
     RETRY,
+    TAKEN_OVER,
+    TAKING_OVER,
     AcquireEntry,
     AnswerEntry,
     LookEntry,
     Run,
     Schedule,
+    SlipAcquireEntry,
+    SlipAnswerEntry,
 )
 from kmq_storage.log.queue_rows import FREE, NEVER, PRIORITY, Array, Offsets, new_rows
 from kmq_storage.log.queue_source import Source, Wish, tallied
@@ -74,6 +78,20 @@ def _at(starts: tuple[int, ...], partition: int) -> int:
     return starts[partition] if partition < len(starts) else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """Records of which a receiver notes itself which are done, until a commit says so."""
+
+    #: Which use of the slip this is.
+    round: int
+    #: When others may take the records over, UTC us; first they commit what is noted.
+    until: int
+    #: Those that it got, in the order of the slip's places.
+    runs: tuple[Run, ...]
+    #: Whether somebody said to take them over: the receiver uses this slip never again.
+    taken: bool = False
+
+
 @dataclass(slots=True)
 class Queue:
     """One queue; its own log is the topic of the same id."""
@@ -90,6 +108,8 @@ class Queue:
     expired: int = 0
     #: How often somebody got something: each time another source has its turn first.
     turns: int = 0
+    #: What is noted aside, by the slips' ids.
+    slips: dict[bytes, Slip] = field(default_factory=dict)
 
     @property
     def log_key(self) -> Key:
@@ -221,13 +241,38 @@ class Queue:
             tally = {name: tally[name] + counts[name] for name in tally}
         return QueueStats(**tally, delivered=self.delivered, acked=self.acked, dead=self.dead)
 
+    def ended_slips(self, now: int) -> list[tuple[bytes, Slip]]:
+        """The slips whose locks ended, though no commit says yet what is noted there."""
+        return [(each, slip) for each, slip in list(self.slips.items()) if slip.until <= now]
+
     # --- checking -----------------------------------------------------------------------
+
+    def check_slips(self, now: int) -> None:
+        """ConflictError when it has to be told first what is noted of records that are free."""
+        if self.slips and self.ended_slips(now):
+            raise ConflictError(
+                f"queue {self.name}: what a receiver noted has to be committed first",
+                queue=self.name,
+            )
+
+    def check_slip(self, entry: SlipAnswerEntry) -> None:
+        """ConflictError unless this use of the slip goes on, and is to be ended by this one."""
+        slip = self.slips.get(entry.slip_id)
+        taken = entry.by == TAKEN_OVER
+        if slip is None or (slip.round, slip.taken) != (entry.round, taken):
+            raise ConflictError(
+                f"queue {self.name}: somebody else commits what is noted on slip "
+                f"{entry.slip_id.hex()}",
+                queue=self.name,
+            )
 
     def check_answer(self, entry: AnswerEntry) -> None:
         """LeaseExpiredError unless all records are still held by the deliveries it names.
 
         ConflictError when nobody is to hold them, and somebody does.
         """
+        if entry.answer == EXHAUSTED:
+            self.check_slips(entry.time)
         if entry.answer in (EXHAUSTED, RECALL):
             for run in entry.runs:
                 if not self._peek((run.topic_id, run.partition)).are_free(run, entry.time):
@@ -237,21 +282,11 @@ class Queue:
             return
         late = [run for run in entry.runs if not self._is_held(run, entry.time)]
         if late:
-            raise self._too_late(late)
+            raise too_late(self.name, late)
 
     def _is_held(self, run: Run, now: int) -> bool:
         source = self.sources.get((run.topic_id, run.partition))
         return source is not None and source.are_held(run, now)
-
-    def _too_late(self, late: Sequence[Run]) -> KmqError:
-        first = late[0]
-        return LeaseExpiredError(
-            f"queue {self.name}: the answer for {sum(run.rows for run in late)} records (the "
-            f"first is offset {first.first} of partition {first.partition}) comes too late: their "
-            "lock ended, or they were answered already; nothing is changed",
-            queue=self.name,
-            late=[(run.partition, run.first, run.rows) for run in late],
-        )
 
     # --- applying -----------------------------------------------------------------------
 
@@ -276,6 +311,18 @@ class Queue:
             self.source((run.topic_id, run.partition)).lock(run, entry.until)
             self.delivered += run.rows
         self.turns += 1
+        if isinstance(entry, SlipAcquireEntry):
+            self.slips[entry.slip_id] = Slip(entry.round, entry.until, entry.runs)
+
+    def apply_slip(self, entry: SlipAnswerEntry) -> None:
+        """It is told what was noted; what was answered otherwise is not concerned."""
+        slip = self.slips.pop(entry.slip_id, None)
+        if entry.by == TAKING_OVER and slip is not None:
+            self.slips[entry.slip_id] = replace(slip, taken=True)
+        for run in entry.runs:
+            source = self.sources.get((run.topic_id, run.partition))
+            if source is not None:
+                self.acked += sum(source.finish(held) for held in source.held_of(run))
 
     def apply_answer(self, entry: AnswerEntry) -> None:
         """Records were answered."""
@@ -336,3 +383,15 @@ def queue_settings_of(queue: str, members: Mapping[str, Any]) -> QueueSettings:
             "read the store with a newer kmq",
             queue=queue,
         ) from error
+
+
+def too_late(queue: str, late: Sequence[Run]) -> KmqError:
+    """The error for answers of deliveries that are not theirs any more."""
+    first = late[0]
+    return LeaseExpiredError(
+        f"queue {queue}: the answer for {sum(run.rows for run in late)} records (the "
+        f"first is offset {first.first} of partition {first.partition}) comes too late: their "
+        "lock ended, or they were answered already; nothing is changed",
+        queue=queue,
+        late=[(run.partition, run.first, run.rows) for run in late],
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from kmq_storage.errors import AlreadyExistsError, ConflictError, NotFoundError, QueueFullError
 from kmq_storage.format.queue_entries import (
@@ -13,6 +14,8 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     QueueEntry,
     ScheduleEntry,
+    SlipAcquireEntry,
+    SlipAnswerEntry,
 )
 from kmq_storage.log.queue_state import Queue, Spans, queue_settings_of
 
@@ -51,6 +54,19 @@ class Queues:
     def add(self, queue: Queue) -> None:
         """Have this queue."""
         self._by_id[queue.id] = self._by_name[queue.name] = queue
+
+    def rules(self) -> Mapping[type, Callable[[Any, int, int], None]]:
+        """What is done for each kind of entry."""
+        return {
+            QueueEntry: self.apply_queue,
+            BindEntry: self.apply_bind,
+            ScheduleEntry: self.apply_schedule,
+            LookEntry: self.apply_look,
+            AcquireEntry: self.apply_acquire,
+            AnswerEntry: self.apply_answer,
+            SlipAcquireEntry: self.apply_acquire,
+            SlipAnswerEntry: self.apply_slip,
+        }
 
     # --- applying -----------------------------------------------------------------------
 
@@ -96,6 +112,12 @@ class Queues:
         queue = self._by_id.get(entry.queue_id)
         if queue is not None:
             queue.apply_answer(entry)
+
+    def apply_slip(self, entry: SlipAnswerEntry, lsn: int, time: int) -> None:
+        """What a receiver noted was committed."""
+        queue = self._by_id.get(entry.queue_id)
+        if queue is not None:
+            queue.apply_slip(entry)
 
     def forget_topic(self, topic_id: bytes) -> None:
         """A topic was deleted."""
@@ -166,6 +188,7 @@ def bound_acquire(state: StoreState, entry: AcquireEntry) -> AcquireEntry:
     """What a receiver gets; ConflictError when there is nothing."""
     queue = _live(state, entry.queue_id)
     now = max(entry.time, state.time)
+    queue.check_slips(now)
     runs = queue.take(spans_of(state, queue), entry.most, now)
     if not runs:
         raise ConflictError(f"queue {queue.name} has nothing to hand out now", queue=queue.name)
@@ -178,6 +201,12 @@ def bound_answer(state: StoreState, entry: AnswerEntry) -> AnswerEntry:
     entry = entry.bound(max(entry.time, state.time))
     queue.check_answer(entry)
     return entry
+
+
+def bound_slip(state: StoreState, entry: SlipAnswerEntry) -> SlipAnswerEntry:
+    """What was noted on a slip; ConflictError when that was committed already."""
+    _live(state, entry.queue_id).check_slip(entry)
+    return replace(entry, time=max(entry.time, state.time))
 
 
 def check_queue_capacity(state: StoreState, queue_id: bytes, rows: int, added: int) -> None:

@@ -35,14 +35,6 @@ from kmq_storage.format.layout_entries import (
     TrimEntry,
 )
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
-from kmq_storage.format.queue_entries import (
-    AcquireEntry,
-    AnswerEntry,
-    BindEntry,
-    LookEntry,
-    QueueEntry,
-    ScheduleEntry,
-)
 from kmq_storage.format.records import COMPACTED
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
@@ -126,13 +118,8 @@ class StoreState:
             TrimEntry: self._apply_trim,
             GapEntry: self._apply_gap,
             CondemnEntry: self._apply_condemn,
-            QueueEntry: self.queues.apply_queue,
-            BindEntry: self.queues.apply_bind,
-            ScheduleEntry: self.queues.apply_schedule,
-            LookEntry: self.queues.apply_look,
             UniqEntry: self._apply_uniqs,
-            AcquireEntry: self.queues.apply_acquire,
-            AnswerEntry: self.queues.apply_answer,
+            **self.queues.rules(),
         }
 
     def user_topics(self) -> list[Topic]:

@@ -183,6 +183,8 @@ def collect(
             log.commit([Unit((CondemnEntry(plan.condemn),))], durable=True)
             plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
         _carry_out(log, plan, deletion)
+        for slip in _left_slips(log, now - _us(orphan_age)):
+            deletion.remove(slip.path, slip.length)
     return deletion.report()
 
 
@@ -261,6 +263,13 @@ def _facts(
     return CollectFacts(
         tuple(found), kept, named, roots, state.condemned, state.lsn, orphans_before
     )
+
+
+def _left_slips(log: CommitLog, before: int) -> list[FoundFile]:
+    """Slips of receivers that died: the others use theirs for a part of that time only."""
+    found = [each for each in log.files.walk(paths.SLIP_FOLDER) if each.modified <= before]
+    used = {paths.slip_file(slip) for queue in log.refresh().queues for slip in queue.slips}
+    return [file for file in found if file.path not in used]
 
 
 def has_dropped_roots(files: Files, grace: float) -> bool:

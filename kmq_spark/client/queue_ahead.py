@@ -1,0 +1,287 @@
+"""Records that a receiver holds ahead of its calls, and the slip on which it notes what is done.
+
+Who receives and acknowledges one record after another, fast, gets many in one commit, and commits
+what became of them with the next ones. What it does not hand out soon it gives back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
+from kmq_spark.errors import ConflictError, KmqError, LeaseExpiredError, NotFoundError
+from kmq_storage import deliveries as handing
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import RELEASE, AcquireEntry, Run, SlipAnswerEntry
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.queue_state import Queue, Slip, too_late
+from kmq_storage.slips import GROUPS, PLACES, OwnPage, counted, ending, picked, place_of, take_over
+from kmq_storage.waking import Bell
+
+#: A record waits so long at most (seconds), about, in the hands of a receiver that is busy.
+PATIENCE = 0.1
+#: Who called so often, each time soon after the time before, is fast.
+_PROOF = 16
+#: What ends such a row (seconds).
+_PAUSE = 1.0
+
+
+class OpenSlip:
+    """Records that were acquired together, until a commit says which of them are done."""
+
+    def __init__(
+        self, log: CommitLog, queue_id: bytes, page: OwnPage, slip: Slip, since: int
+    ) -> None:
+        self.page = page
+        self._log = log
+        self._queue_id = queue_id
+        self._slip = slip
+        #: An LSN before that of its commit.
+        self._since = since
+        self._changing = threading.Lock()
+        self._ended = False
+        #: How often several were noted together.
+        self._groups = 0
+        #: The places of records that are answered by commits.
+        self._others: set[int] = set()
+
+    def note(self, records: Sequence[tuple[Key, int]]) -> bool:
+        """Records are done, all or none; False when that has to be committed.
+
+        LeaseExpiredError a second time, or when somebody took over.
+        """
+        slip, page = self._slip, self.page
+        places = {place_of(slip.runs, *each) for each in records}
+        with self._changing:
+            self._check_once(places)
+            late = self._log.environment.now_us() >= slip.until
+            if late or self._ended or places & self._others or self._groups == GROUPS:
+                return False
+            self._groups += len(places) > 1
+            counts = page.note(list(places), slip.round, self._groups)
+        return counts or self._was_counted(places)
+
+    def answer_by_commit(self, records: Sequence[tuple[Key, int]]) -> None:
+        """Have nothing noted of records any more: a commit says what becomes of them."""
+        places = {place_of(self._slip.runs, *each) for each in records}
+        with self._changing:
+            self._check_once(places)
+            self._others |= places
+
+    def _check_once(self, places: set[int]) -> None:
+        number = self._slip.round
+        late = {place for place in places if self.page.has(place, number)}
+        if late:
+            raise self._too_late(late)
+
+    def _too_late(self, places: set[int]) -> KmqError:
+        queue = self._log.state.queues.by_id(self._queue_id)
+        name = self._queue_id.hex() if queue is None else queue.name
+        return too_late(name, picked(self._slip.runs, places))
+
+    def _was_counted(self, places: set[int]) -> bool:
+        """Somebody took over just now: whose commit ends the slip decides."""
+        with suppress(ConflictError):
+            take_over(self._log, self._queue_id, self.page, self._slip)
+        self._log.refresh()
+        if counted(self._log, self.page, self._slip, places, self._since):
+            return True
+        raise self._too_late(places)
+
+    def end(self) -> SlipAnswerEntry:
+        """From now on nothing is noted: what is to be committed of it."""
+        with self._changing:
+            self._ended = True
+        return ending(self._log, self._queue_id, self.page, self._slip)
+
+
+@dataclass(slots=True)
+class Pace:
+    """How many records to get at once: twice as many each time, while all are taken soon enough."""
+
+    most: int
+    #: Calls in a row that were answered.
+    calls: int = 0
+    #: How many were to be got the last time, and for a call that wanted so many.
+    _size: int = 1
+    _wanted: int = 1
+    _last: float = 0.0
+
+    def next_size(self, now: float, wanted: int) -> int:
+        """How many to get now (seconds of a monotonic clock) for a call that wants some."""
+        if now - self._last > _PAUSE:
+            self.calls = 0
+        self._last, self._wanted = now, wanted
+        size = 2 * self._size if self.calls >= _PROOF else wanted
+        self._size = max(min(size, self.most) // wanted, 1) * wanted
+        return self._size
+
+    def slow_down(self, rows: int) -> None:
+        """So many records were not taken in time."""
+        if rows:
+            self._size = (self._size - rows) // 2  # the next time it is doubled
+            if self._size < self._wanted:
+                self.calls = 0
+
+
+class Ahead:
+    """What one handle of a queue holds ahead; safe for any number of threads."""
+
+    def __init__(self, log: CommitLog, queue_id: bytes, most: int) -> None:
+        self._log = log
+        self._queue_id = queue_id
+        self._pace = Pace(min(most, PLACES))
+        self._ready: deque[Delivery] = deque()
+        self._slip: OpenSlip | None = None
+        self._page: OwnPage | None = None
+        #: Held while a slip begins or ends.
+        self._turning = threading.Lock()
+        self._watch: threading.Thread | None = None
+        self._bell = Bell()
+        #: How often something may have been given back: who found nothing meanwhile looks again.
+        self.turns = 0
+
+    def take(self, most: int) -> list[Delivery]:
+        """The next records, at most so many; none when there are none in hand."""
+        ready = self._ready
+        found: list[Delivery] = []
+        with suppress(IndexError):
+            while len(found) < most:
+                found.append(ready.popleft())
+        if found and found[-1].hold.until <= self._log.environment.now_us():
+            ready.clear()  # nobody looked for too long: others have them
+            return []
+        return found
+
+    # --- getting ------------------------------------------------------------------------
+
+    def acquire(
+        self, queue: Queue, wanted: int, client: str, *, plain: bool
+    ) -> tuple[AcquireEntry, OpenSlip | None] | None:
+        """Hold the next records; None when there are none.
+
+        As many as the pace allows unless it is to be `plain`.
+        """
+        size = self._pace.next_size(self._log.environment.monotonic(), wanted)
+        if plain or size == wanted or not self._may_note(queue):
+            self.settle()
+            found = handing.try_acquire(self._log, queue, wanted, client)
+            return None if found is None else (found, None)
+        with self._turning:
+            return self._turn(queue, size, client)
+
+    def _may_note(self, queue: Queue) -> bool:
+        """Whether nobody waits for what becomes of single records, nor for urgent ones."""
+        log, settings, own = self._log, queue.settings, queue.sources.get(queue.log_key)
+        return (
+            not (log.durable or log.is_remote)
+            and settings.order == "none"
+            and settings.capacity is None
+            and not (own is not None and own.rows.priorities)
+        )
+
+    def _turn(
+        self, queue: Queue, size: int, client: str
+    ) -> tuple[AcquireEntry, OpenSlip | None] | None:
+        """Commit what was noted, and get more, in one commit."""
+        if self._ready:
+            return None  # another thread was faster
+        since = self._log.state.lsn
+        before = () if self._slip is None else (self._slip.end(),)
+        page, self._page = self._page, None  # interrupted, nobody knows what is noted there
+        if page is None or page.is_old:
+            page = OwnPage(self._log)
+        number = page.next_round()
+        slip = (page.id, number)
+        found = handing.try_acquire(self._log, queue, size, client, slip=slip, before=before)
+        self._page = page
+        if found is None:
+            self._settle()
+            return None
+        self._slip = OpenSlip(
+            self._log, self._queue_id, page, Slip(number, found.until, found.runs), since
+        )
+        return found, self._slip
+
+    def keep(self, slip: OpenSlip, records: list[Delivery], wanted: int) -> list[Delivery]:
+        """The first of some records; the others are next, unless their slip ended meanwhile."""
+        first, others = records[:wanted], records[wanted:]
+        with self._turning:
+            if slip is self._slip:
+                self._ready.extend(others)
+                others = []
+            if self._watch is None and self._slip is not None:
+                self._watch = threading.Thread(target=self._look_after, daemon=True)
+                self._watch.name = "kmq-queue"
+                self._watch.start()
+        self.give_back(runs_of_deliveries(others))
+        return first
+
+    def count(self) -> None:
+        """A call was answered."""
+        self._pace.calls += 1
+
+    # --- giving back --------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Commit what was noted, and give back what nobody got."""
+        with self._turning:  # also to wait for another thread that does so
+            self._settle()
+
+    def _settle(self) -> None:
+        slip = self._slip
+        if slip is None:
+            return
+        try:
+            self._log.commit([Unit((slip.end(),))])
+        except (ConflictError, NotFoundError):  # somebody took over, or there is no queue any more
+            self._page = None
+        self._slip = None
+        back = self.take(PLACES)
+        self._pace.slow_down(len(back))
+        self.give_back(runs_of_deliveries(back))
+        self.turns += 1
+
+    def give_back(self, runs: Sequence[Run]) -> None:
+        """Nobody got these after all: they are free at once, and count as never handed out."""
+        if not runs:
+            return
+        queue = self._log.refresh().queues.by_id(self._queue_id)
+        if queue is not None:
+            with suppress(LeaseExpiredError):  # somebody else may have them anyway
+                self._log.commit([Unit((handing.answer(self._log, queue, RELEASE, runs),))])
+
+    def refuse(self, runs: Sequence[Run]) -> None:
+        """What was acquired can't be read as a whole: give it back, and begin anew one by one."""
+        self.settle()
+        self._pace.calls = 0
+        with suppress(KmqError):
+            self.give_back(runs)
+
+    def _look_after(self) -> None:
+        """End a slip that is not used up soon; the thread ends when there is none."""
+        seen = None
+        while True:
+            with self._turning:
+                if self._slip is None:
+                    self._watch = None
+                    return
+            if seen is self._slip:
+                with suppress(KmqError):  # else others take over when the lock ends
+                    self.settle()
+            seen = self._slip
+            self._bell.wait(PATIENCE)
+
+    def close(self) -> None:
+        """Leave nothing in hand."""
+        with suppress(KmqError):  # else others take over when the lock ends
+            self.settle()
+        if self._slip is None and self._page is not None:
+            self._page.discard()
+            self._page = None
+        self._bell.ring()

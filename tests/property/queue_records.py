@@ -1,0 +1,49 @@
+"""What the model of a queue knows: small objects, one per record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import Run
+from kmq_storage.log.queue_rows import NEVER
+
+
+@dataclass
+class Model:
+    """One record."""
+
+    key: Key
+    offset: int
+    at: int = 0
+    expires: int = NEVER
+    priority: int = 4
+    #: What its order goes by; 0 for nothing.
+    order: int = 0
+    looked: bool = True
+    #: free, held, waiting, done.
+    state: str = "free"
+    count: int = 0
+
+
+@dataclass
+class Totals:
+    delivered: int = 0
+    acked: int = 0
+    dead: int = 0
+    expired: int = 0
+    turns: int = 0
+    answered: list[Run] = field(default_factory=list)
+
+
+@dataclass
+class SlipModel:
+    """What one receiver got with a slip, one by one, and what it noted there."""
+
+    round: int
+    until: int
+    runs: list[Run]
+    noted: set[Run] = field(default_factory=set)
+    #: These are answered by commits.
+    others: set[Run] = field(default_factory=set)
+    taken: bool = False

@@ -1,0 +1,359 @@
+"""Taking record after record: what is held ahead, and what is noted before a commit says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client import queue, queue_ahead
+from kmq_storage import paths
+from kmq_storage.slips import OwnPage
+from tests.support.interruption import Interruption
+from tests.support.processes import exit_codes, start_python
+
+#: More than it takes to be fast, and to hold some ahead.
+FAST, RECORDS = 40, 300
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine does meanwhile, nobody counts as slow."""
+    monkeypatch.setattr(queue_ahead, "PATIENCE", 1e6)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[kmq.Store]:
+    with kmq.open(url, durability="os") as opened:
+        yield opened
+
+
+def _fill(store: kmq.Store, rows: int = RECORDS, **settings: Any) -> None:
+    store.create_queue("q", **settings)
+    with store.producer() as producer:
+        for n in range(rows):
+            producer.send_to_queue("q", b"%d" % n)
+
+
+def _finish(queue: kmq.Queue, rows: int) -> None:
+    """Receive and acknowledge so many, one by one."""
+    for _ in range(rows):
+        (held,) = queue.receive()
+        held.ack()
+
+
+def _rest(queue: kmq.Queue, timeout: float = 1.0) -> list[int]:
+    """The numbers of all records that can be had, each acknowledged."""
+    found = []
+    while held := queue.receive(100, timeout=timeout):
+        with suppress(kmq.LeaseExpiredError):  # a slow machine: they come again
+            queue.ack(held)
+            found += [int(each.value) for each in held]
+    return sorted(found)
+
+
+def test_record_after_record_takes_few_commits(store: kmq.Store, patient: None):
+    _fill(store)
+    queue = store.queue("q")
+    before = store.log.refresh().lsn
+    _finish(queue, RECORDS)
+    assert queue.receive() == []
+    assert store.log.refresh().lsn - before < RECORDS // 4
+    assert queue.stats().acked == queue.stats().delivered == RECORDS
+
+
+def test_all_see_soon_what_was_acknowledged_and_get_what_a_busy_receiver_does_not_take(
+    store: kmq.Store,
+):
+    _fill(store, FAST + 1)
+    busy, other = store.queue("q"), store.queue("q")
+    _finish(busy, FAST)
+    (held,) = other.receive(timeout=None)
+    assert (int(held.value), held.delivery_count) == (FAST, 1)
+    held.ack()
+    assert store.queues()[0].stats.acked == FAST + 1
+
+
+@pytest.mark.parametrize("ending", ["close", "stats", "queues", "state", "receive_arrow"])
+def test_nothing_is_kept_ahead_beyond(store: kmq.Store, patient: None, ending: str):
+    _fill(store)
+    queue, other = store.queue("q"), store.queue("q")
+    _finish(queue, FAST)
+    assert other.receive(RECORDS) != other.receive(RECORDS) == [], "some are held ahead"
+    if ending == "queues":
+        (info,) = store.queues()
+        assert (info.stats.acked, info.stats.delivered) == (FAST, FAST + info.stats.locked)
+    else:
+        getattr(queue, ending)()
+    left = other.receive(RECORDS) if ending != "receive_arrow" else []
+    assert all(each.delivery_count == 1 for each in left)
+    assert other.stats().ready == 0
+    assert other.stats().acked == FAST
+    if ending == "close":
+        assert not os.listdir(f"{store.log.files.url}/{paths.SLIP_FOLDER}")
+
+
+@pytest.mark.parametrize(
+    ("durability", "settings"),
+    [
+        ("fsync", {}),
+        ("os", {"order": "key"}),
+        ("os", {"order": "strict"}),
+        ("os", {"capacity": 1_000}),
+    ],
+)
+def test_where_others_wait_for_each_record_nothing_is_held_ahead(
+    url: str, patient: None, durability: str, settings: dict[str, Any]
+):
+    with kmq.open(url, durability=durability) as store:
+        _fill(store, **settings)
+        _finish(store.queue("q"), FAST)
+        with kmq.open(url, durability=durability) as other:
+            stats = other.queues()[0].stats
+    assert (stats.acked, stats.locked) == (FAST, 0)
+
+
+def test_without_prefetch_nothing_is_held_ahead(store: kmq.Store, url: str, patient: None):
+    _fill(store)
+    _finish(store.queue("q", prefetch=1), FAST)
+    with kmq.open(url, durability="os") as other:
+        stats = other.queues()[0].stats
+    assert (stats.acked, stats.locked) == (FAST, 0)
+
+
+def test_urgent_records_are_not_behind_those_held_ahead(store: kmq.Store, patient: None):
+    _fill(store)
+    queue = store.queue("q")
+    with store.producer() as producer:
+        producer.send_to_queue("q", b"1", priority=9).result()
+    _finish(queue, FAST)
+    with store.producer() as producer:
+        producer.send_to_queue("q", b"-1", priority=9).result()
+    assert queue.receive()[0].value == b"-1"
+
+
+# --- answers -----------------------------------------------------------------------------
+
+
+def _fast(store: kmq.Store) -> tuple[kmq.Queue, kmq.Delivery]:
+    """A receiver that holds some ahead, and one of its records."""
+    queue = store.queue("q")
+    _finish(queue, FAST)
+    (held,) = queue.receive()
+    return queue, held
+
+
+def test_a_second_answer_is_a_late_one(store: kmq.Store, patient: None):
+    _fill(store)
+    queue, held = _fast(store)
+    held.ack()
+    for answer in (held.ack, held.nack, held.reject, lambda: held.extend(9), queue.stats, held.ack):
+        if answer == queue.stats:  # what was noted is committed
+            assert queue.stats().acked == FAST + 1
+            continue
+        with pytest.raises(kmq.LeaseExpiredError, match="too late"):
+            answer()
+
+
+def test_other_answers_are_commits_beside_what_is_noted(store: kmq.Store, patient: None):
+    _fill(store, lock_timeout=600)
+    queue, failed = _fast(store)
+    failed.nack(0)
+    ((rejected,), (extended,), (one,), (two,)) = (queue.receive() for _ in range(4))
+    rejected.reject("bad")
+    extended.extend(1_000)
+    queue.ack([one, two])
+    with pytest.raises(kmq.LeaseExpiredError):
+        failed.ack()
+    extended.ack()
+    stats = queue.stats()
+    assert (stats.acked, stats.dead, stats.locked) == (FAST + 3, 1, 0)
+    assert int(failed.value) in _rest(queue, 0)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_transaction_has_acks_of_records_that_were_held_ahead(
+    store: kmq.Store, patient: None, commits: bool
+):
+    _fill(store)
+    queue, held = _fast(store)
+    with store.producer() as producer:
+        try:
+            with producer.transaction() as tx:
+                tx.ack(held)
+                if not commits:
+                    raise RuntimeError
+        except RuntimeError:
+            held.ack()
+    with pytest.raises(kmq.LeaseExpiredError):
+        held.ack()
+    assert queue.stats().acked == FAST + 1
+
+
+def test_what_can_not_be_read_is_given_back_with_the_rest(
+    store: kmq.Store, patient: None, monkeypatch: pytest.MonkeyPatch
+):
+    _fill(store)
+    held = store.queue("q")
+    _finish(held, FAST)
+    held.stats()
+    real, calls = queue.deliveries_of, count()
+
+    def fails_once(*arguments: Any) -> Any:
+        if next(calls) == 0:
+            raise kmq.CorruptionError("a damaged batch")
+        return real(*arguments)
+
+    _finish(held, FAST)
+    monkeypatch.setattr(queue, "deliveries_of", fails_once)
+    with pytest.raises(kmq.CorruptionError):
+        _finish(held, RECORDS)
+    done = held.stats().acked
+    assert _rest(held, 0) == list(range(done, RECORDS))
+
+
+# --- who dies, or comes too late ----------------------------------------------------------
+
+_DIES = """
+import os, signal, sys
+import kmq_spark as kmq
+from kmq_spark.client import queue_ahead
+
+queue_ahead.PATIENCE = 1e6
+with kmq.open(sys.argv[1], durability="os") as store, store.queue("q") as queue:
+    for n in range(int(sys.argv[2])):
+        (held,) = queue.receive()
+        held.ack()
+    queue.receive()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_acknowledged_never_comes_again_though_the_receiver_is_killed(
+    store: kmq.Store, url: str
+):
+    _fill(store, lock_timeout=0.5)
+    for _ in range(2):
+        (code,) = exit_codes([start_python(_DIES, url, str(FAST + 10))])
+        assert code == -signal.SIGKILL
+    left = _rest(store.queue("q"), timeout=2.0)
+    assert left == list(range(2 * (FAST + 10), RECORDS))
+    stats = store.queues()[0].stats
+    assert (stats.acked, stats.ready, stats.locked) == (RECORDS, 0, 0)
+
+
+def _around_the_note(
+    monkeypatch: pytest.MonkeyPatch, before: Callable[[], Any], after: Callable[[], Any]
+) -> None:
+    store_word = OwnPage.note
+
+    def note(page: OwnPage, places: Sequence[int], number: int, group: int) -> bool:
+        before()
+        counts = store_word(page, places, number, group)
+        after()
+        return counts and page._words.load(0) != number
+
+    monkeypatch.setattr(OwnPage, "note", note)
+
+
+def test_who_is_stopped_before_it_notes_is_told_that_it_is_too_late(
+    store: kmq.Store, url: str, patient: None, monkeypatch: pytest.MonkeyPatch
+):
+    _fill(store, lock_timeout=0.5)
+    _, held = _fast(store)
+    with kmq.open(url, durability="os") as other_store:
+        other = other_store.queue("q")
+        taken: list[Any] = other.receive(RECORDS)
+
+        def take_over() -> None:
+            taken.extend(other.receive(RECORDS, timeout=None))
+
+        _around_the_note(monkeypatch, take_over, lambda: None)
+        with pytest.raises(kmq.LeaseExpiredError, match="too late"):
+            held.ack()
+        assert held.value in [each.value for each in taken]
+        monkeypatch.undo()
+        taken[-1].ack()
+        stats = other.stats()
+    assert stats.acked == FAST + 1
+    assert {int(each.value) for each in taken} == set(range(FAST, RECORDS))
+
+
+def test_who_is_stopped_after_it_noted_has_acknowledged(
+    store: kmq.Store, url: str, patient: None, monkeypatch: pytest.MonkeyPatch
+):
+    _fill(store, lock_timeout=0.5)
+    _, held = _fast(store)
+    with kmq.open(url, durability="os") as other_store:
+        other = other_store.queue("q")
+        taken: list[Any] = other.receive(RECORDS)
+        _around_the_note(
+            monkeypatch,
+            lambda: None,
+            lambda: taken.extend(other.receive(RECORDS, timeout=None)),
+        )
+        held.ack()
+        assert held.value not in [each.value for each in taken]
+        monkeypatch.undo()
+        assert other.stats().acked == FAST + 1
+
+
+def test_who_was_taken_over_goes_on_with_a_slip_of_another_name(
+    store: kmq.Store, url: str, patient: None
+):
+    _fill(store, lock_timeout=0.3)
+    first, held = _fast(store)
+    with kmq.open(url, durability="os") as other_store:
+        other = other_store.queue("q")
+        other.receive(RECORDS)
+        taken = other.receive(RECORDS, timeout=None)  # when the lock of the first one ended
+        other.ack(taken)
+        with pytest.raises(kmq.LeaseExpiredError):
+            held.ack()
+        done: set[int] = set()
+        while found := first.receive(timeout=1.0):
+            try:
+                found[0].ack()
+            except kmq.LeaseExpiredError:
+                continue
+            assert int(found[0].value) not in done
+            done.add(int(found[0].value))
+        stats = other.stats()
+    assert stats.acked == RECORDS
+    assert done.isdisjoint(int(each.value) for each in taken)
+
+
+def test_an_interrupted_receiver_goes_on_and_loses_nothing(store: kmq.Store, patient: None):
+    acked: list[int] = []
+    _fill(store, 9_000, lock_timeout=0.5)
+    receiver = store.queue("q")
+    _finish(receiver, FAST)
+    for place in count(1, 9):
+        with Interruption(place, "/kmq_spark/client/queue", "/slips.py") as interruption:
+            try:
+                for _ in range(60):
+                    (held,) = receiver.receive(timeout=None)
+                    with suppress(kmq.LeaseExpiredError):
+                        held.ack()
+                        acked.append(int(held.value))
+            except KeyboardInterrupt:
+                continue
+        if not interruption.came:
+            break
+    left = _rest(receiver, 1.0)
+    assert not set(left) & set(acked)
+    assert len(acked) == len(set(acked))
+    assert receiver.stats().acked == 9_000
+    assert store.queues()[0].stats.locked == 0
