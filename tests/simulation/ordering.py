@@ -41,7 +41,11 @@ class OrderlySharer(Sharer):
             self._burials.pop(key, None)
 
     def _offsets(self, keys: set[Key], epoch: int) -> tuple[GroupOffsetsEntry, ...]:
-        unsure = {key for key, burials in self._burials.items() if burials.is_unsure}
+        unsure = {
+            key
+            for key, burials in self._burials.items()
+            if self._positions.get(key, 0) < burials.unsure_below
+        }
         return super()._offsets(keys - unsure, epoch)
 
     def _read(self, key: Key, begin: int, end: int) -> int:
@@ -73,7 +77,7 @@ class OrderlySharer(Sharer):
         except (OffsetOutOfRangeError, ConflictError):
             pass  # trimmed meanwhile, or what it staged was taken for an orphan
         else:
-            burials.is_unsure = False
+            burials.unsure_below = 0
             self._positions[key] = offset + 1
             self._note({key: offset + 1})
             self._world.done["buried"] += 1

@@ -35,9 +35,9 @@ class Burials:
         self._log = log
         self._name = f"dead-letters-{log.environment.new_uuid().hex}"
         self._number = 0
-        #: Whether the last commit may be stored, and the offset in it the group's: until that is
-        #: known no lower one must be committed. Whoever commits says so.
-        self.is_unsure = False
+        #: Until it is known whether the last commit is stored, which has the group go on behind its
+        #: letters, no offset below this one must be committed. Whoever commits says that it is 0.
+        self.unsure_below = 0
         #: The offsets of the letters with that number.
         self._tried: frozenset[int] = frozenset()
 
@@ -53,7 +53,7 @@ class Burials:
         offsets = frozenset(record.offset for record, _ in left)
         if offsets != self._tried:
             self._number, self._tried = self._number + 1, offsets
-        self.is_unsure = True
+        self.unsure_below = max(offsets) + 1
         mine, times = [record for record, _ in left], [count for _, count in left]
         letters = dead_letters(self._log, group, mine, times, reason)
         number = ProducerEntry(self._name, 0, self._number)

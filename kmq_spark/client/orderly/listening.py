@@ -163,7 +163,7 @@ class Listening:
                     letters = queue.burials.unit(self._reader.group, records, counts, reason)
                     offset = settle(queue.state, Step.BURY).offset
                     self._reader.commit_with({queue.place: offset} if offset >= 0 else {}, letters)
-                    queue.burials.is_unsure = False
+                    queue.burials.unsure_below = 0
                 queue.change(lambda state: replace(settle(state, Step.BURY), committed=offset))
             return Step.BURY
         except Exception as error:

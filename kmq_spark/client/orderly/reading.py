@@ -180,7 +180,8 @@ class Reading:
             offsets = {
                 place: offset
                 for place, queue in self.queues.items()
-                if (offset := queue.state.uncommitted) is not None and not queue.burials.is_unsure
+                if (offset := queue.state.uncommitted) is not None
+                and offset >= queue.burials.unsure_below
             }
             if not offsets:
                 return

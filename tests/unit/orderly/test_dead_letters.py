@@ -6,12 +6,21 @@ Finds: dead letters that are lost, doubled, cut or apart from their offset.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client.orderly import reading
+from kmq_spark.client.orderly.reading import Reading
 from kmq_storage.format.entries import GroupOffsetsEntry, RecordsEntry
+from tests.simulation.mutants import Mutant
+from tests.simulation.queue_mutants import (
+    buries_again_when_the_outcome_is_unknown,
+    commits_below_a_letter,
+)
 from tests.unit.client.stored import records as stored
 from tests.unit.orderly.listening import (
     COMMIT,
@@ -127,6 +136,64 @@ def test_a_dead_letter_whose_commit_was_not_answered_is_stored_once(
     (letter,) = stored(line, "%DLQ%g")
     assert letter.properties["dead_letter_offset"] == 0
     assert committed(line) == {0: 4}
+
+
+@pytest.mark.parametrize("then", [SUSPEND, SUCCESS])
+def test_while_nobody_knows_whether_a_letter_is_stored_no_lower_offset_is_committed(
+    line: kmq.Store, monkeypatch: pytest.MonkeyPatch, then: kmq.OrderlyStatus
+):
+    commit, look, looks = line.log.commit, Reading._commit, [0]
+
+    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
+        if records[0].offset != 2:
+            return SUCCESS
+        if looks[0]:
+            return until(lambda: looks[0] > 2) and then
+        return SUSPEND
+
+    def commit_unanswered(units: Any, **options: Any) -> Any:
+        done = commit(units, **options)
+        if not looks[0] and any(isinstance(entry, RecordsEntry) for entry in done.entries):
+            looks[0] = 1
+            monkeypatch.setattr(reading, "_COMMIT_SECONDS", 0.0)
+            raise kmq.UnavailableError("nobody answered")
+        return done
+
+    def count_looks(reader: Reading) -> None:
+        look(reader)
+        looks[0] += bool(looks[0])
+
+    monkeypatch.setattr(line.log, "commit", commit_unanswered)
+    monkeypatch.setattr(Reading, "_commit", count_looks)
+    with orderly(line, answer, max_reconsume_times=0):
+        until(lambda: committed(line) == {0: 4})
+    entries = [entry for each in line.commits() for entry in each.entries]
+    behind = [e.offsets[0][1] for e in entries if isinstance(e, GroupOffsetsEntry)]
+    assert behind == sorted(behind)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "test"),
+    [
+        (
+            buries_again_when_the_outcome_is_unknown,
+            test_a_dead_letter_whose_commit_was_not_answered_is_stored_once,
+        ),
+        (
+            commits_below_a_letter,
+            partial(
+                test_while_nobody_knows_whether_a_letter_is_stored_no_lower_offset_is_committed,
+                then=SUCCESS,
+            ),
+        ),
+    ],
+)
+def test_a_mistake_that_is_planted_there_is_found(
+    line: kmq.Store, monkeypatch: pytest.MonkeyPatch, mutant: Mutant, test: Callable[..., None]
+):
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        test(line, monkeypatch)
 
 
 def test_without_auto_commit_dead_letters_leave_the_offset_to_the_listener(line: kmq.Store):
