@@ -6,6 +6,7 @@ deleted commit for the end of the log, and commits that are deleted under a read
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,12 @@ from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.bucket_log import BucketLog
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.bucket_files import BucketFiles
+from tests.simulation.bucket_mutants import (
+    acknowledges_a_void_commit,
+    forgets_that_names_are_free_again,
+)
+from tests.simulation.collection_mutants import never_begins_anew
+from tests.simulation.mutants import Mutant
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.storage import make_topic, send, values_of
 
@@ -158,6 +165,15 @@ def test_a_reader_that_slept_goes_on_from_a_checkpoint(bucket: MemoryBucket, clo
     assert values_of(reader) == [b"%d" % n for n in range(10)]
 
 
+def test_an_idle_reader_begins_anew_at_a_newer_checkpoint(bucket: MemoryBucket, clock: Clock):
+    log, idle = _filled(bucket, clock), _open(bucket, clock)
+    idle.refresh()
+    made = checkpoint(log).lsn
+    assert idle.refresh().checkpoint_lsn == 0
+    clock.now += round(limits.REBASE_SECONDS * 1e6)
+    assert idle.refresh().checkpoint_lsn == made
+
+
 def test_a_void_commit_is_not_read_by_who_slept_as_long(bucket: MemoryBucket, clock: Clock):
     log = _filled(bucket, clock)
     reader = _open(bucket, clock)
@@ -176,3 +192,35 @@ def test_a_void_commit_is_not_read_by_who_slept_as_long(bucket: MemoryBucket, cl
 
 def _after(lsn: int) -> list[str]:
     return [paths.commit_object(n) for n in range(lsn + 1, lsn + 10)]
+
+
+def test_that_a_void_commit_is_acknowledged_is_found_when_it_is_planted(
+    bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    acknowledges_a_void_commit(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_a_writer_stopped_between_its_look_and_its_upload_does_not_believe_it(
+            bucket, clock, monkeypatch
+        )
+
+
+@pytest.mark.parametrize(
+    ("mutant", "test"),
+    [
+        (
+            forgets_that_names_are_free_again,
+            test_a_writer_that_slept_while_its_next_name_was_collected_commits_at_the_end,
+        ),
+        (never_begins_anew, test_an_idle_reader_begins_anew_at_a_newer_checkpoint),
+    ],
+)
+def test_a_mistake_that_is_planted_there_is_found(
+    bucket: MemoryBucket,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    mutant: Mutant,
+    test: Callable[..., None],
+):
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        test(bucket, clock)

@@ -29,7 +29,7 @@ def leaves_out_what_is_refused(patch: pytest.MonkeyPatch) -> None:
 
 def forgets_the_offsets(patch: pytest.MonkeyPatch) -> None:
     """Records without the offsets that they were made of."""
-    patch.setattr(transaction._GroupOffsets, "unit", lambda *_: binding.Unit(()))
+    patch.setattr(transaction._GroupOffsets, "entries", lambda *_: [])
 
 
 def commits_what_was_aborted(patch: pytest.MonkeyPatch) -> None:

@@ -94,14 +94,13 @@ def goes_on_where_it_knows_no_better(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NextObject, "_bound", bound)
 
 
+#: Not among them: what shows in one of a thousand seeds. Tests of collected logs find it.
 BUCKET_MUTANTS: tuple[Mutant, ...] = (
     believes_that_what_is_there_is_its_own,
     believes_exists,
     takes_no_answer_for_a_no,
     takes_no_answer_for_a_yes,
     puts_over_what_is_there,
-    forgets_that_names_are_free_again,
-    acknowledges_a_void_commit,
     deletes_without_a_mark,
     goes_on_where_it_knows_no_better,
 )

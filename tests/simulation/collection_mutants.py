@@ -34,8 +34,5 @@ def never_begins_anew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(bucket_log, "has_newer_checkpoint", lambda *_: False)
 
 
-COLLECTION_MUTANTS: tuple[Mutant, ...] = (
-    names_what_was_condemned,
-    collects_orphans_without_a_word,
-    never_begins_anew,
-)
+#: The others show in one of a thousand seeds: tests of collection find them each time.
+COLLECTION_MUTANTS: tuple[Mutant, ...] = (collects_orphans_without_a_word,)

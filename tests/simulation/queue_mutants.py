@@ -136,7 +136,7 @@ def buries_in_two_steps(patch: pytest.MonkeyPatch) -> None:
         log.commit([original(log, target, records)])
         return Unit(entries)
 
-    patch.setattr("kmq_spark.client.queue.moving", moving)
+    patch.setattr(dead_letters, "moving", moving)
 
 
 def lets_two_bury(patch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from kmq_storage.log.snapshot import snapshot
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.memory import MemoryDisk
+from tests.simulation.collection_mutants import never_begins_anew
 from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows
 
 ROWS = [Sent(b"k", b"v%d" % n, n) for n in range(10)]
@@ -288,6 +289,28 @@ def test_a_handle_whose_pages_were_collected_looks_again(store: Store, disk: Mem
     _collected(store)
     for partition in (0, 1):
         assert rows_of(lagging, "t", partition) == rows_of(store, "t", partition)
+
+
+def test_a_handle_that_applied_many_commits_begins_anew_at_a_newer_checkpoint(
+    store: Store, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "REBASE_COMMITS", 10)
+    handle = open_engine(disk)
+    for _ in range(10):
+        send_rows(store.log, "t", ROWS)
+    assert handle.log.refresh().checkpoint_lsn == 0
+    made = checkpoint(store.log).lsn
+    assert handle.log.refresh().checkpoint_lsn == made
+
+
+def test_that_no_handle_begins_anew_is_found_when_it_is_planted(
+    store: Store, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+):
+    never_begins_anew(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_a_handle_that_applied_many_commits_begins_anew_at_a_newer_checkpoint(
+            store, disk, monkeypatch
+        )
 
 
 def test_a_lost_log_without_a_readable_checkpoint_is_damage_and_not_an_empty_store(

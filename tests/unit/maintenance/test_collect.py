@@ -18,6 +18,7 @@ from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.pins import pinned
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.memory import MemoryDisk
+from tests.simulation.mutants import never_looks_for_moved_files
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows
 
@@ -311,6 +312,14 @@ def test_a_reader_in_the_middle_of_collected_files_goes_on(store: Store, disk: D
     offsets = [at for batch in reader for at in batch.column("offset").to_pylist()]
     assert offsets[-1] == 299
     assert offsets == list(range(offsets[0], 300))
+
+
+def test_that_files_are_not_looked_for_when_they_moved_is_found_when_it_is_planted(
+    store: Store, disk: DyingDisk, monkeypatch: pytest.MonkeyPatch
+):
+    never_looks_for_moved_files(monkeypatch)
+    with pytest.raises(CorruptionError):
+        test_a_reader_in_the_middle_of_collected_files_goes_on(store, disk)
 
 
 def test_a_reader_behind_a_trim_gets_an_error_and_no_hole(store: Store, disk: DyingDisk):

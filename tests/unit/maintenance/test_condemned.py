@@ -20,6 +20,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.local_log import LocalLog
 from kmq_storage.maintenance import segment_files
 from kmq_storage.maintenance.collect import collect
+from tests.simulation.collection_mutants import names_what_was_condemned
 from tests.support.dying_disk import DyingDisk
 from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows, unit_of_rows
 
@@ -59,6 +60,14 @@ def test_a_commit_that_names_a_file_which_was_collected_is_refused(store: Store,
     with pytest.raises(ConflictError, match="write it again"):
         store.log.commit([unit])
     assert list(rows_of(store, "t")) == list(range(10))
+
+
+def test_that_such_a_commit_is_stored_is_found_when_it_is_planted(
+    store: Store, disk: DyingDisk, monkeypatch: pytest.MonkeyPatch
+):
+    names_what_was_condemned(monkeypatch)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_commit_that_names_a_file_which_was_collected_is_refused(store, disk)
 
 
 def test_a_file_that_was_committed_while_it_was_being_condemned_stays(

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.queue_entries import AnswerEntry
 
 
 def _send(store: kmq.Store, queue: str, *values: bytes, **facts: Any) -> None:
@@ -96,6 +98,16 @@ def test_dead_letters_go_back_in_their_order_and_count_from_zero(store: kmq.Stor
     left = store.queue("shared").receive(9)
     assert [each.value for each in left] == [b"other%d" % n for n in range(4)]
     assert {each.delivery_count for each in left} == {1}
+
+
+def test_a_dead_letter_is_back_and_done_in_one_commit(store: kmq.Store):
+    store.create_queue("q")
+    _send(store, "q", b"1")
+    store.queue("q").receive()[0].reject()
+    begun = store.log.refresh().lsn
+    store.queue("q").redrive()
+    kinds = [{type(entry) for entry in commit.entries} for commit in store.commits(begun + 1)]
+    assert [each for each in kinds if RecordsEntry in each] == [{RecordsEntry, AnswerEntry}]
 
 
 def test_there_is_nothing_to_drive_back_where_nothing_ever_died(store: kmq.Store):

@@ -158,6 +158,11 @@ def test_a_topic_name_is_taken_until_it_is_deleted(log: CommitLog):
     assert log.refresh().topic("t").id == OTHER_ID
 
 
+def test_a_unit_of_nothing_but_a_producer_is_a_commit(log: CommitLog):
+    before = log.refresh().lsn
+    assert log.commit([Unit((ProducerEntry("p", 1, -1),))]).lsn == before + 1
+
+
 def test_partitions_only_grow(log: CommitLog):
     _refused(log, InvalidRequestError, TopicEntry(TOPIC_ID, "t", 1, {}))
     log.commit([Unit((TopicEntry(TOPIC_ID, "t", 5, {}),))])

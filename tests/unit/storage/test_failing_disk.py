@@ -12,10 +12,11 @@ from kmq_storage import limits
 from kmq_storage.errors import CommitOutcomeUnknownError, InvalidRequestError, UnavailableError
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.integrity.verify import verify
-from kmq_storage.log.binding import DuplicateCommitError, Unit
+from kmq_storage.log.binding import DuplicateCommitError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.hint import Hint
 from kmq_storage.objects.disk import LogFile
+from tests.simulation.mutants import forgets_who_died_in_a_sync, reads_back_nothing
 from tests.support.failing_disk import FailingDisk
 from tests.support.storage import (
     FILE_BYTES,
@@ -65,6 +66,14 @@ def test_a_failed_sync_is_not_tried_again_but_written_into_a_fresh_file(
     del disk.failing["sync"]
     send(log, b"third")
     assert values_of(log) == _others(disk) == [b"first", b"second", b"third"]
+
+
+def test_that_no_frame_is_written_again_is_found_when_it_is_planted(
+    log: CommitLog, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+):
+    reads_back_nothing(monkeypatch)
+    with pytest.raises(UnavailableError, match="lost commit 3"):
+        test_a_failed_sync_is_not_tried_again_but_written_into_a_fresh_file(log, disk)
 
 
 def test_a_handle_that_had_the_old_file_open_goes_on_in_the_fresh_one(
@@ -201,7 +210,6 @@ def _die(*_: object) -> None:
 
 def test_who_dies_in_a_sync_leaves_it_to_be_taken_for_failed(log: CommitLog, disk: FailingDisk):
     commit = log.append([unit_of(disk, [b"second"])])
-
     disk.failing["sync"], disk.after_failed_sync = errno.EIO, _die
     with pytest.raises(_Killed):
         log.sync(commit)
@@ -217,6 +225,14 @@ def test_who_dies_in_a_sync_leaves_it_to_be_taken_for_failed(log: CommitLog, dis
     assert values_of(log) == _others(disk) == [b"first", b"second", b"third"]
     assert os.stat(disk.root / "log" / f"{1:020d}.log").st_ino == before  # all of it was on disk
     assert verify(other, deep=True).ok  # though the second commit stands in both files
+
+
+def test_that_this_sync_is_forgotten_is_found_when_it_is_planted(
+    log: CommitLog, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+):
+    forgets_who_died_in_a_sync(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_who_dies_in_a_sync_leaves_it_to_be_taken_for_failed(log, disk)
 
 
 def test_frames_that_were_dropped_under_a_writer_that_died_are_no_damage(
@@ -382,7 +398,3 @@ def test_a_power_cut_after_an_unsynced_staged_commit_is_a_torn_tail(disk: Failin
     assert values_of(again) == []
     send(again, b"next")
     assert values_of(again) == [b"next"]
-
-
-def test_a_unit_of_nothing_but_a_producer_is_a_commit(log: CommitLog):
-    assert log.commit([Unit((ProducerEntry("p", 1, -1),))]).lsn == 3
