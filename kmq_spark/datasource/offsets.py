@@ -8,7 +8,8 @@ under a key that no topic can have:
     "#kmq": {"first": {...}, "ids": {"orders": "3f0e..."}, "query": "77ab...", "version": 1}
 
 `ids` tells a topic from a later one of the same name. `first` is where the first batch begins:
-Spark remembers only where it ends (docs/design/spark-first-offset.md). `query` tells a query that
+Spark remembers only where it ends (docs/design/spark-first-offset.md); later, where partitions
+begin that came to it and that its group had read. `query` tells a query that
 has a group from all others: Spark doesn't tell a source its query (docs/design/spark-groups.md).
 `left`, where it is there, has positions by topic id and partition that the query had read and its
 options leave out by now: it goes on there when they are covered again.
@@ -34,7 +35,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOffset:
-    """How far a stream is: positions, the ids of their topics, and where the stream began.
+    """How far a stream is: positions, the ids of their topics, and where new ones began.
 
     Without ids it is the start of a stream, whose place is not resolved yet.
     """

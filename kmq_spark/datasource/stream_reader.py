@@ -119,7 +119,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fired = self._environment.monotonic()
         if member is not None:
             end = replace(end, query=member.place.query)
-            if end.first is not None:
+            if finished.is_start and end.first is not None:
                 member.advance(StreamOffset(positions=end.first, ids=end.ids))
         return self._remember(end.to_json(), end)
 

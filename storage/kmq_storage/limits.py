@@ -137,3 +137,6 @@ FRESH_SECONDS = 1.0
 #: Commits stay in a bucket for this long after it was said that nobody needs them (seconds,
 #: by the clock of the store). Part of the format: whoever reads or writes counts on it.
 COLLECTED_LOG_GRACE = 3600.0
+
+#: A holder of a lock in a bucket that wrote nothing for this long is taken for dead (seconds).
+LEASE_SECONDS = 30.0

@@ -10,11 +10,12 @@ import kmq_spark as kmq
 from kmq_spark.client.store import Store
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
+from kmq_storage.limits import LEASE_SECONDS
 from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.objects.bucket_files import BucketFiles
-from kmq_storage.objects.lease import LEASE_SECONDS, Lease, decode_lease
+from kmq_storage.objects.lease import Lease, decode_lease
 from tests.support.memory_bucket import MemoryBucket
 
 _FOLDER = "locks/a.lock"

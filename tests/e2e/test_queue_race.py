@@ -14,15 +14,17 @@ pytestmark = pytest.mark.e2e
 
 
 def test_the_race_runs_whole_and_every_message_is_as_it_was_put(tmp_path: Path):
-    options = Namespace(queues=300, messages=9_000, checks=500, processes=2)
-    done = queues.run(options, str(tmp_path))
-    assert [(name, count) for name, count, _ in done[:4]] == [
+    sizes = {"queues": 300, "messages": 9_000, "checks": 500}
+    options = Namespace(**sizes, processes=2, threads=1, compression=None)
+    done, stored = queues.run(options, str(tmp_path))
+    assert [(phase.name, phase.count) for phase in done[:5]] == [
         ("put", 9_000),
         ("sort", 9_000),
+        ("reopen", 1),
         ("check", 500),
         ("read", 900),
     ]
-    assert "| kmq, one by one |" in queues.table(done)
+    assert "| one by one |" in queues.tables(done, stored)
 
 
 def test_messages_of_the_race_are_those_of_their_queue_and_index():

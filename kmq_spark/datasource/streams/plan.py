@@ -65,7 +65,7 @@ def next_end(
     return StreamOffset(
         positions=positions,
         ids=coverage.ids,
-        first=first if start.is_start else None,
+        first=first if start.is_start else _newcomers(start, coverage, begins),
         left=left,
     )
 
@@ -97,7 +97,7 @@ def ranges_between(
     for name, topic_id in (end.ids or {}).items():
         ends, topic = end.positions.get(name, {}), state.topic_by_id(topic_id.bytes)
         first = (end.first or {}).get(name, {})
-        begins = first if start.is_start else _known(start, name, topic_id)
+        begins = first if start.is_start else {**first, **_known(start, name, topic_id)}
         if topic is None:
             losses.report_deleted(state, name, topic_id, begins, ends)
         else:
@@ -141,15 +141,27 @@ def _begins(
 ) -> Positions:
     if start.is_start:
         return first_of_stream(state, options, coverage, losses)
+    committed = state.group_offsets(options.group) if options.group is not None else {}
     begins = {}
     for name, topic in coverage.topics.items():
-        known = _known(start, name, topic.topic_id)
-        begins[name] = {p: known.get(p, 0) for p in coverage.partitions[name]}
+        known, group = _known(start, name, topic.topic_id), committed.get(topic.id, {})
+        begins[name] = {p: known.get(p, group.get(p, 0)) for p in coverage.partitions[name]}
     return begins
 
 
+def _newcomers(start: StreamOffset, coverage: Coverage, begins: Positions) -> Positions | None:
+    """Where partitions begin that the query has not read and its group has: a replay must know."""
+    found: dict[str, dict[int, int]] = {}
+    for name, topic in coverage.topics.items():
+        known = _known(start, name, topic.topic_id)
+        new = {p: at for p, at in begins[name].items() if at and p not in known}
+        if new:
+            found[name] = new
+    return found or None
+
+
 def _known(offset: StreamOffset, name: str, topic_id: uuid.UUID) -> Mapping[int, int]:
-    """Where a batch that begins at an offset begins in one topic: at 0 where that is new."""
+    """Where a batch that begins at an offset begins in one topic, as far as that was read."""
     left = offset.left.get(topic_id, {})
     if (offset.ids or {}).get(name) != topic_id:
         return left

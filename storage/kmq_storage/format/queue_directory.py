@@ -105,7 +105,7 @@ class Directory:
 
     def blocks_of(self, names: pa.Array) -> Iterator[tuple[int, int, int]]:
         """The blocks that may have some of many names that ascend, each with the range of these."""
-        at = 0 if not self._firsts else first_from(names, self._firsts[0])
+        at = first_from(names, self._firsts[0]) if self._firsts else len(names)
         while at < len(names):
             block = self.block_of(names[at].as_py())
             last = block + 1 == len(self)

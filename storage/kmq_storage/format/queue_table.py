@@ -98,7 +98,8 @@ class QueueTable:
     @cached_property
     def _marks(self) -> list[bytes]:
         """Some of the names, as objects: to find one takes no look at a dozen through Arrow."""
-        marks: list[bytes] = self.names.take(pa.array(range(0, len(self), _MARKED))).to_pylist()
+        places = np.arange(0, len(self), _MARKED)
+        marks: list[bytes] = self.names.take(pa.array(places)).to_pylist()
         return marks
 
 

@@ -16,15 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from kmq_storage import paths
+from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.format.proven_json import decode_members, encode_members
 from kmq_storage.objects.bucket import Bucket, Put
 from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.fork import reopen_in_child
 
-#: A holder that wrote nothing for this long is taken for dead (seconds).
-LEASE_SECONDS = 30.0
 _BEATS_PER_LEASE = 3
 _MEMBERS = ("nonce", "holder", "seconds", "released")
 
@@ -50,7 +48,7 @@ class Lease:
         environment: Environment,
         *,
         read_only: bool = False,
-        seconds: float = LEASE_SECONDS,
+        seconds: float = limits.LEASE_SECONDS,
         create: Callable[[str, Sequence[Bytes]], Put] | None = None,
     ) -> None:
         self._bucket = bucket

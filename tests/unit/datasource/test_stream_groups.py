@@ -137,6 +137,28 @@ def test_a_checkpoint_goes_before_the_group(shop: Shop) -> None:
     assert stream.sink.places == shop.places("orders")
 
 
+@pytest.mark.parametrize("crash", [None, Crash.AFTER_SINK])
+def test_where_the_checkpoint_knows_nothing_of_a_topic_the_group_goes_on(
+    shop: Shop, crash: Crash | None
+) -> None:
+    shop.create("returns")
+    shop.send("orders", 0, 2)
+    shop.send("returns", 0, 3)
+    lost = Stream(shop, subscribe="orders,returns", startingOffsets="earliest", group="g")
+    lost.start(available_now=True).all_available()
+    lost.stop()
+    sent = [*shop.send("orders", 0, 1)]
+    stream = Stream(shop, subscribe="orders", startingOffsets="earliest", group="g")
+    stream.start(available_now=True).all_available()
+    sent += shop.send("returns", 0, 2)
+    if crash is not None:
+        stream.start(subscribe="orders,returns").trigger(crash)
+        sent += shop.send("returns", 0, 1)
+    stream.start(available_now=True, subscribe="orders,returns").all_available()
+    assert sorted(stream.sink.places) == sorted(sent)
+    assert shop.committed("g", "returns") == {0: 5 + (crash is not None)}
+
+
 def _patient(shop: Shop, clock: Clock, **options: str) -> Stream:
     stream = Stream(shop, startingOffsets="earliest", group="billing", **options)
     stream.environment = clock.environment()

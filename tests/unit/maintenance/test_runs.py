@@ -176,6 +176,17 @@ def test_merging_has_only_a_part_of_what_it_merges_in_memory(
         assert queues.get("queue 4321", 0, 9) == [b"%d" % turn * 500 for turn in range(4)]
 
 
+def test_a_run_of_no_queue_is_passed_over_by_whoever_asks_for_many(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues(TOPIC)
+        with store.producer() as producer:
+            producer.send(TOPIC, b"of no queue").result()
+        store.seal()
+        assert queues.put_batch(["b", "a"], [b"1", b"2"]) == [0, 0]
+        found = queues.get_many(["a", "b", "c"], [0, 0, 0], 9)
+        assert found["value"].to_pylist() == [b"2", b"1"]
+
+
 def test_ten_thousand_queues_are_sealed_merged_and_read(tmp_path: Path):
     names = [f"user/{number}" for number in range(10_000)]
     batch = pa.table({"queue": names, "value": [f"to {name}" for name in names]})
