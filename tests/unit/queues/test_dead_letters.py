@@ -9,6 +9,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.queue_entries import AnswerEntry
+from tests.simulation.queue_mutants import gives_back_what_counts_as_handed_out
 
 
 def _send(store: kmq.Store, queue: str, *values: bytes, **facts: Any) -> None:
@@ -98,6 +99,14 @@ def test_dead_letters_go_back_in_their_order_and_count_from_zero(store: kmq.Stor
     left = store.queue("shared").receive(9)
     assert [each.value for each in left] == [b"other%d" % n for n in range(4)]
     assert {each.delivery_count for each in left} == {1}
+
+
+def test_that_what_is_given_back_counts_is_found_when_it_is_planted(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    gives_back_what_counts_as_handed_out(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_dead_letters_go_back_in_their_order_and_count_from_zero(store)
 
 
 def test_a_dead_letter_is_back_and_done_in_one_commit(store: kmq.Store):
