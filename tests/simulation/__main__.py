@@ -13,6 +13,7 @@ from itertools import product
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
+from tests.simulation.seeds import ASKED
 from tests.simulation.world import World, simulate
 
 #: After so many runs a line says how far it is.
@@ -28,11 +29,10 @@ _Run = tuple[int, type[World]]
 def main() -> int:
     """Run the seeds, and print those that fail with what it takes to see them again."""
     asked = _arguments()
-    named = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
     kinds: list[type[World]] = [World, BucketWorld] if asked.both else [World]
     kinds = [BucketWorld] if asked.bucket else kinds
     kinds = _OTHERS if asked.queues else kinds
-    runs = list(product(named or range(asked.first, asked.first + asked.seeds), kinds))
+    runs = list(product(ASKED or range(asked.first, asked.first + asked.seeds), kinds))
     failed: list[int] = []
     outcomes = zip(runs, _outcomes(runs, asked.jobs), strict=True)
     for count, ((seed, kind), failure) in enumerate(outcomes, 1):

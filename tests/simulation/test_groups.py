@@ -6,18 +6,16 @@ what it lost, or a commit that was acknowledged is taken back.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
 
 from tests.simulation.group_mutants import GROUP_MUTANTS
 from tests.simulation.mutants import Mutant
+from tests.simulation.seeds import ASKED, first_failure, worlds_of
 from tests.simulation.sharing import GroupWorld
-from tests.simulation.world import run
 
-_ASKED = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
-_SEEDS = _ASKED or list(range(60))
+_SEEDS = ASKED or list(range(60))
 _MUTANT_SEEDS = 300
 #: What the seeds do at least.
 _AT_LEAST = {"joined": 150, "released": 25, "fenced": 3, "checkpoints": 50}
@@ -25,13 +23,9 @@ _AT_LEAST = {"joined": 150, "released": 25, "fenced": 3, "checkpoints": 50}
 
 def test_no_partition_has_two_readers_and_no_commit_is_taken_back():
     done: Counter[str] = Counter()
-    for seed in _SEEDS:
-        try:
-            done += run(seed, GroupWorld).done
-        except Exception as error:
-            error.add_note(f"again: KMQ_SIM_SEEDS={seed} pytest tests/simulation/test_groups.py")
-            raise
-    for what, least in ({} if _ASKED else _AT_LEAST).items():
+    for world in worlds_of(_SEEDS, GroupWorld, "pytest tests/simulation/test_groups.py"):
+        done += world.done
+    for what, least in ({} if ASKED else _AT_LEAST).items():
         assert done[what] > least, what
 
 
@@ -40,12 +34,4 @@ def test_a_mistake_that_is_planted_in_groups_is_found(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ):
     mutant(monkeypatch)
-    assert any(map(_fails, range(_MUTANT_SEEDS)))
-
-
-def _fails(seed: int) -> bool:
-    try:
-        run(seed, GroupWorld)
-    except Exception:
-        return True
-    return False
+    assert first_failure(range(_MUTANT_SEEDS), GroupWorld) is not None

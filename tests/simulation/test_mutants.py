@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from tests.simulation.bucket_mutants import BUCKET_MUTANTS
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.collection_mutants import COLLECTION_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.world import World, simulate
+from tests.simulation.seeds import first_failure
 
 _SEEDS = 500
 #: Where a mistake shows late: the seed that showed it last is tried first.
@@ -23,20 +21,11 @@ _SHOWN_BY = {
 }
 
 
-def _first_failure(seeds: Iterable[int], kind: type[World] = World) -> int | None:
-    for seed in seeds:
-        try:
-            simulate(seed, kind)
-        except Exception:
-            return seed
-    return None
-
-
 @pytest.mark.parametrize("mutant", MUTANTS + COLLECTION_MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_planted_mistake_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch):
     mutant(monkeypatch)
     seeds = [_SHOWN_BY.get(mutant.__name__, 0), *range(_SEEDS)]
-    assert _first_failure(seeds) is not None
+    assert first_failure(seeds) is not None
 
 
 @pytest.mark.parametrize("mutant", BUCKET_MUTANTS, ids=lambda mutant: mutant.__name__)
@@ -45,4 +34,4 @@ def test_a_mistake_that_is_planted_in_buckets_is_found(
 ):
     mutant(monkeypatch)
     seeds = [_SHOWN_BY.get(mutant.__name__, 0), *range(_SEEDS)]
-    assert _first_failure(seeds, BucketWorld) is not None
+    assert first_failure(seeds, BucketWorld) is not None

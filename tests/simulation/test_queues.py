@@ -7,9 +7,7 @@ a record is passed over.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterable
 
 import pytest
 
@@ -17,9 +15,9 @@ from tests.simulation.mutants import Mutant
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
-from tests.simulation.world import World, run
+from tests.simulation.seeds import ASKED, first_failure, worlds_of
+from tests.simulation.world import World
 
-_ASKED = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
 _MUTANT_SEEDS = 60
 #: What all seeds do at least.
 _OF_QUEUES = {"received": 300, "answered": 80, "late": 30, "transactions": 50, "aborted": 20}
@@ -40,13 +38,9 @@ def test_no_record_is_lost_doubled_or_held_by_two(
     kind: type[World], seeds: int, least: dict[str, int]
 ):
     done: Counter[str] = Counter()
-    for seed in _ASKED or range(seeds):
-        try:
-            done += run(seed, kind).done
-        except Exception as error:
-            error.add_note(f"again: KMQ_SIM_SEEDS={seed} pytest tests/simulation/test_queues.py")
-            raise
-    for what, count in ({} if _ASKED else least).items():
+    for world in worlds_of(ASKED or range(seeds), kind, "pytest tests/simulation/test_queues.py"):
+        done += world.done
+    for what, count in ({} if ASKED else least).items():
         assert done[what] > count, what
 
 
@@ -55,7 +49,7 @@ def test_a_mistake_that_is_planted_in_queues_or_transactions_is_found(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ):
     mutant(monkeypatch)
-    assert _some_fails(QueueWorld, range(_MUTANT_SEEDS))
+    assert first_failure(range(_MUTANT_SEEDS), QueueWorld) is not None
 
 
 @pytest.mark.parametrize("mutant", ORDERLY_MUTANTS, ids=lambda mutant: mutant.__name__)
@@ -63,13 +57,4 @@ def test_a_mistake_that_is_planted_in_orderly_members_is_found(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ):
     mutant(monkeypatch)
-    assert _some_fails(OrderlyWorld, range(_MUTANT_SEEDS))
-
-
-def _some_fails(kind: type[World], seeds: Iterable[int]) -> bool:
-    for seed in seeds:
-        try:
-            run(seed, kind)
-        except Exception:
-            return True
-    return False
+    assert first_failure(range(_MUTANT_SEEDS), OrderlyWorld) is not None

@@ -7,17 +7,16 @@ sealed or compacted record is another one, or a file that somebody needs is dele
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
 
 from tests.simulation.bucket_world import BucketWorld
+from tests.simulation.seeds import ASKED, worlds_of
 from tests.simulation.world import World, run, simulate
 
 _BLOCK = 50
-_ASKED = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if seed]
-_BLOCKS = [_ASKED] if _ASKED else [list(range(n, n + _BLOCK)) for n in range(0, 200, _BLOCK)]
+_BLOCKS = [ASKED] if ASKED else [list(range(n, n + _BLOCK)) for n in range(0, 200, _BLOCK)]
 
 #: What 60 seeds do at least.
 _AT_LEAST = {
@@ -37,22 +36,14 @@ _AT_LEAST = {
 
 @pytest.mark.parametrize("seeds", _BLOCKS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_nothing_acknowledged_is_lost_or_doubled_and_readers_see_a_prefix(seeds: list[int]):
-    for seed in seeds:
-        try:
-            simulate(seed)
-        except Exception as error:
-            error.add_note(f"again: KMQ_SIM_SEEDS={seed} python -m tests.simulation")
-            raise
+    for _ in worlds_of(seeds, World, "python -m tests.simulation"):
+        pass  # each is checked while it runs
 
 
 @pytest.mark.parametrize("seeds", _BLOCKS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_the_same_holds_for_hosts_that_share_a_bucket(seeds: list[int]):
-    for seed in seeds:
-        try:
-            simulate(seed, BucketWorld)
-        except Exception as error:
-            error.add_note(f"again: KMQ_SIM_SEEDS={seed} python -m tests.simulation --bucket")
-            raise
+    for _ in worlds_of(seeds, BucketWorld, "python -m tests.simulation --bucket"):
+        pass
 
 
 def test_a_seed_gives_the_same_history_every_time():
