@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,8 @@ _GROUP = 100
 #: Delayed records that become due within a second.
 _DUE = 300
 
+_Work = Callable[[kmq.Queue, kmq.Producer, list[bytes]], None]
+
 
 @contextmanager
 def _queue(job: Job, durability: str) -> Iterator[tuple[kmq.Store, str]]:
@@ -35,41 +37,25 @@ def _queue(job: Job, durability: str) -> Iterator[tuple[kmq.Store, str]]:
 def one_by_one(job: Job) -> Measure:
     """Each record is put by a call, then each is received by one and acknowledged by one; os."""
 
-    def measure() -> Sample:
-        values = dataset.values(job.sizes.records // 5)
-        with (
-            _queue(job, "os") as (store, _),
-            store.queue(_QUEUE) as queue,
-            store.producer() as producer,
-            stopwatch() as watch,
-        ):
-            for value in values:
-                producer.send_to_queue(_QUEUE, value)
-            producer.flush()
-            for _ in values:
-                queue.ack(queue.receive())
-        return watch.rate(len(values))
+    def work(queue: kmq.Queue, producer: kmq.Producer, values: list[bytes]) -> None:
+        for value in values:
+            producer.send_to_queue(_QUEUE, value)
+        producer.flush()
+        for _ in values:
+            queue.ack(queue.receive())
 
-    return measure
+    return _worked(job, "os", job.sizes.records // 5, work)
 
 
 def in_step(job: Job) -> Measure:
     """A record is put, and waited for, received and acknowledged, then the next one; os."""
 
-    def measure() -> Sample:
-        values = dataset.values(job.sizes.records // 200)
-        with (
-            _queue(job, "os") as (store, _),
-            store.queue(_QUEUE) as queue,
-            store.producer(linger=0.0) as producer,
-            stopwatch() as watch,
-        ):
-            for value in values:
-                producer.send_to_queue(_QUEUE, value).result()
-                queue.ack(queue.receive())
-        return watch.rate(len(values))
+    def work(queue: kmq.Queue, producer: kmq.Producer, values: list[bytes]) -> None:
+        for value in values:
+            producer.send_to_queue(_QUEUE, value).result()
+            queue.ack(queue.receive())
 
-    return measure
+    return _worked(job, "os", job.sizes.records // 200, work, linger=0.0)
 
 
 def sqlite_one_by_one(job: Job) -> Measure:
@@ -80,20 +66,27 @@ def sqlite_one_by_one(job: Job) -> Measure:
 def groups_fsync(job: Job) -> Measure:
     """Put, received and acknowledged by a hundred; each call waits for the disk."""
 
+    def work(queue: kmq.Queue, producer: kmq.Producer, values: list[bytes]) -> None:
+        for first in range(0, len(values), _GROUP):
+            for value in values[first : first + _GROUP]:
+                producer.send_to_queue(_QUEUE, value)
+            producer.flush()
+            queue.ack(queue.receive(_GROUP))
+
+    return _worked(job, "fsync", job.sizes.records // 20, work)
+
+
+def _worked(job: Job, durability: str, count: int, work: _Work, **producer: Any) -> Measure:
     def measure() -> Sample:
-        values = dataset.values(job.sizes.records // 20)
+        values = dataset.values(count)
         with (
-            _queue(job, "fsync") as (store, _),
+            _queue(job, durability) as (store, _),
             store.queue(_QUEUE) as queue,
-            store.producer() as producer,
+            store.producer(**producer) as sender,
             stopwatch() as watch,
         ):
-            for first in range(0, len(values), _GROUP):
-                for value in values[first : first + _GROUP]:
-                    producer.send_to_queue(_QUEUE, value)
-                producer.flush()
-                queue.ack(queue.receive(_GROUP))
-        return watch.rate(len(values))
+            work(queue, sender, values)
+        return watch.rate(count)
 
     return measure
 
