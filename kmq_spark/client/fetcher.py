@@ -17,8 +17,6 @@ from kmq_storage.log.topic_state import Partition, Topic, out_of_range
 
 _LOGGER = logging.getLogger(__name__)
 _SCAN_ROWS = 65_536
-
-
 #: Of a partition that nobody said where to begin in, and no policy says it either.
 NO_POSITION = -1
 
@@ -48,8 +46,7 @@ class Fetcher:
         Where it says nothing there is none: reading is refused until somebody seeks.
         """
         if position is None:
-            refused = self._reset == "none"
-            position = NO_POSITION if refused else self._reset_position(partition)
+            position = self._reset_position(partition)
         self.positions[partition] = position
         self.drained = False
 
@@ -159,6 +156,8 @@ class Fetcher:
         return self.positions[partition]
 
     def _reset_position(self, partition: TopicPartition) -> int:
+        if self._reset == "none":
+            return NO_POSITION
         topic = self._log.state.topic_by_id(partition.topic_id)
         assert topic is not None, "only partitions of live topics are added"
         part = topic.partition(partition.partition)

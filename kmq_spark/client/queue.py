@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -387,12 +386,7 @@ class Queue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()
 
 

@@ -54,7 +54,11 @@ def next_end(
     _report_deleted(state, options, start, losses)
     coverage = cover(state, options, history)
     left = _left(state, coverage, start, losses)
-    begins = _begins(state, options, coverage, start, losses)
+    if start.is_start:
+        new, begins = None, first_of_stream(state, options, coverage, losses)
+    else:
+        new = _new_to_query(state, options, coverage, start)
+        begins = _begins(coverage, start, new)
     first, positions = admitted(
         coverage, (begins, _ends(coverage, begins, final)), limits=limits, losses=losses
     )
@@ -65,7 +69,7 @@ def next_end(
     return StreamOffset(
         positions=positions,
         ids=coverage.ids,
-        first=first if start.is_start else _newcomers(start, coverage, begins),
+        first=first if start.is_start else new or None,
         left=left,
     )
 
@@ -96,8 +100,10 @@ def ranges_between(
     ranges: list[TopicRanges] = []
     for name, topic_id in (end.ids or {}).items():
         ends, topic = end.positions.get(name, {}), state.topic_by_id(topic_id.bytes)
-        first = (end.first or {}).get(name, {})
-        begins = first if start.is_start else {**first, **_known(start, name, topic_id)}
+        begins = (end.first or {}).get(name, {})
+        if not start.is_start:
+            known = _known(start, name, topic_id)
+            begins = {**begins, **known} if begins else known
         if topic is None:
             losses.report_deleted(state, name, topic_id, begins, ends)
         else:
@@ -133,31 +139,28 @@ def _check_promise(state: StoreState, start: StreamOffset, final: StreamOffset) 
 
 
 def _begins(
-    state: StoreState,
-    options: SourceOptions,
-    coverage: Coverage,
-    start: StreamOffset,
-    losses: Losses,
+    coverage: Coverage, start: StreamOffset, new: Mapping[str, dict[int, int]]
 ) -> Positions:
-    if start.is_start:
-        return first_of_stream(state, options, coverage, losses)
-    committed = state.group_offsets(options.group) if options.group is not None else {}
     begins = {}
     for name, topic in coverage.topics.items():
-        known, group = _known(start, name, topic.topic_id), committed.get(topic.id, {})
-        begins[name] = {p: known.get(p, group.get(p, 0)) for p in coverage.partitions[name]}
+        known = _known(start, name, topic.topic_id)
+        begins[name] = {p: known.get(p, 0) for p in coverage.partitions[name]} | new.get(name, {})
     return begins
 
 
-def _newcomers(start: StreamOffset, coverage: Coverage, begins: Positions) -> Positions | None:
-    """Where partitions begin that the query has not read and its group has: a replay must know."""
+def _new_to_query(
+    state: StoreState, options: SourceOptions, coverage: Coverage, start: StreamOffset
+) -> dict[str, dict[int, int]]:
+    """Where partitions begin that the query has not read and its group has."""
     found: dict[str, dict[int, int]] = {}
+    committed = {} if options.group is None else state.group_offsets(options.group)
     for name, topic in coverage.topics.items():
-        known = _known(start, name, topic.topic_id)
-        new = {p: at for p, at in begins[name].items() if at and p not in known}
+        group = committed.get(topic.id, {})
+        unread = group.keys() - _known(start, name, topic.topic_id).keys() if group else ()
+        new = {p: group[p] for p in unread if group[p] and p in coverage.partitions[name]}
         if new:
             found[name] = new
-    return found or None
+    return found
 
 
 def _known(offset: StreamOffset, name: str, topic_id: uuid.UUID) -> Mapping[int, int]:
