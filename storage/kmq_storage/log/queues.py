@@ -13,6 +13,7 @@ from kmq_storage.format.queue_entries import (
     BindEntry,
     LookEntry,
     QueueEntry,
+    QueueStateEntry,
     ScheduleEntry,
     SlipAcquireEntry,
     SlipAnswerEntry,
@@ -52,7 +53,7 @@ class Queues:
         return self._by_id.get(queue_id)
 
     def add(self, queue: Queue) -> None:
-        """Have this queue."""
+        """Have this queue, in place of the one with its id."""
         self._by_id[queue.id] = self._by_name[queue.name] = queue
 
     def rules(self) -> Mapping[type, Callable[[Any, int, int], None]]:
@@ -156,6 +157,21 @@ def check_queue(state: StoreState, entry: QueueEntry) -> None:
         raise no_queue(entry.name)
     if entry.settings is not None and existing is not None:
         raise AlreadyExistsError(f"Queue[{entry.name}] exists already.", queue=entry.name)
+
+
+def check_queue_state(state: StoreState, entry: QueueStateEntry) -> None:
+    """ConflictError unless the queue is still as it was when it was copied before.
+
+    AlreadyExistsError when another one has its name.
+    """
+    existing = state.queues.find(entry.name)
+    if existing is not None and existing.id != entry.queue_id:
+        raise AlreadyExistsError(
+            f"Queue[{entry.name}] exists already in the target, and is no copy of this one.",
+            queue=entry.name,
+        )
+    if (None if existing is None else existing.turns) != entry.replaces:
+        raise ConflictError(f"queue {entry.name}: somebody received from it", queue=entry.name)
 
 
 def bound_bind(state: StoreState, entry: BindEntry) -> BindEntry:

@@ -35,13 +35,15 @@ from kmq_storage.format.layout_entries import (
     TrimEntry,
 )
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
+from kmq_storage.format.queue_entries import QueueStateEntry
 from kmq_storage.format.records import COMPACTED
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, Hole
-from kmq_storage.log.queues import Queues, no_queue
+from kmq_storage.log.queue_snapshot import restored
+from kmq_storage.log.queues import Queues, no_queue, spans_of
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.log.uniqs import Uniqs
 from kmq_storage.model import LogDamage, TopicSettings
@@ -119,6 +121,7 @@ class StoreState:
             GapEntry: self._apply_gap,
             CondemnEntry: self._apply_condemn,
             UniqEntry: self._apply_uniqs,
+            QueueStateEntry: self._apply_queue_state,
             **self.queues.rules(),
         }
 
@@ -294,6 +297,14 @@ class StoreState:
         self.batches[entry.application] = (entry.version, lsn)
         if len(self.batches) > limits.APPLICATIONS_REMEMBERED:
             del self.batches[next(iter(self.batches))]
+
+    def _apply_queue_state(self, entry: QueueStateEntry, lsn: int, time: int) -> None:
+        """A queue is as it was in another store, but for what was trimmed here."""
+        queue = restored(entry)
+        self.queues.add(queue)
+        for key, (start, _) in spans_of(self, queue).items():
+            if start:
+                queue.trim(key, start)
 
     def _apply_uniqs(self, entry: UniqEntry, lsn: int, time: int) -> None:
         topic = self._by_id.get(entry.topic_id)
