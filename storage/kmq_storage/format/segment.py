@@ -36,6 +36,8 @@ _HEAD_DIGITS = 8
 _FILLER = "."
 _SCHEMAS = "kmq.schemas"
 _ORDER, _END = "kmq.order", "kmq.end_offset"
+#: Of a run: its queues, and those that begin anew in it.
+_LISTS = 2
 _HEX = re.compile(rb"[0-9a-f]*")
 
 
@@ -108,7 +110,7 @@ class SegmentEncoder:
         yield from self._head(pieces, head)
         if self._directory is not None:
             yield from self._directory.messages(self.footer_position)
-            self.footer_position = self._directory.place.end
+            self.footer_position = self._directory.end
         footer = self._footer(b"".join(map(bytes, pieces.take())))
         self.length = self.footer_position + len(footer)
         yield footer
@@ -143,7 +145,9 @@ class SegmentEncoder:
         facts, parts = b"".join(self._facts), b"".join(self._parts)
         text = _text(self._file_id, self._head_checksum, facts, parts).encode()
         if self._directory is not None:
-            text += b":" + self._directory.place.pack().hex().encode()
+            text += b"".join(
+                b":%b" % place.pack().hex().encode() for place in self._directory.lists
+            )
         place = _find(footer, self._file_id)
         footer = placed_footer(footer, self._messages)
         footer = footer[:place] + text + footer[place + len(text) :]
@@ -157,8 +161,8 @@ def _text(file_id: bytes, head_checksum: int, facts: bytes = b"", parts: bytes =
 
 def _text_length(batches: int, columns: int, *, run: bool) -> int:
     per_batch = _FACTS.size + (columns + 1) * PART.size
-    directory = 1 + 2 * MessagePlace.SIZE if run else 0
-    return len(_text(bytes(16), 0)) + 2 * per_batch * batches + directory
+    lists = _LISTS * (1 + 2 * MessagePlace.SIZE) if run else 0
+    return len(_text(bytes(16), 0)) + 2 * per_batch * batches + lists
 
 
 def _find(footer: bytes, file_id: bytes) -> int:
@@ -174,14 +178,17 @@ class SegmentFooter:
     head_checksum: int
     #: Its batches; those of a run stand in another order, and count its rows instead of offsets.
     chunks: tuple[Chunk, ...]
-    #: Of a run: where the list of the blocks of its directory stands.
+    #: Of a run: where the list of the blocks of its directory stands, and that of the queues
+    #: which begin anew, if any do.
     directory: MessagePlace | None = None
+    beginnings: MessagePlace | None = None
 
     @property
     def end(self) -> int:
         """Where the footer's part begins: behind the last batch, or the directory."""
-        if self.directory is not None:
-            return self.directory.end
+        listed = self.beginnings or self.directory
+        if listed is not None:
+            return listed.end
         return self.chunks[-1].location.position + self.chunks[-1].location.length
 
 
@@ -203,7 +210,8 @@ def decode_footer(
     head = int(raw[start : start + _HEAD_DIGITS], 16)
     facts, behind = _unhex(raw, start + _HEAD_DIGITS + 1)
     parts, behind = _section(raw, behind)
-    directory, _ = _section(raw, behind)
+    directory, behind = _section(raw, behind)
+    beginnings, _ = _section(raw, behind)
     each = len(parts) // max(len(facts) // _FACTS.size, 1)
     return SegmentFooter(
         head,
@@ -212,6 +220,7 @@ def decode_footer(
             for index, fact in enumerate(_FACTS.iter_unpack(facts))
         ),
         unpack_place(directory) if directory else None,
+        unpack_place(beginnings) if beginnings else None,
     )
 
 
