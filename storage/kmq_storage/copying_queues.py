@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
 from kmq_storage.errors import ConflictError, InvalidRequestError, KmqWarning
 from kmq_storage.format.entries import BatchIdEntry, Entry
@@ -44,7 +45,7 @@ def copy_queues(queues: Sequence[Queue], lsn: int, target: CommitLog) -> int:
     used, put = [], 0
     for queue in queues:
         try:
-            put += _copy(queue, lsn, target)
+            put += _put(queue, lsn, target)
         except ConflictError:
             used.append(queue.name)
     if used:
@@ -55,6 +56,12 @@ def copy_queues(queues: Sequence[Queue], lsn: int, target: CommitLog) -> int:
             stacklevel=3,
         )
     return put
+
+
+def _put(queue: Queue, lsn: int, target: CommitLog) -> bool:
+    with suppress(ConflictError):
+        return _copy(queue, lsn, target)
+    return _copy(queue, lsn, target)  # another copy may have been faster
 
 
 def _copy(queue: Queue, lsn: int, target: CommitLog) -> bool:
