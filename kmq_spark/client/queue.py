@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -34,6 +32,7 @@ from kmq_spark.errors import (
 )
 from kmq_storage import deliveries as handing
 from kmq_storage import queues
+from kmq_storage.environment import this_process
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
@@ -179,7 +178,7 @@ class Queue:
             with self._reading:
                 look_ahead(log, self._reader, queue, most)
             lsn = log.state.lsn
-            found = self._ahead.acquire(queue, most, _client(), plain=plain)
+            found = self._ahead.acquire(queue, most, this_process(), plain=plain)
             if found is not None:
                 log.refresh()
                 return found
@@ -388,7 +387,3 @@ class Queue:
 
     def __exit__(self, *_raised: object) -> None:
         self.close()
-
-
-def _client() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
