@@ -15,7 +15,7 @@ from tests.simulation.mutants import Mutant
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
-from tests.simulation.seeds import ASKED, first_failure, worlds_of
+from tests.simulation.seeds import ASKED, shows, worlds_of
 from tests.simulation.world import World
 
 _MUTANT_SEEDS = 60
@@ -49,7 +49,7 @@ def test_a_mistake_that_is_planted_in_queues_or_transactions_is_found(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ):
     mutant(monkeypatch)
-    assert first_failure(range(_MUTANT_SEEDS), QueueWorld) is not None
+    assert shows(mutant.__name__, _MUTANT_SEEDS, QueueWorld)
 
 
 @pytest.mark.parametrize("mutant", ORDERLY_MUTANTS, ids=lambda mutant: mutant.__name__)
@@ -57,4 +57,4 @@ def test_a_mistake_that_is_planted_in_orderly_members_is_found(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ):
     mutant(monkeypatch)
-    assert first_failure(range(_MUTANT_SEEDS), OrderlyWorld) is not None
+    assert shows(mutant.__name__, _MUTANT_SEEDS, OrderlyWorld)
