@@ -31,7 +31,7 @@ from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
 from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
-from kmq_storage.log.uniqs import StoredBeforeError
+from kmq_storage.log.uniq_binding import StoredBeforeError
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.waking import can_be_interrupted
 

@@ -12,7 +12,7 @@ from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.queue_entries import ScheduleEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.binding import Unit
-from kmq_storage.log.uniqs import StoredBeforeError
+from kmq_storage.log.uniq_binding import StoredBeforeError
 
 #: Rows by topic and partition.
 _Rows = Counter[tuple[bytes, int]]

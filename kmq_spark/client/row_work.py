@@ -25,7 +25,7 @@ from kmq_storage.log.queue_rows import PRIORITY
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.log.uniqs import StoredBeforeError
+from kmq_storage.log.uniq_binding import StoredBeforeError
 from kmq_storage.names import queue_of_log
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ from kmq_storage.log.group_state import (
     check_plan,
     check_release,
 )
-from kmq_storage.log.queues import (
+from kmq_storage.log.queue_binding import (
     bound_acquire,
     bound_answer,
     bound_bind,
@@ -73,7 +73,7 @@ from kmq_storage.log.queues import (
 )
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
-from kmq_storage.log.uniqs import StoredBeforeError, bound_uniqs
+from kmq_storage.log.uniq_binding import StoredBeforeError, bound_uniqs
 
 
 @dataclass(frozen=True, slots=True)
