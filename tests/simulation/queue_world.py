@@ -44,7 +44,7 @@ class Queueing(World):
     """What a world has beside the rest of it, on a disk as in a bucket."""
 
     #: All have one name, on whatever host they run, so that a seed replays.
-    limits = ((client_queue, "_client", lambda: "receiver"),)
+    limits = ((client_queue, "this_process", lambda: "receiver"),)
     log_file_bytes = (8 * 1024, 16 * 1024)  # several dead letters are one commit
     #: How long locks are (seconds): most stalls are longer than the short ones.
     locks = (2.0, 30.0)
