@@ -80,7 +80,8 @@ PRINTED = {
         "True",
         "1 0",
         "[b'150 EUR']",
-        "7 4",
+        "[b'paid']",
+        "9 6",
         STATE,
     ],
     "keyed-queues": [

@@ -24,6 +24,7 @@ from kmq_storage.format.checksum import Bytes, checksum, checksum_of
 from kmq_storage.format.message import FILE_MAGIC_BYTES, placed_footer
 from kmq_storage.format.message_place import MessagePlace, unpack_place
 from kmq_storage.format.packing import PART, PackedMessage, packed
+from kmq_storage.format.pieces import Pieces
 from kmq_storage.model import Chunk, Location
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class SegmentEncoder:
 
     def buffers(self, batches: Iterable[SealedBatch]) -> Iterator[Bytes]:
         """The bytes of the file with these batches in offset order, piece by piece."""
-        pieces = _Pieces()
+        pieces = Pieces()
         length = _text_length(self._most, len(self._schema), run=self._directory is not None)
         unknown = _text(self._file_id, 0).ljust(length, _FILLER)
         writer = pa.ipc.new_file(
@@ -114,7 +115,7 @@ class SegmentEncoder:
         self.length = self.footer_position + len(footer)
         yield footer
 
-    def _head(self, pieces: _Pieces, head: int) -> Iterator[Bytes]:
+    def _head(self, pieces: Pieces, head: int) -> Iterator[Bytes]:
         """What stands before the first batch; written with it."""
         if self._head_checksum is None:
             buffers = pieces.take(head)
@@ -152,31 +153,6 @@ class SegmentEncoder:
         footer = footer[:place] + text + footer[place + len(text) :]
         self.footer_checksum = checksum(footer)
         return footer
-
-
-class _Pieces:
-    """A file for pyarrow to write into, which hands on what it got without copying it."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._buffers: list[Bytes] = []
-
-    def write(self, data: Bytes) -> int:
-        self._buffers.append(data)
-        return len(data)
-
-    def flush(self) -> None:
-        pass
-
-    def take(self, length: int | None = None) -> list[Bytes]:
-        """The buffers that were written and not taken yet, or those of the first bytes."""
-        count = 0
-        while count < len(self._buffers) and (length is None or length > 0):
-            length = length and length - len(self._buffers[count])
-            count += 1
-        taken, self._buffers = self._buffers[:count], self._buffers[count:]
-        return taken
 
 
 def _text(file_id: bytes, head_checksum: int, facts: bytes = b"", parts: bytes = b"") -> str:
