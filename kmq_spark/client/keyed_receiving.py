@@ -6,6 +6,7 @@ takes a turn, so of two who read the same account the second reads it again.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ import numpy as np
 from kmq_spark.client.arguments import checked_count, checked_seconds, checked_timeout
 from kmq_spark.client.encoding import rows_of_columns
 from kmq_spark.client.units import records_unit
-from kmq_spark.errors import ConflictError
+from kmq_spark.errors import ConflictError, IllegalStateError
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed.account import Account
 from kmq_storage.keyed.reading import Message, QueueReader
@@ -54,7 +55,7 @@ class KeyedDelivery:
     """
 
     __slots__ = (
-        *("_receiver", "_name", "_offset"),
+        *("_receiver", "_name", "_offset", "_process"),
         *("delivery_count", "group", "index", "locked_until", "queue", "value"),
     )
 
@@ -64,6 +65,7 @@ class KeyedDelivery:
         self._receiver = receiver
         self._name = name
         self._offset = message.offset
+        self._process = os.getpid()
         self.group = receiver.group
         #: The name of its queue: text where it is UTF-8.
         self.queue = text_of(name)
@@ -87,6 +89,14 @@ class KeyedDelivery:
         """It takes longer: it is held until so many seconds from now."""
         after = round(checked_seconds("seconds", seconds, above=0.0) * 1e6)
         self.locked_until = to_datetime(self._receiver.move(self, after, is_held=True))
+
+    def check_process(self) -> None:
+        """IllegalStateError in a forked child, which does not hold what its parent holds."""
+        if self._process != os.getpid():
+            raise IllegalStateError(
+                "this message was received by the parent of this process, which answers it; "
+                "receive in the child what the child shall have"
+            )
 
     def __repr__(self) -> str:
         return (
@@ -173,6 +183,7 @@ class GroupReceiver:
         def answered(state: StoreState) -> None:
             lsn, now, accounts = state.lsn, self._now(state), dict[bytes, Account]()
             for each in deliveries:
+                each.check_process()
                 account = accounts.get(each._name) or self._account(state, each._name)
                 account.check_held(each._offset, each.delivery_count, now)
                 accounts[each._name] = changed(account, each._offset)
@@ -220,5 +231,6 @@ class GroupReceiver:
             except ConflictError as error:
                 if "lsn" not in error.context:
                     raise
-                self.log.sync(error.context["lsn"])  # what others wrote is seen when it is durable
+                if self.log.durable:  # then what others wrote is seen
+                    self.log.sync(error.context["lsn"])
         raise ConflictError(f"others were faster {_TURNS} times; try again", topic=self.topic)

@@ -6,8 +6,10 @@ come again though it is not; groups that share what each should get; a late answ
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,12 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.keyed_queues import KeyedQueues
-from kmq_spark.errors import ClosedError, InvalidRequestError, LeaseExpiredError
+from kmq_spark.errors import (
+    ClosedError,
+    IllegalStateError,
+    InvalidRequestError,
+    LeaseExpiredError,
+)
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed import account
 from kmq_storage.log.binding import Unit
@@ -111,6 +118,26 @@ def test_who_waits_when_the_store_is_closed_is_told(tmp_path: Path):
         store.close()
         with pytest.raises(ClosedError):
             waiting.result()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_what_a_parent_holds_its_child_does_not_answer(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        queues.put_batch(["a", "a"], [b"1", b"2"])
+        (held,) = queues.receive("a")
+        child = os.fork()
+        if child == 0:
+            with suppress(IllegalStateError):
+                held.ack()
+                os._exit(1)
+            (own,) = queues.receive("a")
+            own.ack()
+            os._exit(int(own.value != b"2"))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert queues.lag("a") == 1
+        held.ack()
+        assert queues.lag("a") == 0
 
 
 def test_a_deleted_queue_is_new_to_every_group(queues: KeyedQueues):
