@@ -117,13 +117,13 @@ SPARK_SINK = Group(
             3.0,
         ),
         Figure(
-            "stream from kmq to kmq / Kafka to Kafka tuned",
-            "kmq_stream.rate",
+            "stream from kmq to kmq, two columns read / Kafka to Kafka tuned",
+            "kmq_stream.tuned_rate",
             "kafka_stream.tuned_rate",
         ),
         Figure("stream from kmq to kmq / limit", "kmq_stream.rate", "limit_stream.rate"),
         Figure(
-            "stream from ready-made batches to files, the limit / Kafka to Kafka",
+            "stream from ready-made batches to files (the limit) / Kafka to Kafka",
             "limit_stream.rate",
             "kafka_stream.rate",
         ),
