@@ -147,7 +147,7 @@ class Source:
         rows = self.rows.all()
         ahead = (rows["at"] > now) & ((rows["state"] == LOCKED) | (rows["state"] == WAITING))
         failed = (rows["state"] != GONE) & (rows["count"] >= deliveries_max)
-        found: Array = rows[ahead | failed]
+        found: Array = rows[(ahead | failed) & ~are_over(rows, now)]
         return found
 
     def spans(self, run: Run) -> Iterator[Array]:
