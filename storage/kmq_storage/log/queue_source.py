@@ -66,6 +66,10 @@ class Source:
         ahead = len(self.rows.offsets(self.next, NEVER)) if self.rows else 0
         return max(end - self.next - ahead, 0)
 
+    def held(self, end: int, now: int) -> int:
+        """How many records up to an offset are not finished, without those whose time is over."""
+        return self.rows.live + self.unseen(end) - len(self.rows.expired(now))
+
     def take(self, key: Key, span: tuple[int, int], wish: Wish) -> list[Run]:
         """The first records that can be had, of those with offsets in a span, as runs."""
         start, end = span

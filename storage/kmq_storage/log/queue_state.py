@@ -223,10 +223,7 @@ class Queue:
 
     def held(self, spans: Spans, now: int) -> int:
         """How many records it has not finished, without those whose time is over."""
-        return sum(
-            source.rows.live + source.unseen(end) - len(source.rows.expired(now))
-            for source, end in ((self._peek(key), end) for key, (_, end) in spans.items())
-        )
+        return sum(self._peek(key).held(end, now) for key, (_, end) in spans.items())
 
     def has_expired(self, now: int) -> bool:
         """Whether there are records whose time is over, and that nobody holds."""
