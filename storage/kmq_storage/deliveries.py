@@ -26,6 +26,8 @@ from kmq_storage.log.state import StoreState
 
 #: One hour is as good as for ever: a waiting receiver then looks again.
 _LONG = 3600.0
+#: More than that an entry can't ask for.
+_MOST = 2**32 - 1
 
 
 def live_queue(state: StoreState, queue_id: bytes, name: str) -> Queue:
@@ -55,7 +57,7 @@ def try_acquire(
         _forget_expired(log, queue, client)
         return None
     until = now + round(queue.settings.lock_timeout * 1e6)
-    facts = (queue.id, now, until, most, client)
+    facts = (queue.id, now, until, min(most, _MOST), client)
     entry = AcquireEntry(*facts) if slip is None else SlipAcquireEntry(*facts, (), *slip)
     try:
         commit = log.commit([Unit((*before, entry))])
