@@ -90,6 +90,8 @@ PRINTED = {
         "[]",
         "2",
         "['user/17', 'user/4']",
+        "[]",
+        "0",
         "[b'you have mail', b'sent']",
     ],
     "orderly": [
