@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from kmq_spark.client.arguments import checked_count, checked_seconds, checked_timeout
+from kmq_spark.client.arguments import checked_count, checked_stored_seconds, checked_timeout
 from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all, moving
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.queue_ahead import Ahead, OpenSlip
@@ -235,7 +235,7 @@ class Queue:
 
         After `max_deliveries` it becomes a dead letter instead.
         """
-        seconds = None if delay is None else checked_seconds("delay", delay)
+        seconds = None if delay is None else checked_stored_seconds("delay", delay)
         self._checked([delivery])
         queue = self._live()
         if delivery.delivery_count >= queue.deliveries_max:
@@ -255,7 +255,7 @@ class Queue:
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
         """It takes longer: it is held until so many seconds from now."""
-        until = self._after(checked_seconds("seconds", seconds, above=0))
+        until = self._after(checked_stored_seconds("seconds", seconds, above=0))
         self._checked([delivery])
         self._answer(EXTEND, [delivery.run], until)
         delivery.hold.extended[delivery.place] = until

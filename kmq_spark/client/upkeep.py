@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kmq_spark.client.arguments import checked_flag, checked_seconds
+from kmq_spark.client.arguments import checked_flag, checked_seconds, checked_stored_seconds
 from kmq_spark.client.reading import trim_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
@@ -78,7 +78,7 @@ class Upkeep:
         from kmq_storage.maintenance.pins import pinned
 
         lsn = self.log.refresh().lsn
-        return pinned(self.log, lsn, checked_seconds("seconds", seconds, above=0))
+        return pinned(self.log, lsn, checked_stored_seconds("seconds", seconds, above=0))
 
     def stats(self) -> StoreStats:
         """Bytes and files by kind, garbage, and how often a byte was written."""

@@ -140,3 +140,6 @@ COLLECTED_LOG_GRACE = 3600.0
 
 #: A holder of a lock in a bucket that wrote nothing for this long is taken for dead (seconds).
 LEASE_SECONDS = 30.0
+
+#: The longest duration that is stored (seconds), 1,000 years: instants fit beside it.
+DURATION_MAX = 1_000 * 365.25 * 86_400

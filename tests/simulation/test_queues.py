@@ -11,6 +11,8 @@ from collections import Counter
 
 import pytest
 
+from tests.simulation.choosing import ChoosyWorld
+from tests.simulation.choosy_mutants import CHOOSY_MUTANTS
 from tests.simulation.mutants import Mutant
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
@@ -22,6 +24,7 @@ _MUTANT_SEEDS = 60
 #: What all seeds do at least.
 _OF_QUEUES = {"received": 300, "answered": 80, "late": 30, "transactions": 50, "aborted": 20}
 _OF_LOOPS = {"fenced": 8, "refused": 8, "redriven": 2, "checkpoints": 20, "collected": 100}
+_OF_CHOOSERS = {"entered": 200, "left out": 70, "bound": 25, "doubles": 10}
 _OF_MEMBERS = {"joined": 150, "buried": 80, "fenced": 3, "checkpoints": 50}
 
 
@@ -30,9 +33,10 @@ _OF_MEMBERS = {"joined": 150, "buried": 80, "fenced": 3, "checkpoints": 50}
     [
         (QueueWorld, 60, _OF_QUEUES | _OF_LOOPS),
         (QueueBucketWorld, 40, _OF_QUEUES | _OF_LOOPS),
+        (ChoosyWorld, 60, _OF_CHOOSERS),
         (OrderlyWorld, 60, _OF_MEMBERS),
     ],
-    ids=["queues", "queues in a bucket", "orderly members"],
+    ids=["queues", "queues in a bucket", "filters, expiry and uniq", "orderly members"],
 )
 def test_no_record_is_lost_doubled_or_held_by_two(
     kind: type[World], seeds: int, least: dict[str, int]
@@ -50,6 +54,14 @@ def test_a_mistake_that_is_planted_in_queues_or_transactions_is_found(
 ):
     mutant(monkeypatch)
     assert shows(mutant.__name__, _MUTANT_SEEDS, QueueWorld)
+
+
+@pytest.mark.parametrize("mutant", CHOOSY_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_mistake_that_is_planted_in_filters_expiry_or_uniq_is_found(
+    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+):
+    mutant(monkeypatch)
+    assert first_failure(range(_MUTANT_SEEDS), ChoosyWorld) is not None
 
 
 @pytest.mark.parametrize("mutant", ORDERLY_MUTANTS, ids=lambda mutant: mutant.__name__)

@@ -69,12 +69,15 @@ def check_look(state: StoreState, entry: LookEntry) -> None:
 
 
 def bound_acquire(state: StoreState, entry: AcquireEntry) -> AcquireEntry:
-    """What a receiver gets; ConflictError when there is nothing."""
+    """What a receiver gets; ConflictError when there is nothing.
+
+    Who wants none has what expired forgotten.
+    """
     queue = _live(state, entry.queue_id)
     now = max(entry.time, state.time)
     queue.check_slips(now)
     runs = queue.take(spans_of(state, queue), entry.most, now)
-    if not runs:
+    if not (runs or (entry.most == 0 and queue.has_expired(now))):
         raise ConflictError(f"queue {queue.name} has nothing to hand out now", queue=queue.name)
     return entry.bound(now, tuple(runs))
 
@@ -98,7 +101,7 @@ def check_queue_capacity(state: StoreState, queue_id: bytes, rows: int, added: i
     queue = state.queues.by_id(queue_id)
     if queue is None or queue.settings.capacity is None:
         return
-    held = queue.held(spans_of(state, queue)) + added
+    held = queue.held(spans_of(state, queue), state.time) + added
     room = queue.settings.capacity - held
     if rows > room:
         raise QueueFullError(
