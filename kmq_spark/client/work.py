@@ -46,6 +46,9 @@ Numbers: TypeAlias = "npt.NDArray[np.int64]"
 #: Memory of this size is still warm when the next work uses it again.
 _WORK_BYTES = 4 * 1024 * 1024
 
+#: Where the digest of a row stands among what it has more.
+_UNIQ = Extras._fields.index("uniq")
+
 Parts = Sequence[PartitionRecords]
 
 #: A topic that was deleted meanwhile may be there anew; files that were given up, too.
@@ -127,8 +130,7 @@ class RowWork:
     def _left_out(self) -> Mask | None:
         """The rows that are not stored, or None when all are."""
         failed = self._failed()
-        uniqs = {row: Extras._make(extra).uniq for row, extra in self._extras().items()}
-        digests = {row: uniq for row, uniq in uniqs.items() if uniq}
+        digests = {row: extra[_UNIQ] for row, extra in self._extras().items() if extra[_UNIQ]}
         if not digests:
             return failed
         gone = frozenset() if failed is None else frozenset(np.flatnonzero(failed).tolist())
@@ -151,6 +153,8 @@ class RowWork:
             )
 
     def _extras(self) -> dict[int, PlainExtras]:
+        if len(self._sends) == 1:
+            return self._sends[0].extras
         return {
             start + row: extra
             for start, send in zip(self._starts, self._sends, strict=False)
