@@ -8,9 +8,9 @@ anew since the plan. Offsets, order and content stay.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from typing import Any
 
@@ -110,29 +110,35 @@ def seal(
     """Carry out a plan; so many segments are written at once, and committed one by one."""
     segments = rows = size = conflicts = 0
     replacer = Replacer(log)
-    for replaced, written in _begun(log, replacer, plan, at_once):
-        with apart():
-            entry = replacer.put(replaced, written)
-            if entry is None:
-                conflicts += 1
-            else:
-                segments, rows, size = segments + 1, rows + entry.rows, size + entry.length
+    with closing(_begun(log, replacer, plan, at_once)) as begun:
+        for replaced, written in begun:
+            with apart():
+                entry = replacer.put(replaced, written)
+                if entry is None:
+                    conflicts += 1
+                else:
+                    segments, rows, size = segments + 1, rows + entry.rows, size + entry.length
     return SealReport(segments, rows, size, conflicts)
 
 
 def _begun(
     log: CommitLog, replacer: Replacer, plan: Iterable[Replacement], at_once: int
-) -> Iterator[tuple[Replacement, Written]]:
-    """What is planned, each with the segment that is being written."""
+) -> Generator[tuple[Replacement, Written]]:
+    """What is planned, each with the segment that is being written; nobody's are removed."""
     if at_once == 1:
         reader = ChunkReader(log.files)
         yield from ((each, partial(replacer.write, each, each.slices(reader))) for each in plan)
         return
+    begun: deque[tuple[Replacement, Written]] = deque()
     with ThreadPoolExecutor(at_once, "kmq-seal") as pool:
-        begun: deque[tuple[Replacement, Written]] = deque()
-        for each in plan:
-            slices = each.slices(ChunkReader(log.files))
-            begun.append((each, pool.submit(replacer.write, each, slices).result))
-            if len(begun) == at_once:
+        try:
+            for each in plan:
+                slices = each.slices(ChunkReader(log.files))
+                begun.append((each, pool.submit(replacer.write, each, slices).result))
+                if len(begun) == at_once:
+                    yield begun.popleft()
+            while begun:
                 yield begun.popleft()
-        yield from begun
+        finally:
+            for _, written in begun:
+                replacer.give_up(written)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeAlias
 
 from kmq_storage import paths
-from kmq_storage.errors import ConflictError, CorruptionError, NotFoundError
+from kmq_storage.errors import ConflictError, CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
 from kmq_storage.format.records import COMPACTED
@@ -89,10 +89,15 @@ class Replacer:
             assert entry.rows == entry.old_rows, "no record is lost, or there twice"
         if self._commit(entry, gaps):
             return entry
-        with suppress(OSError):  # nobody else knows of the file; what stays is collected later
+        self.give_up(lambda: entry)
+        return None
+
+    def give_up(self, written: Written) -> None:
+        """Remove a segment that nobody else knows of; what stays is collected later."""
+        with suppress(OSError, KmqError):
+            entry = written()
             file = paths.segment_file(*_key(entry), entry.base_offset, entry.file_id)
             self._log.files.remove(file)
-        return None
 
     def mark(self, segment: Replacement, compacted: Compacted) -> bool:
         """Note that a segment was compacted which stays as it is."""
