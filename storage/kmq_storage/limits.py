@@ -54,7 +54,7 @@ SORTED_ROWS = 1 << 15
 #: The record batches of a run are as small as it takes that a look at one queue reads little, and
 #: as large as it takes that what describes each doesn't count.
 RUN_BATCH_ROWS = 2_048
-RUN_BATCH_BYTES = 192 * 1024
+RUN_BATCH_BYTES = 256 * 1024
 
 PARTITIONS_MAX = 100_000
 RECORD_BYTES_DEFAULT = 1_048_576
