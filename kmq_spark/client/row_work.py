@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
+#: Where the digest of a row stands among what it has more.
+_UNIQ = Extras._fields.index("uniq")
+
 
 class RowWork:
     """Rows of one or several sends to one topic."""
@@ -123,8 +126,7 @@ class RowWork:
     def _left_out(self) -> Mask | None:
         """The rows that are not stored, or None when all are."""
         failed = self._failed()
-        uniqs = {row: Extras._make(extra).uniq for row, extra in self._extras.items()}
-        digests = {row: uniq for row, uniq in uniqs.items() if uniq}
+        digests = {row: extra[_UNIQ] for row, extra in self._extras.items() if extra[_UNIQ]}
         if not digests:
             return failed
         gone = frozenset() if failed is None else frozenset(np.flatnonzero(failed).tolist())
