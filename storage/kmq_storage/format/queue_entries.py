@@ -337,7 +337,7 @@ class QueueStateEntry:
     #: How often something was handed out of the queue that it replaces; None where there is none.
     replaces: int | None
 
-    kind = 23
+    kind = 24
 
     @property
     def queue_id(self) -> bytes:

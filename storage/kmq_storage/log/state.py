@@ -37,13 +37,14 @@ from kmq_storage.format.layout_entries import (
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
 from kmq_storage.format.queue_entries import QueueStateEntry
 from kmq_storage.format.records import COMPACTED
+from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, Hole
-from kmq_storage.log.queue_snapshot import restored
-from kmq_storage.log.queues import Queues, no_queue, spans_of
+from kmq_storage.log.queue_snapshot import put_queue
+from kmq_storage.log.queues import Queues, no_queue
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.log.uniqs import Uniqs
 from kmq_storage.model import ENDS, LogDamage, TopicSettings
@@ -122,7 +123,8 @@ class StoreState:
             GapEntry: self._apply_gap,
             CondemnEntry: self._apply_condemn,
             UniqEntry: self._apply_uniqs,
-            QueueStateEntry: self._apply_queue_state,
+            QueueStateEntry: lambda entry, *_: put_queue(self, entry),
+            TurnEntry: self._apply_turn,
             **self.queues.rules(),
         }
 
@@ -299,18 +301,15 @@ class StoreState:
         if len(self.batches) > limits.APPLICATIONS_REMEMBERED:
             del self.batches[next(iter(self.batches))]
 
-    def _apply_queue_state(self, entry: QueueStateEntry, lsn: int, time: int) -> None:
-        """A queue is as it was in another store, but for what was trimmed here."""
-        queue = restored(entry)
-        self.queues.add(queue)
-        for key, (start, _) in spans_of(self, queue).items():
-            if start:
-                queue.trim(key, start)
-
     def _apply_uniqs(self, entry: UniqEntry, lsn: int, time: int) -> None:
         topic = self._by_id.get(entry.topic_id)
         if topic is not None:  # its making may be damaged
             self.uniqs.apply(entry, time, topic.settings.uniq_window)
+
+    def _apply_turn(self, entry: TurnEntry, lsn: int, time: int) -> None:
+        topic = self._by_id.get(entry.topic_id)
+        if topic is not None:  # its making may be damaged
+            topic.turns[entry.lane] = lsn
 
     def _apply_topic(self, entry: TopicEntry, lsn: int, time: int) -> None:
         self.definitions += 1
