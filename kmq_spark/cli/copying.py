@@ -19,7 +19,7 @@ def _copy(arguments: Namespace, output: Output) -> None:
         report = copy_topics(source.log, target.log, arguments.topic)
     text = (
         f"copied {report.rows} records of {report.topics} topic(s) into {report.segments} "
-        f"segment(s) of {report.bytes} bytes"
+        f"segment(s) of {report.bytes} bytes, and {report.queues} queue(s)"
     )
     output.fact(dataclasses.asdict(report), text)
 

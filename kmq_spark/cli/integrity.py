@@ -15,6 +15,11 @@ from kmq_storage.integrity.verify import why_closed
 from kmq_storage.log.open import open_place
 from kmq_storage.objects.open import open_files
 
+_WAYS_OUT = (
+    "{} place(s) are damaged: put the files back from a copy; `kmq repair` mends what it can "
+    "without loss, and with --drop-damaged gives up what can't be read."
+)
+
 
 def _verify(arguments: Namespace, output: Output) -> int:
     return _print(verified(arguments), output)
@@ -54,8 +59,7 @@ def _print(report: kmq.Report, output: Output) -> int:
     lines = [f"damaged  {damage}" for damage in report.damage]
     lines += [f"unused   {file}" for file in report.unreferenced]
     lines += [f"note     {note}" for note in report.notes]
-    places = len(report.damage)
-    lines.append("The store is whole." if report.ok else f"{places} place(s) are damaged.")
+    lines.append("The store is whole." if report.ok else _WAYS_OUT.format(len(report.damage)))
     output.fact(plain(report), "\n".join(lines))
     return 0 if report.ok else 1
 

@@ -51,6 +51,7 @@ def _stats(arguments: Namespace, output: Output) -> None:
         f"garbage      {stats.garbage_files} files of {stats.garbage_bytes} bytes",
         f"written      {stats.write_amplification:.2f} times",
     ]
+    lines += [f"damage       {stats.damage}"] if stats.damage else []
     output.fact(dataclasses.asdict(stats), "\n".join(lines))
 
 

@@ -10,19 +10,14 @@ was trimmed before a copy came to it. What was copied stays, whatever the source
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from kmq_storage import limits
+from kmq_storage.copying_queues import copy_queues, queues_of
 from kmq_storage.cutting import cut
-from kmq_storage.errors import (
-    AlreadyExistsError,
-    CorruptionError,
-    InvalidRequestError,
-    KmqWarning,
-)
+from kmq_storage.errors import AlreadyExistsError, CorruptionError, InvalidRequestError
 from kmq_storage.format.entries import BatchIdEntry, Entry, GroupOffsetsEntry, TopicEntry
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
@@ -30,14 +25,16 @@ from kmq_storage.format.manifest import SEGMENT, Row, weight_of
 from kmq_storage.groups import has_live_member
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.manifest_rows import row_of_segment
 from kmq_storage.log.moving import missing_file
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import moved
-from kmq_storage.log.state import StoreState, row_of_segment
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.segment_files import write_segment
+from kmq_storage.names import queue_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +48,8 @@ class CopyReport:
     bytes: int
     #: Ranges of offsets that the source has no records for: lost there, or trimmed too early.
     gaps: int
+    #: Queues that are as in the source now, and were not before.
+    queues: int = 0
 
 
 def copy_topics(
@@ -60,13 +59,13 @@ def copy_topics(
 
     AlreadyExistsError when the target has another topic of that name, InvalidRequestError when
     its copy was written to since, CorruptionError behind what can be read of a damaged source. A
-    reader of the target sees each partition grow in order. Groups only move forward. Queues are
-    left out: a warning names them when all topics were asked for.
+    reader of the target sees each partition grow in order. Groups only move forward. Queues come
+    with all topics, not with some.
     """
     state = source.refresh()
-    if names is None and state.queues:
-        _warn_of_queues(state)
+    queues, lsn = (queues_of(source) if names is None else []), state.lsn
     topics = state.user_topics() if names is None else [state.topic(name) for name in names]
+    topics += [state.topic(queue_log(queue.name)) for queue in queues]
     copied: list[SegmentEntry | GapEntry] = []
     for topic in topics:
         _make(target, topic)
@@ -74,19 +73,11 @@ def copy_topics(
             copied += _PartitionCopy(source, target, topic, number).run()
             state.check_end(topic.name, number)
     _copy_groups(state, target, topics)
+    put = copy_queues(queues, lsn, target)
     segments = [each for each in copied if isinstance(each, SegmentEntry)]
     rows, size = sum(each.rows for each in segments), sum(each.length for each in segments)
-    return CopyReport(len(topics), len(segments), rows, size, len(copied) - len(segments))
-
-
-def _warn_of_queues(state: StoreState) -> None:
-    names = ", ".join(sorted(queue.name for queue in state.queues))
-    warnings.warn(
-        f"queues are not copied, nor what was sent to them: {names}; make them in the target, "
-        "bound from the offsets on that are not finished",
-        KmqWarning,
-        stacklevel=3,
-    )
+    gaps = len(copied) - len(segments)
+    return CopyReport(len(topics) - len(queues), len(segments), rows, size, gaps, put)
 
 
 def _make(target: CommitLog, topic: Topic) -> None:

@@ -39,7 +39,15 @@ LAYERS = (
     ("kmq_storage.sharing",),
     tuple(
         f"kmq_storage.{name}"
-        for name in ("cloning", "copying", "groups", "integrity", "topics", "tracing")
+        for name in (
+            "cloning",
+            "copying",
+            "copying_queues",
+            "groups",
+            "integrity",
+            "topics",
+            "tracing",
+        )
     ),
     ("kmq_storage.keyed", "kmq_storage.queues"),
     ("kmq_spark.errors", "kmq_spark.client"),

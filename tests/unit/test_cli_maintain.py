@@ -62,3 +62,47 @@ def test_a_watcher_outlives_an_error_that_may_pass(
     printed = capsys.readouterr()
     assert "the store is away; looking again" in printed.err
     assert printed.out.startswith("sealed 0 records")
+
+
+def _commit_positions(log: bytes) -> list[int]:
+    """Where the frames begin in a log file."""
+    return [at for at in range(0, len(log), 64) if log[at : at + 4] == b"KMQ1"]
+
+
+def _flip(file: Path, position: int) -> None:
+    contents = bytearray(file.read_bytes())
+    contents[position] ^= 1
+    file.write_bytes(contents)
+
+
+def test_whoever_looks_after_a_store_with_a_damaged_commit_is_told_both_ways_out(
+    url: str, capsys: pytest.CaptureFixture[str]
+):
+    with kmq.open(url, maintenance=False) as store, store.producer() as producer:
+        producer.send("orders", b"4").result()
+    (log, *_) = sorted((Path(url) / "log").glob("*.log"))
+    directory = _commit_positions(log.read_bytes())[1] + 128
+    _flip(log, directory)
+    said = {}
+    for command in ("stats", "maintain", "verify"):
+        main([command, "--store", url])
+        told = capsys.readouterr()
+        said[command] = told.out + told.err
+    assert all("damage" in told and "--drop-damaged" in told for told in said.values())
+    assert all("from a copy" in told for told in said.values())
+    _flip(log, directory)  # as from a copy: nothing is lost, and maintenance goes on
+    assert main(["maintain", "--store", url]) == 0
+    assert main(["stats", "--store", url]) == 0
+    assert "damage" not in capsys.readouterr().out
+    with kmq.open(url, read_only=True) as store:
+        assert store.read("orders").read_all()["value"].to_pylist() == [b"1", b"2", b"3", b"4"]
+
+
+def test_maintenance_goes_on_once_damage_was_given_up(url: str):
+    with kmq.open(url, maintenance=False) as store, store.producer() as producer:
+        producer.send("orders", b"4").result()
+    (log, *_) = sorted((Path(url) / "log").glob("*.log"))
+    _flip(log, _commit_positions(log.read_bytes())[1] + 128)
+    assert main(["maintain", "--store", url]) == 1
+    assert main(["repair", "--drop-damaged", "--store", url]) == 0
+    assert main(["maintain", "--store", url]) == 0

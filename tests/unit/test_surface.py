@@ -187,7 +187,7 @@ VALUES = {
     "StoreStats": (
         *("bytes", "files", "shared_files", "shared_bytes", "rows", "payload"),
         *("small_segments", "garbage_files"),
-        *("garbage_bytes", "write_amplification"),
+        *("garbage_bytes", "write_amplification", "damage"),
     ),
 }
 

@@ -38,6 +38,7 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     QueueChange,
     QueueEntry,
+    QueueStateEntry,
     Run,
     ScheduleEntry,
 )
@@ -137,6 +138,8 @@ def _queue_rows(entry: QueueChange, topics: Names) -> list[dict[str, Any]]:
     match entry:
         case QueueEntry():
             return [{"kind": "queue", "name": entry.name}]
+        case QueueStateEntry():
+            return [{"kind": "queue_copy", "name": entry.name}]
         case BindEntry():
             return [{"kind": "queue_bind", **where, **_topic(entry.topic_id, topics)}]
         case ScheduleEntry():

@@ -326,8 +326,43 @@ class LookEntry:
         return cls(queue_id, topic_id, partition, start, end, spans, keys)
 
 
+@dataclass(frozen=True, slots=True)
+class QueueStateEntry:
+    """A queue as it is in another store, in place of the one that was copied from there before."""
+
+    #: Definition, bindings and positions, and the records that are not finished: as in the root
+    #: of a checkpoint (`log.queue_snapshot`).
+    facts: Mapping[str, Any]
+    rows: str
+    #: How often something was handed out of the queue that it replaces; None where there is none.
+    replaces: int | None
+
+    kind = 24
+
+    @property
+    def queue_id(self) -> bytes:
+        """The id of the queue, and of its own log."""
+        return bytes.fromhex(self.facts["id"])
+
+    @property
+    def name(self) -> str:
+        """The name of the queue."""
+        return str(self.facts["name"])
+
+    def payload(self) -> bytes:
+        """The JSON form."""
+        return _json({"queue": dict(self.facts), "rows": self.rows, "replaces": self.replaces})
+
+    @classmethod
+    def parse(cls, payload: bytes) -> QueueStateEntry:
+        """The entry of a JSON form."""
+        members = json.loads(payload)
+        return cls(members["queue"], members["rows"], members["replaces"])
+
+
 QueueChange: TypeAlias = (
     QueueEntry
+    | QueueStateEntry
     | BindEntry
     | AcquireEntry
     | AnswerEntry

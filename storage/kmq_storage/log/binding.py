@@ -51,6 +51,7 @@ from kmq_storage.format.queue_entries import (
     BindEntry,
     LookEntry,
     QueueEntry,
+    QueueStateEntry,
     ScheduleEntry,
     SlipAnswerEntry,
 )
@@ -71,6 +72,7 @@ from kmq_storage.log.queue_binding import (
     check_look,
     check_queue,
     check_queue_capacity,
+    check_queue_state,
 )
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
@@ -204,6 +206,9 @@ class _Binding:
             case QueueEntry():
                 self._note(entry, entry.name)
                 check_queue(self._state, entry)
+            case QueueStateEntry():
+                self._note(entry, entry.name)
+                check_queue_state(self._state, entry)
             case BindEntry():
                 return bound_bind(self._state, entry)
             case ScheduleEntry():

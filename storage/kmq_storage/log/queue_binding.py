@@ -15,22 +15,12 @@ from kmq_storage.format.queue_entries import (
     BindEntry,
     LookEntry,
     QueueEntry,
+    QueueStateEntry,
     SlipAnswerEntry,
 )
-from kmq_storage.log.queue_state import Queue, Spans
-from kmq_storage.log.queues import no_queue
+from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import no_queue, spans_of
 from kmq_storage.log.state import StoreState
-
-
-def spans_of(state: StoreState, queue: Queue) -> Spans:
-    """Start and end of each partition that a queue reads."""
-    topics = [state.topic_by_id(topic_id) for topic_id in queue.topic_ids()]
-    return {
-        (topic.id, number): (part.start, part.end)
-        for topic in topics
-        if topic is not None
-        for number, part in enumerate(topic.parts)
-    }
 
 
 def check_queue(state: StoreState, entry: QueueEntry) -> None:
@@ -40,6 +30,21 @@ def check_queue(state: StoreState, entry: QueueEntry) -> None:
         raise no_queue(entry.name)
     if entry.settings is not None and existing is not None:
         raise AlreadyExistsError(f"Queue[{entry.name}] exists already.", queue=entry.name)
+
+
+def check_queue_state(state: StoreState, entry: QueueStateEntry) -> None:
+    """ConflictError unless the queue is still as it was when it was copied before.
+
+    AlreadyExistsError when another one has its name.
+    """
+    existing = state.queues.find(entry.name)
+    if existing is not None and existing.id != entry.queue_id:
+        raise AlreadyExistsError(
+            f"Queue[{entry.name}] exists already in the target, and is no copy of this one.",
+            queue=entry.name,
+        )
+    if (None if existing is None else existing.turns) != entry.replaces:
+        raise ConflictError(f"queue {entry.name}: somebody received from it", queue=entry.name)
 
 
 def bound_bind(state: StoreState, entry: BindEntry) -> BindEntry:

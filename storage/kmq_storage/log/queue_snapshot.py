@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.format.queue_entries import Run
+from kmq_storage.format.queue_entries import QueueStateEntry, Run
 from kmq_storage.log.queue_rows import ROW
 from kmq_storage.log.queue_source import Source
 from kmq_storage.log.queue_state import Binding, Queue, Slip, queue_settings_of
@@ -33,6 +33,34 @@ def queues_snapshot(queues: Queues) -> list[Any]:
         }
         for queue in queues
     ]
+
+
+def copied(queue: Queue) -> Queue:
+    """A queue of its own with the same state."""
+    alone = Queues()
+    restore_queues(alone, *_snapshot(queue))
+    (copy,) = alone
+    return copy
+
+
+def state_entry(queue: Queue, replaces: int | None) -> QueueStateEntry:
+    """What has a store have this queue, in place of one that handed out something so often."""
+    (facts,), rows = _snapshot(queue)
+    return QueueStateEntry(facts, rows.decode(), replaces)
+
+
+def restored(entry: QueueStateEntry) -> Queue:
+    """The queue that an entry tells of."""
+    alone = Queues()
+    restore_queues(alone, [dict(entry.facts)], entry.rows.encode())
+    (queue,) = alone
+    return queue
+
+
+def _snapshot(queue: Queue) -> tuple[list[Any], bytes]:
+    alone = Queues()
+    alone.add(queue)
+    return queues_snapshot(alone), rows_snapshot(alone)
 
 
 def _slips(queue: Queue) -> dict[str, Any]:
@@ -70,11 +98,12 @@ def restore_queues(queues: Queues, members: list[Any], rows: bytes) -> None:
 
 
 def _restored_queue(facts: dict[str, Any]) -> Queue:
-    slips = facts["settings"].pop("slips", ())
+    settings = dict(facts["settings"])
+    slips = settings.pop("slips", ())
     queue = Queue(
         bytes.fromhex(facts["id"]),
         facts["name"],
-        queue_settings_of(facts["name"], facts["settings"]),
+        queue_settings_of(facts["name"], settings),
         {bytes.fromhex(key): _restored_binding(each) for key, each in facts["bindings"]},
     )
     for topic_id, partition, following in facts["sources"]:

@@ -12,6 +12,7 @@ from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.moving import trying_again
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.reports import CheckpointReport
+from kmq_storage.model import LogDamage
 
 
 def checkpoint(log: CommitLog) -> CheckpointReport:
@@ -39,12 +40,21 @@ def _checkpoint(log: CommitLog) -> CheckpointReport:
 
 def check_undamaged(state: StoreState) -> None:
     """CorruptionError when a part of the log can't be read."""
-    damage = state.broken or (state.damage[-1] if state.damage else None)
+    damage = log_damage(state)
     if damage is not None:
-        raise CorruptionError(
-            f"commits {damage.first_lsn} to {damage.last_lsn} in {damage.file} are damaged "
-            f"({damage.reason}); put the file back from a copy, or cut them out with "
-            "repair(drop_damaged=True), before maintenance goes on",
-            file=damage.file,
-            lsn=damage.first_lsn,
-        )
+        raise CorruptionError(what_to_do(damage), file=damage.file, lsn=damage.first_lsn)
+
+
+def log_damage(state: StoreState) -> LogDamage | None:
+    """The last part of the log that can't be read; while there is one nothing is collected."""
+    return state.broken or (state.damage[-1] if state.damage else None)
+
+
+def what_to_do(damage: LogDamage) -> str:
+    """What is damaged, why nothing is maintained, and the two ways out."""
+    return (
+        f"commits {damage.first_lsn} to {damage.last_lsn} in {damage.file} are damaged "
+        f"({damage.reason}): nothing is sealed, checkpointed or deleted, and the store grows, "
+        "until the file is put back from a copy, or what can't be read is given up by "
+        "`kmq repair --drop-damaged` (`Store.repair(drop_damaged=True)`)"
+    )

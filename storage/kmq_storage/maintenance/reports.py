@@ -138,3 +138,5 @@ class StoreStats:
     garbage_bytes: int
     #: Bytes of record batches written, segments included, by those written first.
     write_amplification: float
+    #: What keeps all maintenance from going on, and what to do; empty where nothing does.
+    damage: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kmq_storage import limits, paths
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.maintenance.checkpointing import log_damage, what_to_do
 from kmq_storage.maintenance.clones import clone_records
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import StoreStats
@@ -34,7 +35,7 @@ def store_stats(log: CommitLog) -> StoreStats:
         for file in found[kind]
         if not _is_live(file, live)
     ]
-    topics = state.topics.values()
+    topics, damage = state.topics.values(), log_damage(state)
     return StoreStats(
         {kind: _bytes(files) for kind, files in found.items()},
         {kind: len(files) for kind, files in found.items()},
@@ -46,6 +47,7 @@ def store_stats(log: CommitLog) -> StoreStats:
         len(garbage),
         _bytes(garbage),
         (state.appended + state.rewritten) / state.appended if state.appended else 1.0,
+        "" if damage is None else what_to_do(damage),
     )
 
 

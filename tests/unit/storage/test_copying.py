@@ -249,13 +249,3 @@ def test_a_group_behind_the_start_of_its_source_begins_at_the_start(
     with kmq.open(tmp_path / "target") as target:
         copy_topics(source.log, target.log)
         assert target.describe_group("readers").committed["plain"][0] == 40
-
-
-def test_a_copy_names_the_queues_that_it_leaves_out(source: kmq.Store, tmp_path: Path):
-    for name in ("mails", "bills"):
-        source.create_queue(name, topics=["plain"])
-    with kmq.open(tmp_path / "target", maintenance=False) as target:
-        with pytest.warns(kmq.KmqWarning, match="queues are not copied.*: bills, mails;"):
-            copy_topics(source.log, target.log)
-        assert target.queues() == []
-        assert _rows(target, "plain") == _rows(source, "plain")

@@ -1,0 +1,88 @@
+"""Copying queues: what they are and read, and what became of each record, as of one moment.
+
+A queue goes over whole, in one commit behind its records: who is to have a record, how often it
+was handed out, until when it is held or waits. The next copy puts the queue of that moment in its
+place, unless somebody has received from the copy since: it has a life of its own then.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+
+from kmq_storage.errors import ConflictError, InvalidRequestError, KmqWarning
+from kmq_storage.format.entries import BatchIdEntry, Entry
+from kmq_storage.format.queue_entries import ACK, TAKEN_OVER, SlipAnswerEntry
+from kmq_storage.log.binding import DuplicateCommitError, Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.queue_snapshot import copied, state_entry
+from kmq_storage.log.queue_state import Queue
+from kmq_storage.slips import Page
+
+
+def queues_of(source: CommitLog) -> list[Queue]:
+    """The queues of a store as they are now, with what receivers noted and nobody committed yet."""
+    return [_with_notes(source, copied(queue)) for queue in source.state.queues]
+
+
+def _with_notes(source: CommitLog, queue: Queue) -> Queue:
+    for slip_id, slip in list(queue.slips.items()):
+        page = Page(source.files, slip_id)  # type: ignore[arg-type]
+        noted = tuple(page.noted(slip.round, slip.runs))
+        ids = (slip_id, slip.round, TAKEN_OVER)
+        queue.apply_slip(SlipAnswerEntry(queue.id, ACK, 0, 0, noted, *ids))
+    return queue
+
+
+def copy_queues(queues: Sequence[Queue], lsn: int, target: CommitLog) -> int:
+    """Put queues, as they were at an LSN of their store, into another one; how many are new there.
+
+    Their records are there already. A warning names those that are left as they are, since
+    somebody received from them. AlreadyExistsError when another queue has the name,
+    InvalidRequestError when what is to be said of one is too much for a commit.
+    """
+    used, put = [], 0
+    for queue in queues:
+        try:
+            put += _put(queue, lsn, target)
+        except ConflictError:
+            used.append(queue.name)
+    if used:
+        warnings.warn(
+            f"queues of the target that were received from since they were copied are left as "
+            f"they are: {', '.join(sorted(used))}",
+            KmqWarning,
+            stacklevel=3,
+        )
+    return put
+
+
+def _put(queue: Queue, lsn: int, target: CommitLog) -> bool:
+    with suppress(ConflictError):
+        return _copy(queue, lsn, target)
+    return _copy(queue, lsn, target)  # another copy may have been faster
+
+
+def _copy(queue: Queue, lsn: int, target: CommitLog) -> bool:
+    mark = f"copy/{queue.id.hex()}/queue"
+    turns = f"{mark}/turns"
+    state = target.refresh()
+    found, known = state.queues.by_id(queue.id), state.batch_version(turns) or 0
+    entry = state_entry(queue, None if found is None else known)
+    if found is not None and entry == state_entry(found, known):
+        return False
+    entries: list[Entry] = [BatchIdEntry(mark, lsn), entry]
+    if queue.turns > known:
+        entries.append(BatchIdEntry(turns, queue.turns))
+    try:
+        target.commit([Unit(tuple(entries))])
+    except DuplicateCommitError:  # another copy was faster
+        return False
+    except InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"queue {queue.name} holds or delays more records than one commit of the target can "
+            f"tell ({error.message}); copy again when there are fewer",
+            queue=queue.name,
+        ) from error
+    return True

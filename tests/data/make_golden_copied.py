@@ -1,0 +1,40 @@
+"""Make the golden store of a copied queue: `python tests/data/make_golden_copied.py FOLDER`.
+
+Run once; what it made before must stay readable for ever, so the files in `format-1-copied` are
+never made again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from kmq_storage.copying import copy_topics
+from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects.local import LocalDisk
+from tests.data import make_golden_queues
+from tests.data.make_golden import environment
+
+
+def make(folder: Path) -> None:
+    """Write the store: a copy of the golden store of queues, without a checkpoint."""
+    env = environment()
+    with tempfile.TemporaryDirectory() as temporary:
+        original = Path(temporary) / "store"
+        make_golden_queues.make(original)
+        source_disk, disk = LocalDisk(original), LocalDisk(folder)
+        source = LocalLog(source_disk, open_identity(source_disk, env, create=False), env)
+        identity = open_identity(disk, env, create=True, log_file_bytes=65_536)
+        log = LocalLog(disk, identity, env)
+        copy_topics(source, log)
+        source.close()
+        log.close()
+    shutil.rmtree(folder / "locks")
+    (folder / "log" / "hint").unlink()
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))
