@@ -28,9 +28,8 @@ def _create(arguments: Namespace, output: Output) -> None:
 
 def _bind(arguments: Namespace, output: Output) -> None:
     with open_store(arguments) as store:
-        store.bind_queue(
-            arguments.name, arguments.topic, start=arguments.start, filter=arguments.filter
-        )
+        how = given(arguments, "start", "filter", "tags")
+        store.bind_queue(arguments.name, arguments.topic, **how)
     _tell(arguments, output, f"bound queue {arguments.name} to {', '.join(arguments.topic)}")
 
 
@@ -100,6 +99,7 @@ COMMANDS = (
             _TOPICS,
             argument("--start", choices=("earliest", "latest"), default="earliest", help="from"),
             argument("--filter", help="an expression on properties, as in amount >= 100"),
+            argument("--tags", help="values of the property tag, as in 'paid || refunded'"),
         ),
     ),
     Command("queue unbind", "have a queue read topics no more", _unbind, (_NAME, _TOPICS)),

@@ -103,6 +103,16 @@ class KeyedQueues:
         found: list[int] = self._reader.indexes_of(keys, _known(first)).tolist()
         return found
 
+    def delete(self, *queues: str | bytes) -> None:
+        """End queues with all that was put to them so far, and return when that is durable.
+
+        All or none, by one small commit, however many messages they have. They are unknown then,
+        and a put begins at index 0 again. An unknown queue stays one. Errors are raised.
+        """
+        names = [queue_name(queue) for queue in queues]
+        if names:
+            self._producer.send_batch(self.name, [None] * len(names), names).result()
+
     def get(self, queue: str | bytes, offset: int, num: int) -> list[bytes]:
         """The messages of a queue from an index on, at most `num`; none of an unknown queue."""
         found: list[bytes] = self._messages(queue, offset, num).to_pylist()

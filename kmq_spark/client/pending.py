@@ -290,7 +290,8 @@ class Pending:
                     taken = self._take()
                     break
             self._turn.get()
-        self._sleepers.wake()  # who was too far ahead is not any more
+        if taken:
+            self._sleepers.wake()  # who was too far ahead is not any more
         return left, taken
 
     def take_alone(self, most: int, caller: object) -> list[Sends]:
@@ -337,16 +338,17 @@ class Pending:
         if threading.current_thread() not in self.workers:
             until = None if timeout is None else self._monotonic() + timeout
             left = timeout
+            if timeout is None:  # who helps can't stop after some time
+                self.commit_here()
             while not self._sleepers.sleep(self._is_flushed, left):
                 if until is not None and (left := until - self._monotonic()) <= 0:
                     break
         return self._unfinished()
 
     def _is_flushed(self) -> bool:
-        left = self._unfinished()
-        if left:
+        if self._first() is not None:  # what is taken is on its way without a call
             self.call_worker()
-        return not left
+        return not self._unfinished()
 
     def _unfinished(self) -> int:
         """Without those of an open transaction: they wait for its end, and nobody for them."""

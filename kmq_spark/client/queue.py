@@ -111,7 +111,8 @@ class Queue:
         """What a call hands out of what it acquired."""
         try:
             held = self._deliveries(acquired.runs, acquired.until, slip)
-            self._forget_missing(acquired.runs, {each.place for each in held})
+            if len(held) < sum(run.rows for run in acquired.runs):
+                self._forget_missing(acquired.runs, {each.place for each in held})
         except BaseException:
             if slip is not None:  # those that can be read come again, one by one
                 self._ahead.refuse(acquired.runs)
@@ -213,18 +214,17 @@ class Queue:
     def _noted(self, records: Sequence[Any]) -> bool:
         """Whether it needs no commit of its own that these are done."""
         notes = records[0].hold.notes if records and isinstance(records[0], Delivery) else None
-        return (
-            notes is not None
-            and not self._closed
-            and all(
-                isinstance(each, Delivery)
-                and each.hold.notes is notes
-                and each.hold.generation == self._generation
-                and each.queue == self.name
-                for each in records
-            )
-            and notes.note([each.place for each in records])
-        )
+        if notes is None or self._closed:
+            return False
+        places = []
+        for each in records:
+            if not isinstance(each, Delivery) or each.queue != self.name:
+                return False
+            hold = each.hold
+            if hold.notes is not notes or hold.generation != self._generation:
+                return False
+            places.append(each.place)
+        return notes.note(places)
 
     def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
         """What acknowledges these once it is committed, with what a transaction commits."""

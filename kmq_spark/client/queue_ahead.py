@@ -60,7 +60,7 @@ class OpenSlip:
         with self._changing:
             self._check_once(places)
             late = self._log.environment.now_us() >= slip.until
-            if late or self._ended or places & self._others or self._groups == GROUPS:
+            if late or self._ended or self._groups == GROUPS or not places.isdisjoint(self._others):
                 return False
             self._groups += len(places) > 1
             counts = page.note(list(places), slip.round, self._groups)
@@ -74,10 +74,10 @@ class OpenSlip:
             self._others |= places
 
     def _check_once(self, places: set[int]) -> None:
-        number = self._slip.round
-        late = {place for place in places if self.page.has(place, number)}
-        if late:
-            raise self._too_late(late)
+        has, number = self.page.has, self._slip.round
+        for place in places:
+            if has(place, number):
+                raise self._too_late({each for each in places if has(each, number)})
 
     def _too_late(self, places: set[int]) -> KmqError:
         queue = self._log.state.queues.by_id(self._queue_id)
@@ -150,9 +150,11 @@ class Ahead:
         """The next records, at most so many; none when there are none in hand."""
         ready = self._ready
         found: list[Delivery] = []
-        with suppress(IndexError):
+        try:  # `suppress` takes as long as the rest
             while len(found) < most:
                 found.append(ready.popleft())
+        except IndexError:
+            pass
         if found and found[-1].hold.until <= self._log.environment.now_us():
             ready.clear()  # nobody looked for too long: others have them
             return []

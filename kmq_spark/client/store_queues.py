@@ -12,6 +12,7 @@ from kmq_spark.client.queue import Queue
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import queues
+from kmq_storage.filters import tagged
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.model import QueueInfo
 
@@ -63,19 +64,22 @@ class StoreQueues:
         *,
         start: str | datetime = "earliest",
         filter: str | None = None,  # noqa: A002 - the name users type
+        tags: str | None = None,
     ) -> None:
         """Have a queue read topics too: from `earliest`, `latest` or an instant on.
 
         `filter`: an expression on properties (`=, <>, <, <=, >, >=, in (...), is null, and, or,
-        not`, text in single quotes); what it refuses never enters the queue. Binding a topic again
-        changes the filter from then on.
+        not`, text in single quotes); what it refuses never enters the queue. `tags`: only records
+        whose property `tag` is one of these, `a || b` (`*`: all records); a filter counts beside
+        it. Binding a topic again changes both from then on.
         """
         if isinstance(start, str) and start not in ("earliest", "latest"):
             raise InvalidRequestError(
                 f"start must be 'earliest', 'latest' or an instant, not {start!r}", option="start"
             )
         since = start if isinstance(start, str) else to_timestamp(start, "start")
-        queues.bind_queue(self.log, name, _names(topics), since, filter=filter)
+        wanted = filter if tags is None else tagged(tags, filter)
+        queues.bind_queue(self.log, name, _names(topics), since, filter=wanted)
 
     def unbind_queue(self, name: str, topics: Iterable[str] | str) -> None:
         """Have a queue read topics no more; what it had not finished of them it gives up."""

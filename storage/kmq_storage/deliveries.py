@@ -6,6 +6,7 @@ The edges of `log.queue_state`, which decides when a commit is bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from kmq_storage.errors import ConflictError, NotFoundError
 from kmq_storage.format.entries import Entry
@@ -91,15 +92,11 @@ def recall(log: CommitLog, queue: Queue, offset: int) -> bool:
 
 def merged(runs: Sequence[Run]) -> list[Run]:
     """Runs in order, neighbours as one."""
-    found: list[Run] = []
-    for run in sorted(runs):
-        last = found[-1] if found else None
-        follows = last and (*last[:2], last.first + last.rows, last.delivery) == (
-            *run[:3],
-            run.delivery,
-        )
-        if last is not None and follows:
-            found[-1] = last._replace(rows=last.rows + run.rows)
+    found: list[list[Any]] = []
+    for topic_id, partition, first, rows, delivery in sorted(runs):
+        end = [topic_id, partition, first, delivery]
+        if found and [*found[-1][:2], found[-1][2] + found[-1][3], found[-1][4]] == end:
+            found[-1][3] += rows
         else:
-            found.append(run)
-    return found
+            found.append([topic_id, partition, first, rows, delivery])
+    return [Run(*each) for each in found]

@@ -9,9 +9,9 @@ unknown, as in SQL: so is `not` of it, and only what is true is let in.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -27,6 +27,8 @@ _TOKEN = re.compile(
     r"|(?P<name>[A-Za-z_][A-Za-z_0-9.\-]*)"
     r"|(?P<sign><>|<=|>=|!=|=|<|>|\(|\)|,))"
 )
+#: What is in each other deeper than that would go beyond the interpreter's depth.
+_DEPTH_MAX = 100
 _WORDS = frozenset({"and", "or", "not", "in", "is", "null", "true", "false"})
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": pc.equal,
@@ -49,11 +51,15 @@ class _Columns:
     def __init__(self, properties: pa.Array) -> None:
         self.rows = len(properties)
         self._properties = properties
+        self._known: dict[str, pa.Array] = {}
 
     def values(self, name: str) -> pa.Array:
         """The property of this name in each record, as a struct; null where there is none."""
-        found = pc.map_lookup(self._properties, pa.scalar(name), "last")
-        return found if isinstance(found, pa.Array) else found.combine_chunks()
+        if name not in self._known:
+            found = pc.map_lookup(self._properties, pa.scalar(name), "last")
+            whole = found if isinstance(found, pa.Array) else found.combine_chunks()
+            self._known[name] = whole
+        return self._known[name]
 
 
 @lru_cache(maxsize=256)
@@ -62,6 +68,26 @@ def parsed_filter(expression: str) -> Filter:
     if not isinstance(expression, str):
         raise InvalidRequestError(f"filter must be text, not {expression!r}", option="filter")
     return _Parser(expression).whole()
+
+
+def tagged(tags: str, expression: str | None) -> str | None:
+    """The filter for records with one of some tags (`a || b`), of which an expression is true, too.
+
+    A record's tag is its property `tag`. `*` stands for all records, as in RocketMQ: also those
+    without a tag.
+    """
+    names = [name.strip() for name in tags.split("||")] if isinstance(tags, str) else []
+    if not all(names) or not names:
+        raise InvalidRequestError(
+            f"tags must be text such as 'paid || refunded', or '*', not {tags!r}", option="tags"
+        )
+    if names == ["*"]:
+        return expression
+    known = ", ".join("'" + name.replace("'", "''") + "'" for name in names)
+    if expression is None:
+        return f"tag in ({known})"
+    parsed_filter(expression)  # by itself: it may not close the bracket around it
+    return f"tag in ({known}) and ({expression})"
 
 
 def accepted(expression: str | None, properties: pa.Array | None, rows: int) -> pa.Array:
@@ -85,7 +111,7 @@ class _Parser:
     def __init__(self, expression: str) -> None:
         self._expression = expression
         self._tokens = list(self._scanned())
-        self._at = 0
+        self._at = self._depth = 0
 
     def _scanned(self) -> Iterator[_Token]:
         position, text = 0, self._expression.rstrip()
@@ -132,18 +158,28 @@ class _Parser:
             raise self._wrong(f"{text!r} is missing", self._here())
 
     def _either(self) -> Filter:
-        left = self._both()
+        parts = [self._both()]
         while self._takes("or"):
-            left = _joined(pc.or_kleene, left, self._both())
-        return left
+            parts.append(self._both())
+        return _joined(pc.or_kleene, parts)
 
     def _both(self) -> Filter:
-        left = self._negated()
+        parts = [self._negated()]
         while self._takes("and"):
-            left = _joined(pc.and_kleene, left, self._negated())
-        return left
+            parts.append(self._negated())
+        return _joined(pc.and_kleene, parts)
 
     def _negated(self) -> Filter:
+        if self._depth > _DEPTH_MAX:
+            raise self._wrong(
+                f"more than {_DEPTH_MAX} brackets and `not` in each other", self._here()
+            )
+        self._depth += 1
+        found = self._within()
+        self._depth -= 1
+        return found
+
+    def _within(self) -> Filter:
         if self._takes("not"):
             inner = self._negated()
             return lambda columns: pc.invert(inner(columns))
@@ -172,10 +208,11 @@ class _Parser:
 
     def _in(self, name: str, *, negated: bool) -> Filter:
         self._expect("(")
-        found = _compared(name, "=", self._value())
+        parts = [_compared(name, "=", self._value())]
         while self._takes(","):
-            found = _joined(pc.or_kleene, found, _compared(name, "=", self._value()))
+            parts.append(_compared(name, "=", self._value()))
         self._expect(")")
+        found = _joined(pc.or_kleene, parts)
         return (lambda columns: pc.invert(found(columns))) if negated else found
 
     def _value(self) -> Value:
@@ -196,8 +233,9 @@ def _number(text: str) -> int | float:
         return float(text)
 
 
-def _joined(how: Callable[[Any, Any], Any], left: Filter, right: Filter) -> Filter:
-    return lambda columns: how(left(columns), right(columns))
+def _joined(how: Callable[[Any, Any], Any], parts: Sequence[Filter]) -> Filter:
+    """One after the other, so that no number of them is too deep for the interpreter."""
+    return lambda columns: reduce(how, (part(columns) for part in parts))
 
 
 def _is_null(columns: _Columns, name: str, wanted: bool) -> pa.Array:

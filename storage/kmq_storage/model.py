@@ -32,6 +32,11 @@ def decode_schema(encoded: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(b64decode(encoded)))
 
 
+#: What definitions of keyed topics say besides, so that versions which don't know that a queue can
+#: end refuse the store. It has no other meaning.
+ENDS = "ends"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """How a topic keeps its records."""
@@ -64,7 +69,7 @@ class TopicSettings:
         """The settings as a JSON object; only those that have them name schemas or queues."""
         members = asdict(self)
         schemas, keyed = list(members.pop("schemas")), members.pop("keyed")
-        members |= {"keyed": True} if keyed else {}
+        members |= {"keyed": True, ENDS: True} if keyed else {}
         return members | ({"schemas": schemas} if schemas else {})
 
 

@@ -1,6 +1,7 @@
 """Several processes that put to the same keyed queues, killed while they do.
 
-Finds: messages that are lost or doubled, indexes that two of them were told, or that have a gap.
+Finds: messages that are lost or doubled, indexes that two of them were told, or that have a gap;
+messages of a former life of a queue that is deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -68,3 +69,37 @@ def test_killed_processes_leave_queues_without_gaps_and_every_message_where_it_w
             by_process[process_name] += numbers
     for numbers in by_process.values():
         assert sorted(numbers) == list(range(len(numbers)))
+
+
+def test_killed_processes_that_put_and_delete_agree_on_what_each_queue_has(tmp_path: Path):
+    url = str(tmp_path / "store")
+    with kmq.open(url) as store:
+        store.keyed_queues(workers.QUEUES)
+        with ExitStack() as stack:
+            started = [
+                stack.enter_context(workers.running(workers.put_and_delete_for_ever, url, f"p{n}"))
+                for n in range(_PROCESSES)
+            ]
+            told = [pipe.recv() for _, pipe in started for _ in range(_ROUNDS)]
+            for process, _ in started:
+                process.kill()
+                process.join()
+            told += [_told(pipe) for _, pipe in started]
+        records = store.read(workers.QUEUES, columns=["key", "value"]).read_all().to_pylist()
+        lives: dict[bytes, list[bytes]] = defaultdict(list)
+        indexes: dict[tuple[bytes, bytes], int] = {}
+        for record in records:
+            if record["value"] is None:
+                lives.pop(record["key"], None)
+                continue
+            indexes[record["key"], record["value"]] = len(lives[record["key"]])
+            lives[record["key"]].append(record["value"])
+        for queue, message, index in (each for found in told for each in found):
+            assert indexes[queue.encode(), message] == index
+        for _ in range(3):
+            queues = store.keyed_queues(workers.QUEUES)
+            assert {name: queues.get(name, 0, 10**6) for name in queues.names()} == {
+                name.decode(): messages for name, messages in lives.items()
+            }
+            store.seal()
+            store.compact(workers.QUEUES)

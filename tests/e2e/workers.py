@@ -122,6 +122,19 @@ def serve_forked(url: str, children: int, pipe: Connection) -> None:
     pipe.send(codes)
 
 
+def put_and_delete_for_ever(url: str, name: str, pipe: Connection) -> None:
+    """Put numbered messages to a few queues and end some until killed; tell those acknowledged."""
+    store = kmq.open(url)
+    queues = store.keyed_queues(QUEUES)
+    number = 0
+    while True:
+        batch = [(f"q{n % 5}", b"%s:%d" % (name.encode(), n)) for n in range(number, number + 7)]
+        indexes = list(queues.put_batch([q for q, _ in batch], [m for _, m in batch]))
+        pipe.send([(*each, index) for each, index in zip(batch, indexes, strict=True)])
+        number += len(batch)
+        queues.delete(f"q{number % 5}", f"q{number % 3}")
+
+
 def put_for_ever(url: str, name: str, pipe: Connection) -> None:
     """Put numbered messages to a few queues in all ways until killed; tell those acknowledged."""
     store = kmq.open(url)

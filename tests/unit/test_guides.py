@@ -80,7 +80,8 @@ PRINTED = {
         "True",
         "1 0",
         "[b'150 EUR']",
-        "7 4",
+        "[b'paid']",
+        "9 6",
         STATE,
     ],
     "keyed-queues": [
@@ -89,6 +90,8 @@ PRINTED = {
         "[]",
         "2",
         "['user/17', 'user/4']",
+        "[]",
+        "0",
         "[b'you have mail', b'sent']",
     ],
     "orderly": [

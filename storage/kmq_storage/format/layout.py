@@ -12,7 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.records import SEALED, TYPED, stored_schema
+from kmq_storage.format.records import OFFSET, SEALED, TYPED, stored_schema
 from kmq_storage.format.typed import (
     SEALED_TYPED,
     is_own,
@@ -83,7 +83,8 @@ class Layout:
         found = self._wanted.get((columns, dense))
         if found is None:
             names = enumerate(self.stored(columns, where).names)
-            chosen = [at for at, name in names if self._is_needed(name, dense=dense)]
+            sealed = bool(columns & OFFSET)
+            chosen = [at for at, name in names if self._is_needed(name, dense=dense, sealed=sealed)]
             found = tuple(chosen or [_ROWS])
             self._wanted[columns, dense] = found
         return found
@@ -126,6 +127,11 @@ class Layout:
         return grown
 
     @property
+    def is_partial(self) -> bool:
+        """Whether some columns are not wanted."""
+        return self._only is not None
+
+    @property
     def sealed_columns(self) -> int:
         """What the batches of a segment have that is sealed now."""
         return self.sealed[0]
@@ -136,10 +142,10 @@ class Layout:
         versions = range(len(self._versions), 0, -1)
         return [versioned(SEALED_TYPED, version) for version in versions] or [SEALED]
 
-    def _is_needed(self, name: str, *, dense: bool) -> bool:
+    def _is_needed(self, name: str, *, dense: bool, sealed: bool) -> bool:
         if name in _OFFSETS:
             return not dense
-        if name == "_timestamp":  # elsewhere it tells that a batch is typed, beside other columns
+        if name == "_timestamp" and sealed:  # elsewhere it tells that a batch is typed
             return name in (self._only or ())
         return self._is_read(name)
 

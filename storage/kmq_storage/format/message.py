@@ -19,6 +19,7 @@ from kmq_storage.format.checksum import Bytes
 FILE_MAGIC_BYTES = 8
 _PREFIX = 8
 _U16, _I32, _U32 = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
+_I64 = struct.Struct("<q")
 _BUFFER = struct.Struct("<qq")
 _BLOCK = struct.Struct("<qi4xq")
 #: Which member of which table, by Arrow's Message.fbs and File.fbs.
@@ -32,6 +33,21 @@ _FOOTER_END = 10
 def head_length(start: bytes) -> int:
     """The bytes of a message before its body, from the first 8."""
     return _PREFIX + int.from_bytes(start[4:_PREFIX], "little")
+
+
+def message_length(message: pa.Buffer) -> int:
+    """The bytes of a record batch message without what follows it; 0 when that can't be told.
+
+    Nothing is proven yet: the bytes may say anything.
+    """
+    length = head_length(message[:_PREFIX].to_pybytes())
+    head = message[:length]
+    try:
+        place = _member(head, _root(head, _PREFIX), _MESSAGE_BODY_LENGTH)
+        (body,) = _I64.unpack_from(head, place)
+    except struct.error:
+        return 0
+    return length + body if body >= 0 and length + body <= message.size else 0
 
 
 class MessageHead:
@@ -53,8 +69,8 @@ class MessageHead:
         """The same bytes for a body in which the buffers begin elsewhere."""
         first, _ = self._buffers
         for index, start in enumerate(starts):
-            struct.pack_into("<q", self._bytes, first + index * _BUFFER.size, start)
-        struct.pack_into("<q", self._bytes, self._body_length, body_length)
+            _I64.pack_into(self._bytes, first + index * _BUFFER.size, start)
+        _I64.pack_into(self._bytes, self._body_length, body_length)
         return bytes(self._bytes)
 
 

@@ -2,24 +2,31 @@
 
 The columns of nulls that a segment has for headers and properties which no record has are equal:
 what they share is written once. The checksum of a message is noted as it is behind each column,
-so the bytes of one column are proven by the two values around them.
+so the bytes of one column are proven by the two values around them. These *parts* stand in a
+segment's footer; a large batch of a typed topic that is not sealed yet has them behind its message.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyarrow as pa
 
 from kmq_storage.format.checksum import Bytes, checksum
-from kmq_storage.format.message import MessageHead, buffers_in, head_length
+from kmq_storage.format.message import MessageHead, buffers_in, head_length, message_length
 from kmq_storage.model import Chunk
 
 #: Where a part of a message ends, and the CRC of all bytes up to there.
 PART = struct.Struct("<II")
+#: Of the message of a typed topic's batch that has its parts behind it. Shorter ones are read whole
+#: about as fast.
+PROVEN_BYTES_MIN = 64 * 1024
+#: So much of its beginning and end is looked at to find them; a message that says more is read
+#: whole.
+HEAD_BYTES_MAX, PARTS_BYTES_MAX = 64 * 1024, 8 * 1024
 #: Buffers of fewer bytes are not worth a look.
 _SHARED_BYTES = 64
 _ALIGNMENT = 8
@@ -41,6 +48,10 @@ class PackedMessage:
     def length(self) -> int:
         """All bytes."""
         return self.head_length + self.body_length
+
+    def with_parts(self) -> tuple[list[Bytes], int]:
+        """The bytes with the parts behind them, and the checksum of both."""
+        return [*self.buffers, self.parts], checksum(self.parts, self.checksum)
 
 
 def packed(pieces: Sequence[Bytes], schema: pa.Schema) -> PackedMessage:
@@ -116,6 +127,32 @@ def _proven(head: bytes, body: _Body, ends: Sequence[int]) -> PackedMessage:
         known[position] = found
     parts = b"".join(PART.pack(len(head) + end, known[end]) for end in (0, *ends))
     return PackedMessage([head, *body.pieces], len(head), body.length, found, parts)
+
+
+def parts_length(columns: int) -> int:
+    """The bytes of the parts of a message with so many columns."""
+    return PART.size * (columns + 1)
+
+
+def parts_behind(message: pa.Buffer, expected: int) -> bytes:
+    """The parts that stand behind a message; empty where none do, or the bytes there changed.
+
+    Only the head of the message and its end are looked at. `expected` is the checksum of all, and
+    so that of the parts, continued from what they say of the message before them.
+    """
+    length = message_length(message)
+    behind = message.size - length if length else 0
+    if not 0 < behind <= PARTS_BYTES_MAX or behind % PART.size:
+        return b""
+    parts: bytes = message.slice(length).to_pybytes()
+    _, before = PART.unpack(parts[-PART.size :])
+    return parts if checksum(parts, before) == expected else b""
+
+
+def with_parts(chunk: Chunk, message: pa.Buffer) -> Chunk:
+    """The chunk with the parts that stand behind its message, if any do."""
+    parts = parts_behind(message, chunk.checksum)
+    return replace(chunk, parts=parts) if parts else chunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,17 @@
 """The directory of a run: its queues in blocks, and a list of the blocks, behind the run's batches.
 
 Blocks and list are Arrow messages with a checksum each, so one queue is found by reading the list
-and one block, however many queues there are.
+and one block, however many queues there are. Where queues begin anew in the run, a second list
+with blocks of its own says which.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +20,7 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.binary_columns import row_bounds
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.message_place import MessagePlace
-from kmq_storage.format.queue_table import QueueTable, first_from
+from kmq_storage.format.queue_table import Beginnings, QueueTable, first_from
 from kmq_storage.format.records import decode_batch
 
 #: Queues of one block, and bytes of their names, at most: what a look-up reads.
@@ -24,6 +28,7 @@ _BLOCK_QUEUES = 4_096
 _BLOCK_BYTES = 256 * 1024
 
 _BLOCK = pa.schema([("name", pa.binary()), ("rows", pa.uint32())])
+_BEGINNINGS = pa.schema([("name", pa.binary()), ("index", pa.int64())])
 _LIST = pa.schema(
     [
         ("name", pa.binary()),
@@ -34,33 +39,64 @@ _LIST = pa.schema(
     ]
 )
 
+Table = TypeVar("Table")
+#: Names, what is said of each, and the first row.
+_Block: TypeAlias = tuple[pa.Array, Any, int]
+
 
 class DirectoryEncoder:
-    """Makes the messages of a directory; knows where its list is when all are made."""
+    """Makes the messages of a directory; knows where its lists are when all are made."""
 
-    def __init__(self, tables: Iterable[QueueTable]) -> None:
+    def __init__(
+        self, tables: Iterable[QueueTable], beginnings: Callable[[], Beginnings] = Beginnings.none
+    ) -> None:
+        """Of these queues; what is called tells which begin anew, when the batches are made."""
         self._tables = tables
-        self.place = MessagePlace(0, 0, 0)
+        self._beginnings = beginnings
+        #: The list of all queues, and that of those which begin anew if there are any.
+        self.lists: tuple[MessagePlace, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """The position behind the last list."""
+        return self.lists[-1].end
 
     def messages(self, position: int) -> Iterator[pa.Buffer]:
         """The messages, the first of which stands at this position of the file."""
+        yield from self._listed(position, map(_queue_blocks, self._tables), _BLOCK)
+        beginnings = self._beginnings()
+        if len(beginnings):
+            yield from self._listed(self.end, [_beginning_blocks(beginnings)], _BEGINNINGS)
+
+    def _listed(
+        self, position: int, tables: Iterable[Iterator[_Block]], schema: pa.Schema
+    ) -> Iterator[pa.Buffer]:
+        """Blocks, and the list of them."""
         blocks: list[tuple[bytes, int, int, int, int]] = []
-        for table in self._tables:
-            for first, behind in _cuts(table.names):
-                names = table.names.slice(first, behind - first)
-                counts = np.diff(table.starts[first : behind + 1]).astype(np.uint32)
-                message = _message([names, pa.array(counts)], _BLOCK)
-                place = (position, message.size, checksum(message))
-                blocks.append((names[0].as_py(), int(table.starts[first]), *place))
-                yield message
-                position += message.size
+        for names, column, row in chain.from_iterable(tables):
+            message = _message([names, pa.array(column)], schema)
+            blocks.append((names[0].as_py(), row, position, message.size, checksum(message)))
+            yield message
+            position += message.size
         columns = zip(*blocks, strict=True) if blocks else [()] * len(_LIST)
         message = _message(
             [pa.array(column, field.type) for column, field in zip(columns, _LIST, strict=True)],
             _LIST,
         )
-        self.place = MessagePlace(position, message.size, checksum(message))
+        self.lists += (MessagePlace(position, message.size, checksum(message)),)
         yield message
+
+
+def _queue_blocks(table: QueueTable) -> Iterator[_Block]:
+    for first, behind in _cuts(table.names):
+        counts = np.diff(table.starts[first : behind + 1]).astype(np.uint32)
+        yield table.names.slice(first, behind - first), counts, int(table.starts[first])
+
+
+def _beginning_blocks(beginnings: Beginnings) -> Iterator[_Block]:
+    for first, behind in _cuts(beginnings.names):
+        names = beginnings.names.slice(first, behind - first)
+        yield names, beginnings.indexes[first:behind], first
 
 
 def _message(columns: list[pa.Array], schema: pa.Schema) -> pa.Buffer:
@@ -78,26 +114,21 @@ def _cuts(names: pa.Array) -> Iterator[tuple[int, int]]:
         first = behind
 
 
-class Directory:
-    """The queues of a run, whose blocks are read when they are needed."""
+class Listed(ABC, Generic[Table]):
+    """Blocks of ascending names that are listed by their first ones."""
 
-    def __init__(self, message: pa.Buffer, place: MessagePlace, file: str, rows: int) -> None:
+    def __init__(self, message: pa.Buffer, place: MessagePlace, file: str) -> None:
         self._file = file
         listed = decode_batch(message, _LIST, place.checksum, file)
         #: The first name of each block.
         self._firsts: list[bytes] = listed.column("name").to_pylist()
         numbers = (listed.column(name).to_pylist() for name in ("position", "length", "checksum"))
         self._places = [MessagePlace(*place) for place in zip(*numbers, strict=True)]
-        #: The first row of each block, and the row behind the last one.
-        self._rows: list[int] = [*listed.column("row").to_pylist(), rows]
+        #: The first row of each block.
+        self._rows: list[int] = listed.column("row").to_pylist()
 
     def __len__(self) -> int:
         return len(self._places)
-
-    @property
-    def first_row(self) -> int:
-        """The first row that is a message."""
-        return self._rows[0]
 
     def block_of(self, name: bytes) -> int:
         """The block that has a queue, if the run has it; -1 where it can't."""
@@ -113,6 +144,34 @@ class Directory:
             yield block, at, behind
             at = behind
 
+    def place(self, block: int) -> MessagePlace:
+        """Where a block stands."""
+        return self._places[block]
+
+    @abstractmethod
+    def decoded(self, block: int, message: pa.Buffer) -> Table:
+        """What a block says; CorruptionError when its bytes changed."""
+
+    def tables(self, read: Callable[[int], Table]) -> Iterator[Table]:
+        """What all blocks say."""
+        return (read(block) for block in range(len(self)))
+
+    def _batch(self, block: int, message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+        return decode_batch(message, schema, self._places[block].checksum, self._file)
+
+
+class Directory(Listed[QueueTable]):
+    """The queues of a run, whose blocks are read when they are needed."""
+
+    def __init__(self, message: pa.Buffer, place: MessagePlace, file: str, rows: int) -> None:
+        super().__init__(message, place, file)
+        self._rows.append(rows)  # the row behind the last one
+
+    @property
+    def first_row(self) -> int:
+        """The first row that is a message."""
+        return self._rows[0]
+
     def starts(self) -> list[tuple[bytes, int]]:
         """The first name and row of each block."""
         return list(zip(self._firsts, self._rows, strict=False))
@@ -123,13 +182,9 @@ class Directory:
             return 0, 0
         return bisect_right(self._rows, first) - 1, bisect_left(self._rows, behind)
 
-    def place(self, block: int) -> MessagePlace:
-        """Where a block stands."""
-        return self._places[block]
-
     def decoded(self, block: int, message: pa.Buffer) -> QueueTable:
-        """The queues of a block; CorruptionError when its bytes changed."""
-        batch = decode_batch(message, _BLOCK, self._places[block].checksum, self._file)
+        """The queues of a block."""
+        batch = self._batch(block, message, _BLOCK)
         starts = np.empty(batch.num_rows + 1, np.int64)
         starts[0] = self._rows[block]
         np.cumsum(batch.column("rows").to_numpy(), out=starts[1:], dtype=np.int64)
@@ -138,6 +193,11 @@ class Directory:
             raise CorruptionError(f"the directory of {self._file} counts other rows than it has")
         return QueueTable(batch.column("name"), starts)
 
-    def tables(self, read: Callable[[int], QueueTable]) -> Iterator[QueueTable]:
-        """The queues of all blocks."""
-        return (read(block) for block in range(len(self)))
+
+class BeginningList(Listed[Beginnings]):
+    """The queues that begin anew in a run, whose blocks are read when they are needed."""
+
+    def decoded(self, block: int, message: pa.Buffer) -> Beginnings:
+        """The queues of a block."""
+        batch = self._batch(block, message, _BEGINNINGS)
+        return Beginnings(batch.column("name"), batch.column("index").to_numpy())

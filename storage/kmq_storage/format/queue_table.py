@@ -26,16 +26,52 @@ _HASHED_SHARE = 16
 _MARKED = 32
 
 
-class QueueTable:
-    """The names of some queues, ascending and each once, and where the rows of each begin."""
+class _Named:
+    """The names of some queues, ascending and each once."""
 
-    def __init__(self, names: pa.Array, starts: _Numbers) -> None:
+    def __init__(self, names: pa.Array) -> None:
         self.names = names
-        #: One more than names: where the rows of the last queue end, too.
-        self.starts = starts
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def places_of(self, names: pa.Array) -> npt.NDArray[np.int64]:
+        """Where each of many names stands here, -1 where it does not."""
+        if len(names) * _HASHED_SHARE > len(self):
+            found = pc.index_in(names, value_set=self.names)
+            return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+        return np.array([self._place_of(name) for name in names.to_pylist()], np.int64)
+
+    def _place_of(self, name: bytes) -> int:
+        first, near = self._near(name)
+        at = bisect_left(near, name)
+        return first + at if at < len(near) and near[at] == name else -1
+
+    def _first_from(self, name: bytes) -> int:
+        """The place of the first name that is not below this one."""
+        first, near = self._near(name)
+        return first + bisect_left(near, name)
+
+    def _near(self, name: bytes) -> tuple[int, list[bytes]]:
+        """Names among which this one stands if it is here, and the place of the first of them."""
+        first = max(bisect_right(self._marks, name) - 1, 0) * _MARKED
+        return first, self.names.slice(first, _MARKED).to_pylist()
+
+    @cached_property
+    def _marks(self) -> list[bytes]:
+        """Some of the names, as objects: to find one takes no look at a dozen through Arrow."""
+        places = np.arange(0, len(self), _MARKED)
+        marks: list[bytes] = self.names.take(pa.array(places)).to_pylist()
+        return marks
+
+
+class QueueTable(_Named):
+    """The names of some queues, and where the rows of each begin."""
+
+    def __init__(self, names: pa.Array, starts: _Numbers) -> None:
+        super().__init__(names)
+        #: One more than names: where the rows of the last queue end, too.
+        self.starts = starts
 
     @property
     def rows(self) -> int:
@@ -66,17 +102,12 @@ class QueueTable:
         """The same queues, whose rows begin elsewhere."""
         return QueueTable(self.names, self.starts - self.starts[0] + rows)
 
-    def places_of(self, names: pa.Array) -> npt.NDArray[np.int64]:
-        """Where each of many names stands here, -1 where it does not."""
-        if len(names) * _HASHED_SHARE > len(self):
-            found = pc.index_in(names, value_set=self.names)
-            return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
-        return np.array([self._place_of(name) for name in names.to_pylist()], np.int64)
-
-    def _place_of(self, name: bytes) -> int:
-        first, near = self._near(name)
-        at = bisect_left(near, name)
-        return first + at if at < len(near) and near[at] == name else -1
+    def only(self, kept: npt.NDArray[np.bool_]) -> QueueTable:
+        """The queues with some of the rows, which are given in order; rows count from 0 on."""
+        behind = np.concatenate([[0], np.cumsum(kept)])[self.starts - self.starts[0]]
+        named = np.flatnonzero(np.diff(behind))
+        starts = behind[np.concatenate([named, [len(behind) - 1]])]
+        return QueueTable(self.names.take(pa.array(named)), starts)
 
     def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
         """The first row of each of many queues, and the one behind; the same where it has none."""
@@ -85,22 +116,30 @@ class QueueTable:
         starts = np.where(known, self.starts[places], 0)
         return starts, np.where(known, self.starts[places + 1], 0)
 
-    def _first_from(self, name: bytes) -> int:
-        """The place of the first name that is not below this one."""
-        first, near = self._near(name)
-        return first + bisect_left(near, name)
 
-    def _near(self, name: bytes) -> tuple[int, list[bytes]]:
-        """Names among which this one stands if it is here, and the place of the first of them."""
-        first = max(bisect_right(self._marks, name) - 1, 0) * _MARKED
-        return first, self.names.slice(first, _MARKED).to_pylist()
+class Beginnings(_Named):
+    """The names of queues that begin anew somewhere, and the index of the first message there."""
 
-    @cached_property
-    def _marks(self) -> list[bytes]:
-        """Some of the names, as objects: to find one takes no look at a dozen through Arrow."""
-        places = np.arange(0, len(self), _MARKED)
-        marks: list[bytes] = self.names.take(pa.array(places)).to_pylist()
-        return marks
+    def __init__(self, names: pa.Array, indexes: _Numbers) -> None:
+        super().__init__(names)
+        self.indexes = indexes
+
+    @classmethod
+    def none(cls) -> Beginnings:
+        """No queue does."""
+        return cls(pa.array([], pa.binary()), np.zeros(0, np.int64))
+
+    def of(self, name: bytes) -> int | None:
+        """The index at which a queue begins anew; None when it goes on."""
+        at = self._place_of(name)
+        return None if at < 0 else int(self.indexes[at])
+
+    def of_all(self, names: pa.Array) -> _Numbers:
+        """The same of many queues; -1 where one goes on."""
+        places = self.places_of(names)
+        found = np.full(len(places), -1)
+        found[places >= 0] = self.indexes[places[places >= 0]]
+        return found
 
 
 def first_from(names: pa.Array, name: bytes, low: int = 0) -> int:

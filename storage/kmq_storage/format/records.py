@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
+from kmq_storage.format.packing import packed
+from kmq_storage.format.pieces import message_pieces
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -155,15 +157,28 @@ class EncodedBatch:
     size: int
 
 
-def encode_batch(batch: pa.RecordBatch, *, size: int, columns: int | None = None) -> EncodedBatch:
+def encode_batch(
+    batch: pa.RecordBatch, *, size: int, columns: int | None = None, proven: bool = False
+) -> EncodedBatch:
     """Serialise a batch of the stored schema (rows >= 1) as one Arrow IPC message.
 
-    `size` is the number of bytes of keys, values, headers and properties.
+    `size` is the number of bytes of keys, values, headers and properties; `proven` puts what
+    proves single columns behind the message.
     """
     low, high = timestamp_bounds(batch)
-    message = batch.serialize()
+    message, found = _message_with_parts(batch) if proven else _message(batch)
     columns = columns_of(batch.schema) if columns is None else columns
-    return EncodedBatch(message, batch.num_rows, columns, checksum(message), low, high, size)
+    return EncodedBatch(message, batch.num_rows, columns, found, low, high, size)
+
+
+def _message(batch: pa.RecordBatch) -> tuple[pa.Buffer, int]:
+    message = batch.serialize()
+    return message, checksum(message)
+
+
+def _message_with_parts(batch: pa.RecordBatch) -> tuple[pa.Buffer, int]:
+    buffers, found = packed(message_pieces(batch), batch.schema).with_parts()
+    return pa.py_buffer(b"".join(buffers)), found
 
 
 def timestamp_bounds(batch: pa.RecordBatch) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from kmq_storage.format.checksum import Bytes, checksum, checksum_of
 from kmq_storage.format.message import FILE_MAGIC_BYTES, placed_footer
 from kmq_storage.format.message_place import MessagePlace, unpack_place
 from kmq_storage.format.packing import PART, PackedMessage, packed
+from kmq_storage.format.pieces import Pieces
 from kmq_storage.model import Chunk, Location
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ _HEAD_DIGITS = 8
 _FILLER = "."
 _SCHEMAS = "kmq.schemas"
 _ORDER, _END = "kmq.order", "kmq.end_offset"
+#: Of a run: its queues, and those that begin anew in it.
+_LISTS = 2
 _HEX = re.compile(rb"[0-9a-f]*")
 
 
@@ -88,7 +91,7 @@ class SegmentEncoder:
 
     def buffers(self, batches: Iterable[SealedBatch]) -> Iterator[Bytes]:
         """The bytes of the file with these batches in offset order, piece by piece."""
-        pieces = _Pieces()
+        pieces = Pieces()
         length = _text_length(self._most, len(self._schema), run=self._directory is not None)
         unknown = _text(self._file_id, 0).ljust(length, _FILLER)
         writer = pa.ipc.new_file(
@@ -107,12 +110,12 @@ class SegmentEncoder:
         yield from self._head(pieces, head)
         if self._directory is not None:
             yield from self._directory.messages(self.footer_position)
-            self.footer_position = self._directory.place.end
+            self.footer_position = self._directory.end
         footer = self._footer(b"".join(map(bytes, pieces.take())))
         self.length = self.footer_position + len(footer)
         yield footer
 
-    def _head(self, pieces: _Pieces, head: int) -> Iterator[Bytes]:
+    def _head(self, pieces: Pieces, head: int) -> Iterator[Bytes]:
         """What stands before the first batch; written with it."""
         if self._head_checksum is None:
             buffers = pieces.take(head)
@@ -142,37 +145,14 @@ class SegmentEncoder:
         facts, parts = b"".join(self._facts), b"".join(self._parts)
         text = _text(self._file_id, self._head_checksum, facts, parts).encode()
         if self._directory is not None:
-            text += b":" + self._directory.place.pack().hex().encode()
+            text += b"".join(
+                b":%b" % place.pack().hex().encode() for place in self._directory.lists
+            )
         place = _find(footer, self._file_id)
         footer = placed_footer(footer, self._messages)
         footer = footer[:place] + text + footer[place + len(text) :]
         self.footer_checksum = checksum(footer)
         return footer
-
-
-class _Pieces:
-    """A file for pyarrow to write into, which hands on what it got without copying it."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._buffers: list[Bytes] = []
-
-    def write(self, data: Bytes) -> int:
-        self._buffers.append(data)
-        return len(data)
-
-    def flush(self) -> None:
-        pass
-
-    def take(self, length: int | None = None) -> list[Bytes]:
-        """The buffers that were written and not taken yet, or those of the first bytes."""
-        count = 0
-        while count < len(self._buffers) and (length is None or length > 0):
-            length = length and length - len(self._buffers[count])
-            count += 1
-        taken, self._buffers = self._buffers[:count], self._buffers[count:]
-        return taken
 
 
 def _text(file_id: bytes, head_checksum: int, facts: bytes = b"", parts: bytes = b"") -> str:
@@ -181,8 +161,8 @@ def _text(file_id: bytes, head_checksum: int, facts: bytes = b"", parts: bytes =
 
 def _text_length(batches: int, columns: int, *, run: bool) -> int:
     per_batch = _FACTS.size + (columns + 1) * PART.size
-    directory = 1 + 2 * MessagePlace.SIZE if run else 0
-    return len(_text(bytes(16), 0)) + 2 * per_batch * batches + directory
+    lists = _LISTS * (1 + 2 * MessagePlace.SIZE) if run else 0
+    return len(_text(bytes(16), 0)) + 2 * per_batch * batches + lists
 
 
 def _find(footer: bytes, file_id: bytes) -> int:
@@ -198,14 +178,17 @@ class SegmentFooter:
     head_checksum: int
     #: Its batches; those of a run stand in another order, and count its rows instead of offsets.
     chunks: tuple[Chunk, ...]
-    #: Of a run: where the list of the blocks of its directory stands.
+    #: Of a run: where the list of the blocks of its directory stands, and that of the queues
+    #: which begin anew, if any do.
     directory: MessagePlace | None = None
+    beginnings: MessagePlace | None = None
 
     @property
     def end(self) -> int:
         """Where the footer's part begins: behind the last batch, or the directory."""
-        if self.directory is not None:
-            return self.directory.end
+        listed = self.beginnings or self.directory
+        if listed is not None:
+            return listed.end
         return self.chunks[-1].location.position + self.chunks[-1].location.length
 
 
@@ -227,7 +210,8 @@ def decode_footer(
     head = int(raw[start : start + _HEAD_DIGITS], 16)
     facts, behind = _unhex(raw, start + _HEAD_DIGITS + 1)
     parts, behind = _section(raw, behind)
-    directory, _ = _section(raw, behind)
+    directory, behind = _section(raw, behind)
+    beginnings, _ = _section(raw, behind)
     each = len(parts) // max(len(facts) // _FACTS.size, 1)
     return SegmentFooter(
         head,
@@ -236,6 +220,7 @@ def decode_footer(
             for index, fact in enumerate(_FACTS.iter_unpack(facts))
         ),
         unpack_place(directory) if directory else None,
+        unpack_place(beginnings) if beginnings else None,
     )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.message_place import MessagePlace
-from kmq_storage.format.queue_directory import Directory
+from kmq_storage.format.queue_directory import BeginningList, Directory, Listed, Table
 from kmq_storage.format.queue_table import QueueTable
 from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.integrity.batches import stored_batch
@@ -37,9 +37,14 @@ class RunFile:
         listed = self._message(footer.directory)
         self._directory = Directory(listed, footer.directory, self._file, segment.rows)
         last = footer.chunks[-1].location if footer.chunks else None
-        #: Where the first block begins.
-        self._start = 0 if last is None else last.position + last.length
         self._list = footer.directory
+        #: Where the first block begins; without records there is none.
+        self._start = self._list.position if last is None else last.position + last.length
+        self._beginnings: BeginningList | None = None
+        if footer.beginnings is not None:
+            listed = self._message(footer.beginnings)
+            self._beginnings = BeginningList(listed, footer.beginnings, self._file)
+        self._last = footer.beginnings
 
     def _message(self, place: MessagePlace) -> pa.Buffer:
         if place.end > self._contents.size:
@@ -48,14 +53,19 @@ class RunFile:
 
     def check(self) -> None:
         """CorruptionError when a block changed, or they don't follow each other."""
-        position = self._start
-        for block in range(len(self._directory)):
-            place = self._directory.place(block)
+        self._check(self._directory, self._start, self._list)
+        if self._beginnings is not None and self._last is not None:
+            self._check(self._beginnings, self._list.end, self._last)
+
+    def _check(self, listed: Listed[Table], position: int, behind: MessagePlace) -> None:
+        """CorruptionError unless whole blocks stand from a position up to their list."""
+        for block in range(len(listed)):
+            place = listed.place(block)
             if place.position != position:
                 raise CorruptionError(f"blocks of the directory of {self._file} leave a gap")
-            self._table(block)
+            listed.decoded(block, self._message(place))
             position = place.end
-        if position != self._list.position:
+        if position != behind.position:
             raise CorruptionError(f"the directory of {self._file} leaves a gap")
 
     def _table(self, block: int) -> QueueTable:

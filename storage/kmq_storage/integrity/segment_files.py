@@ -36,7 +36,7 @@ def check_segment(
     if not deep:
         return
     chunks = footer.chunks
-    first = chunks[0].location.position if chunks else segment.location.position
+    first = _first_position(footer, segment)
     if checksum(contents.slice(0, first)) != footer.head_checksum:
         yield Damage(whole.file, reason="checksum of what stands before the batches doesn't match")
     runs = is_run(segment.columns)
@@ -67,10 +67,18 @@ def _because(damage: Damage, reason: str) -> Damage:
     return Damage(damage.file, damage.topic, damage.partition, damage.start, damage.end, reason)
 
 
+def _first_position(footer: SegmentFooter, segment: Segment) -> int:
+    """Where the first batch begins, or would."""
+    if footer.chunks:
+        return footer.chunks[0].location.position
+    listed = footer.directory  # which has no block without records
+    return segment.location.position if listed is None else listed.position
+
+
 def _untrue(footer: SegmentFooter, segment: Segment) -> str | None:
     """How a whole footer does not fit its segment."""
     chunks = footer.chunks
-    position = chunks[0].location.position if chunks else segment.location.position
+    position = _first_position(footer, segment)
     offset = segment.base_offset
     for chunk in chunks:
         if chunk.location.position != position:
@@ -79,7 +87,7 @@ def _untrue(footer: SegmentFooter, segment: Segment) -> str | None:
             return "offsets of batches don't ascend inside the segment's"
         position, offset = position + chunk.location.length, chunk.end_offset
     if footer.directory is not None:
-        position = footer.directory.end  # its blocks are looked at with the batches
+        position = footer.end  # its blocks are looked at with the batches
     if position != segment.location.position:
         return "the footer does not begin where the batches end"
     if sum(chunk.rows for chunk in chunks) != segment.rows:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
+from kmq_storage.format.checksum import Bytes
 from kmq_storage.format.frame import part_of
 from kmq_storage.format.message import FILE_MAGIC_BYTES
+from kmq_storage.format.packing import parts_behind
+from kmq_storage.format.staged_file import StagedEncoder, staged_schema
 from kmq_storage.integrity.batches import check_chunk, schema_of, stored_batch
 from kmq_storage.integrity.report import Damage
-from kmq_storage.log.staging import staged_schema
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk
 
@@ -51,9 +52,9 @@ def _check_around(
     if not _begin_the_file(chunks, schema):
         return  # others are sealed already; nobody reads what stands around
     written = _Comparison(contents)
-    with pa.ipc.new_file(pa.PythonFile(written, mode="w"), schema) as writer:
-        for chunk in chunks:
-            writer.write_batch(stored_batch(contents, chunk, topic))
+    batches = ((stored_batch(contents, c, topic), _has_parts(contents, c)) for c in chunks)
+    for piece in StagedEncoder(schema).buffers(batches):
+        written.write(piece)
     at = written.at if written.difference is None else written.difference
     behind = chunks[-1].location.position + chunks[-1].location.length
     if at == contents.size or (written.at < contents.size and behind <= at < written.at):
@@ -75,10 +76,13 @@ def _begin_the_file(chunks: Sequence[Chunk], schema: pa.Schema) -> bool:
     return True
 
 
-class _Comparison:
-    """A file that compares what is written with what is there, and keeps nothing."""
+def _has_parts(contents: pa.Buffer, chunk: Chunk) -> bool:
+    at = chunk.location
+    return bool(parts_behind(contents.slice(at.position, at.length), chunk.checksum))
 
-    closed = False
+
+class _Comparison:
+    """Compares what is written with what is there, and keeps nothing."""
 
     def __init__(self, contents: pa.Buffer) -> None:
         self._contents = contents
@@ -86,21 +90,10 @@ class _Comparison:
         #: Where the first piece that differs begins.
         self.difference: int | None = None
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Bytes) -> None:
         """Compare the next bytes."""
-        written = pa.py_buffer(data)
+        written = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
         there = part_of(self._contents, self.at, written.size)
         if self.difference is None and not there.equals(written):
             self.difference = self.at
         self.at += written.size
-        return int(written.size)
-
-    def tell(self) -> int:
-        """How much was written."""
-        return self.at
-
-    def flush(self) -> None:
-        """Nothing is held."""
-
-    def close(self) -> None:
-        """Nothing is open."""

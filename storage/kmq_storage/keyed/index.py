@@ -1,12 +1,13 @@
 """Where the messages of each queue stand: in runs, and behind them by offset.
 
-An index in a queue is the number of the queue's messages with lower offsets, so it follows from
-the records alone: nothing is assigned, and every process finds the same.
+An index in a queue is the number of the queue's messages with lower offsets, back to the queue's
+last end. So it follows from the records alone: nothing is assigned, and every process finds the
+same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -15,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmq_storage.errors import DataLossError
+from kmq_storage.errors import DataLossError, UnavailableError
 from kmq_storage.format.queue_table import grouped
-from kmq_storage.format.records import keys_of
+from kmq_storage.format.records import keys_of, tombstones_of
 from kmq_storage.keyed.parts import Parts
 from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.log.commit_log import CommitLog
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     _Numbers = npt.NDArray[np.int64]
+    #: Queues and offsets of records.
+    _Places = tuple[pa.Array, _Numbers]
 
 #: What tells the queue of a record, and whether it is a message.
 _INDEXED = frozenset({"key", "value"})
@@ -49,6 +52,17 @@ class RunRows:
     index: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """Where a queue began for the last time."""
+
+    #: The first run with messages of it, and the index of the first one there.
+    run: int = 0
+    index: int = 0
+    #: The offset of the end before it, where that is in no run yet.
+    end: int = -1
+
+
 class QueueIndex:
     """What the queues of a topic have, as of the last state it was shown. One thread at a time."""
 
@@ -59,6 +73,10 @@ class QueueIndex:
         self.runs: list[RunIndex] = []
         #: What comes behind them.
         self.loose = Parts()
+        #: The ends of queues there.
+        self.ends = Parts()
+        #: Which runs have queues that begin anew, the newest first.
+        self._anew: list[int] = []
         self._layout_lsn = -1
 
     @property
@@ -73,15 +91,18 @@ class QueueIndex:
             self._follow_runs(topic)
             self._layout_lsn = part.layout_lsn
         if self.end < part.end:
-            for keys, offsets, end in _sorted_at_once(self._behind(topic, part.end)):
-                self.loose.add(keys, offsets, end)
+            for found in _sorted_at_once(self._behind(topic, part.end)):
+                self.loose.add(*found.messages, found.end)
+                self.ends.add(*found.ends, found.end)
 
     def _follow_runs(self, topic: Topic) -> None:
         places = run_places(topic)
         known = {run.file: run for run in self.runs}
         self.runs = [known.get(place.location.file) or self._opened(place) for place in places]
+        self._anew = [n for n, run in enumerate(self.runs) if run.has_beginnings][::-1]
         if places:
             self.loose.drop_before(places[-1].end_offset)
+            self.ends.drop_before(places[-1].end_offset)
 
     def _opened(self, place: Place) -> RunIndex:
         return RunIndex(self._reader, place)
@@ -92,17 +113,54 @@ class QueueIndex:
 
     def size(self, name: bytes) -> int:
         """How many messages a queue has."""
-        return self.count(name, self.end)
+        return self._count(name, self.end)
 
-    def count(self, name: bytes, before: int) -> int:
-        """How many messages of a queue come before an offset: the index of the one there."""
-        in_runs = sum(run.count(name, before) for run in self.runs)
-        return in_runs + self.loose.count(name, before)
+    def index_at(self, name: bytes, offset: int) -> int:
+        """The index of the message of a queue that stands at an offset.
+
+        UnavailableError when it was dropped, as its queue ended since.
+        """
+        self._check(offset, [(name, offset)])
+        return self._count(name, offset)
+
+    def _count(self, name: bytes, before: int) -> int:
+        """The index that a message of a queue at an offset has."""
+        life = self._life(name, before)
+        in_runs = sum(run.count(name, before) for run in self.runs[life.run :])
+        return life.index + in_runs + self.loose.count(name, before) - self._dead(name, life)
+
+    def _life(self, name: bytes, before: int) -> _Life:
+        """The life of a queue that an offset falls into."""
+        end = self.ends.last(name, before)
+        if end >= 0:
+            return _Life(len(self.runs), 0, end)
+        for number in self._anew:
+            run = self.runs[number]
+            index = run.beginning(name) if run.place.base_offset <= before else None
+            if index is not None:
+                return _Life(number, index)
+        return _Life()
+
+    def _dead(self, name: bytes, life: _Life) -> int:
+        """How many messages in no run yet are of an earlier life."""
+        return self.loose.count(name, life.end) if life.end >= 0 else 0
+
+    def _check(self, offset: int, messages: Iterable[tuple[bytes, int]]) -> None:
+        """UnavailableError unless messages from an offset on are there still."""
+        for run in self.runs:
+            if run.has_gaps and run.place.base_offset <= offset < run.place.end_offset:
+                for name, at in messages:
+                    if not run.has(name, at):
+                        raise UnavailableError(
+                            f"the queue {name!r} ended since, and the message is not kept any "
+                            "more: its index is not known"
+                        )
 
     def places(self, name: bytes, first: int, most: int) -> tuple[list[RunRows], _Numbers]:
         """Where the messages of a queue from an index on stand: rows of runs, then offsets."""
-        found, index, end = [], 0, first + most
-        for run in self.runs:
+        life = self._life(name, self.end)
+        found, index, end = [], life.index, first + most
+        for run in self.runs[life.run :]:
             low, high = run.rows_of(name)
             start, behind = max(first - index, 0), min(end - index, high - low)
             if start < behind:
@@ -110,14 +168,17 @@ class QueueIndex:
             index += high - low
             if index >= end:
                 return found, np.zeros(0, np.int64)
-        return found, self.loose.offsets(name, max(first - index, 0), end - max(index, first))
+        dead = self._dead(name, life)
+        return found, self.loose.offsets(
+            name, dead + max(first - index, 0), end - max(index, first)
+        )
 
     def indexes(self, keys: pa.Array, first: int) -> _Numbers:
         """The index of each of many messages that stand one behind the other from an offset on."""
         table, order = grouped(keys)
-        before = self.loose.counts(table.names, first)
-        for run in self.runs:
-            before += run.counts(table.names, first)
+        offsets = first + order[table.starts[:-1]]
+        self._check(first, zip(table.names.to_pylist(), offsets.tolist(), strict=True))
+        before = self._counts(table.names, first)
         indexes = np.empty(len(keys), np.int64)
         counts = np.diff(table.starts)
         indexes[order] = np.arange(len(keys)) + np.repeat(before - table.starts[:-1], counts)
@@ -127,7 +188,34 @@ class QueueIndex:
         """The names of all queues, in the order of their bytes."""
         names = [*self.loose.names(), *(each for run in self.runs for each in run.names())]
         found = pc.unique(pa.chunked_array(names, pa.binary()))
-        return found.take(pc.sort_indices(found))
+        found = found.take(pc.sort_indices(found))
+        if not (self._anew or len(self.ends)):
+            return found
+        return found.filter(pa.array(self._counts(found, self.end) > 0))
+
+    def _counts(self, names: pa.Array, before: int) -> _Numbers:
+        """The index that a message at an offset has of each queue; the names ascend."""
+        found = counts_in(self.runs, names, before)
+        loose = self.loose.counts(names, before)
+        if len(self.ends):
+            ends = self.ends.lasts(names, before)
+            found[ends >= 0] = 0
+            loose -= self.loose.counts(names, ends)
+        return found + loose
+
+
+def counts_in(runs: Iterable[RunIndex], names: pa.Array, before: int) -> _Numbers:
+    """The index that a message of each queue has behind some runs, or at an offset in the last.
+
+    The names ascend.
+    """
+    found = np.zeros(len(names), np.int64)
+    for run in runs:
+        if run.has_beginnings and run.place.base_offset <= before:
+            anew = run.beginnings_of(names)
+            found = np.where(anew < 0, found, anew)
+        found += run.counts(names, before)
+    return found
 
 
 def run_places(topic: Topic) -> list[Place]:
@@ -155,24 +243,46 @@ def readable(
             at = error.context["end"]
 
 
-def _sorted_at_once(slices: Iterator[Slice]) -> Iterator[tuple[pa.Array, _Numbers, int]]:
-    """The queues and offsets of messages, as many at a time as are worth sorting."""
-    keys: list[pa.Array] = []
-    offsets: list[_Numbers] = []
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """The messages of a range of offsets, and the ends of queues: their queues and offsets."""
+
+    messages: _Places
+    ends: _Places
+    #: The offset behind the last one.
+    end: int
+
+
+def _sorted_at_once(slices: Iterator[Slice]) -> Iterator[_Arrived]:
+    """What slices have, as much at a time as is worth sorting."""
+    found: list[_Places] = []
+    ended: list[_Places] = []
     rows = end = 0
     for part in slices:
-        found, places = messages(part)
-        keys.append(found)
-        offsets.append(places)
-        rows, end = rows + len(found), part.end
+        found.append(messages(part))
+        ended.append(_ends(part))
+        rows, end = rows + part.rows, part.end
         if rows >= _SORTED_ROWS:
-            yield pa.concat_arrays(keys), np.concatenate(offsets), end
-            keys, offsets, rows = [], [], 0
-    if keys:
-        yield pa.concat_arrays(keys), np.concatenate(offsets), end
+            yield _Arrived(_joined(found), _joined(ended), end)
+            found, ended, rows = [], [], 0
+    if found:
+        yield _Arrived(_joined(found), _joined(ended), end)
 
 
-def messages(part: Slice) -> tuple[pa.Array, _Numbers]:
+def _joined(places: list[_Places]) -> _Places:
+    keys, offsets = zip(*places, strict=True)
+    return pa.concat_arrays(keys), np.concatenate(offsets)
+
+
+def _ends(part: Slice) -> _Places:
+    """The queues that end in a slice, and the offsets of their ends."""
+    keys, rows = keys_of(part.batch), tombstones_of(part.batch)
+    if keys is None:
+        return pa.array([], pa.binary()), part.offsets()[:0]
+    return keys.take(pa.array(rows)), part.offsets()[rows]
+
+
+def messages(part: Slice) -> _Places:
     """The queues and offsets of the records that are messages."""
     keys, offsets, wanted = keys_of(part.batch), part.offsets(), is_message(part.batch)
     if keys is None:

@@ -6,7 +6,7 @@ other. What is looked for are ranges of its rows; a message by itself is never l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +27,13 @@ SCHEMA = pa.schema([("queue", pa.binary()), ("index", pa.int64()), ("value", pa.
 class QueueRows(Protocol):
     """A part of a topic in which the messages of each queue stand one behind the other."""
 
+    @property
+    def has_beginnings(self) -> bool:
+        """Whether queues begin anew here: what earlier parts have of these is dead."""
+
+    def beginnings_of(self, names: pa.Array) -> _Numbers:
+        """The index of the first message here of each queue that does; -1 of others."""
+
     def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
         """The first row of each of many queues, and the one behind; the names ascend."""
 
@@ -42,7 +49,7 @@ class Asked:
     firsts: _Numbers
     most: int
 
-    def answer(self, parts: Iterable[QueueRows]) -> pa.RecordBatch:
+    def answer(self, parts: Sequence[QueueRows]) -> pa.RecordBatch:
         """The messages, in the order of the names."""
         order = pc.sort_indices(self.names).to_numpy().astype(np.int64)
         counts, found = self._found(parts, order)
@@ -55,15 +62,16 @@ class Asked:
         indexes = pa.array(ranges(self.firsts, per_queue))
         return pa.RecordBatch.from_arrays([names, indexes, values], schema=SCHEMA)
 
-    def _found(self, parts: Iterable[QueueRows], order: _Numbers) -> tuple[_Numbers, Gathered]:
+    def _found(self, parts: Sequence[QueueRows], order: _Numbers) -> tuple[_Numbers, Gathered]:
         """How many messages each part has of each queue, the names sorted, and these."""
         names, first = self.names.take(pa.array(order)), self.firsts[order]
         behind = first + self.most
-        before = np.zeros(len(names), np.int64)
+        part_of, before = _lives(parts, names)
         counts: list[_Numbers] = []
         found: list[Gathered] = []
-        for part in parts:
+        for number, part in enumerate(parts):
             starts, ends = part.spans(names)
+            ends = np.where(part_of > number, starts, ends)  # what is dead counts not
             since = np.maximum(first, before)
             count = np.maximum(np.minimum(behind, before + ends - starts) - since, 0)
             some = count > 0
@@ -73,3 +81,15 @@ class Asked:
             if (before >= behind).all():
                 break
         return np.array(counts, np.int64).reshape(len(counts), len(names)), joined(found)
+
+
+def _lives(parts: Sequence[QueueRows], names: pa.Array) -> tuple[_Numbers, _Numbers]:
+    """In which part each queue began for the last time, and the index of its first message."""
+    part_of = np.zeros(len(names), np.int64)
+    indexes = np.zeros(len(names), np.int64)
+    for number, part in enumerate(parts):
+        if part.has_beginnings:
+            anew = part.beginnings_of(names)
+            part_of = np.where(anew < 0, part_of, number)
+            indexes = np.where(anew < 0, indexes, anew)
+    return part_of, indexes

@@ -43,18 +43,26 @@ class Part:
     def since(self, offset: int) -> Part:
         """The messages at an offset and behind it."""
         kept = self.offsets >= offset
-        behind = np.concatenate([[0], np.cumsum(kept)])[self.table.starts]
-        named = np.flatnonzero(np.diff(behind))
-        names = self.table.names.take(pa.array(named))
-        starts = behind[np.concatenate([named, [len(behind) - 1]])]
-        return Part(QueueTable(names, starts), self.offsets[kept])
+        return Part(self.table.only(kept), self.offsets[kept])
 
-    def counts(self, names: pa.Array, before: int) -> _Numbers:
-        """How many messages below an offset each of these queues has here."""
-        below = np.concatenate([[0], np.cumsum(self.offsets < before)])
+    def counts(self, names: pa.Array, before: int | _Numbers) -> _Numbers:
+        """How many messages below an offset, or each below its own, these queues have here."""
+        limit = before
+        if not isinstance(before, int):
+            places = self.table.places_of(names)
+            limits = np.zeros(len(self.table), np.int64)
+            limits[places[places >= 0]] = before[places >= 0]
+            limit = np.repeat(limits, np.diff(self.table.starts))
+        below = np.concatenate([[0], np.cumsum(self.offsets < limit)])
         first, behind = self.table.spans(names)
         counted: _Numbers = below[behind] - below[first]
         return counted
+
+    def newest(self, names: pa.Array, before: int) -> _Numbers:
+        """The last offset below another one that each of these queues has here; -1 for none."""
+        first, _ = self.table.spans(names)
+        counts = self.counts(names, before)
+        return np.where(counts > 0, self.offsets[first + counts - 1], -1)
 
 
 def part_of(keys: pa.Array, offsets: _Numbers) -> Part:
@@ -124,12 +132,31 @@ class Parts:
         found = (part.offsets_of(name) for part in self._parts)
         return sum(int(offsets.searchsorted(before)) for offsets in found)
 
-    def counts(self, names: pa.Array, before: int) -> _Numbers:
-        """How many messages below an offset each of these queues has."""
+    def counts(self, names: pa.Array, before: int | _Numbers) -> _Numbers:
+        """How many messages below an offset, or each below its own, these queues have."""
         found = np.zeros(len(names), np.int64)
         for part in self._parts:
             found += part.counts(names, before)
         return found
+
+    def last(self, name: bytes, before: int) -> int:
+        """The last offset below another one that a queue has; -1 for none."""
+        for part in reversed(self._parts):
+            offsets = part.offsets_of(name)
+            count = int(offsets.searchsorted(before))
+            if count:
+                return int(offsets[count - 1])
+        return -1
+
+    def lasts(self, names: pa.Array, before: int) -> _Numbers:
+        """The same of many queues."""
+        found = np.full(len(names), -1)
+        for part in self._parts:
+            found = np.maximum(found, part.newest(names, before))
+        return found
+
+    def __len__(self) -> int:
+        return len(self._parts)
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self._parts)

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -16,8 +15,8 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.gathered import Gathered, gathered, ranges
 from kmq_storage.keyed.index import QueueIndex, RunRows
-from kmq_storage.keyed.many import Asked, QueueRows
-from kmq_storage.keyed.parts import Part
+from kmq_storage.keyed.many import Asked
+from kmq_storage.keyed.parts import Part, Parts
 from kmq_storage.keyed.topic import PARTITION, keyed_topic
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
@@ -90,8 +89,9 @@ class QueueReader:
         asked = Asked(queues, firsts, min(most, _MESSAGES))
 
         def found(index: QueueIndex, topic: Topic) -> pa.RecordBatch:
-            loose = (_LooseRows(part, partial(self._read, topic)) for part in index.loose)
-            return asked.answer(chain[QueueRows](index.runs, loose))
+            ends = _Ends(index.ends, index.end)
+            loose = (_LooseRows(part, ends, partial(self._read, topic)) for part in index.loose)
+            return asked.answer([*index.runs, ends, *loose])
 
         try:
             return self._looking(found)
@@ -102,7 +102,7 @@ class QueueReader:
 
     def index_of(self, queue: bytes, offset: int) -> int:
         """The index of the message of a queue that stands at an offset."""
-        return self._looking(lambda index, _: index.count(queue, offset))
+        return self._looking(lambda index, _: index.index_at(queue, offset))
 
     def indexes_of(self, queues: pa.Array, offset: int) -> _Numbers:
         """The indexes of messages of these queues that stand one behind the other."""
@@ -172,14 +172,49 @@ class QueueReader:
         return batch
 
 
+class _Ends:
+    """The ends of queues that are in no run yet: where these have nothing, and begin anew."""
+
+    def __init__(self, ends: Parts, before: int) -> None:
+        self._ends, self._before = ends, before
+
+    @property
+    def has_beginnings(self) -> bool:
+        return len(self._ends) > 0
+
+    def offsets(self, names: pa.Array) -> _Numbers:
+        """The offset of the last end of each queue; -1 where it has none."""
+        return self._ends.lasts(names, self._before)
+
+    def beginnings_of(self, names: pa.Array) -> _Numbers:
+        return np.where(self.offsets(names) < 0, -1, 0)
+
+    def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
+        nothing = np.zeros(len(names), np.int64)
+        return nothing, nothing
+
+    def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
+        return iter(())
+
+
 class _LooseRows:
     """The messages of a range of offsets that are in no run yet, by queue."""
 
-    def __init__(self, part: Part, read: Callable[[_Numbers], Iterator[pa.Array]]) -> None:
-        self._part, self._read = part, read
+    has_beginnings = False
+
+    def __init__(
+        self, part: Part, ends: _Ends, read: Callable[[_Numbers], Iterator[pa.Array]]
+    ) -> None:
+        self._part, self._ends, self._read = part, ends, read
+
+    def beginnings_of(self, names: pa.Array) -> _Numbers:
+        return np.full(len(names), -1)
 
     def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
-        return self._part.table.spans(names)
+        firsts, behinds = self._part.table.spans(names)
+        if self._ends.has_beginnings:
+            firsts = firsts + self._part.counts(names, self._ends.offsets(names))
+        return firsts, behinds
 
     def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
         offsets = self._part.offsets[ranges(firsts, counts)]

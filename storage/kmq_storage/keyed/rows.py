@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.queue_table import QueueTable, sorting
 from kmq_storage.format.records import keys_of, offsets_of
-from kmq_storage.keyed.index import is_message, messages, readable, run_places
+from kmq_storage.keyed.index import counts_in, is_message, messages, readable, run_places
 from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.keyed.wanted import Wanted
 from kmq_storage.log.commit_log import CommitLog
@@ -159,9 +159,10 @@ class KeyedReader:
 
     def _indexes(self, table: QueueTable, before: Sequence[RunIndex], run: RunIndex) -> _Numbers:
         """The index of each row of some queues of a run."""
-        counts = np.zeros(len(table), np.int64)
-        for each in before:
-            counts += each.counts(table.names, run.place.base_offset)
+        counts = counts_in(before, table.names, run.place.base_offset)
+        if run.has_beginnings:
+            anew = run.beginnings_of(table.names)
+            counts = np.where(anew < 0, counts, anew)
         firsts = table.starts[:-1] - table.starts[0]
         bases = np.repeat(counts - firsts, np.diff(table.starts))
         indexes: _Numbers = np.arange(table.rows) + bases
@@ -173,10 +174,10 @@ class KeyedReader:
         counted = _Counted(pa.array([], pa.binary()))
         if "index" in self._columns:
             counted = _Counted(self._names(topic, start, end))
-            for run in runs:
-                counted.counts += run.counts(counted.names, start)
-            for keys in self._keys(topic, runs[-1].place.end_offset if runs else 0, start):
-                counted.add(keys)
+            counted.counts = counts_in(runs, counted.names, start)
+            since = runs[-1].place.end_offset if runs else 0
+            for part in readable(self._log, self._reader, topic, (since, start)):
+                counted.take(_keys(part.batch), _ended(part.batch))
         columns = self._columns | _TELLING
         span = (start, end)
         for part in scan(
@@ -184,27 +185,23 @@ class KeyedReader:
             batch_rows=_SCAN_ROWS,
             layout=topic.layout(columns),
         ):
-            keys = keys_of(part.batch)
-            keys = pa.nulls(part.rows, pa.binary()) if keys is None else keys
-            message, indexes = is_message(part.batch), np.zeros(part.rows, np.int64)
+            keys, message = _keys(part.batch), is_message(part.batch)
             wanted = message if self._wanted is None else message & self._wanted.among(keys)
+            indexes = np.zeros(part.rows, np.int64)
             if "index" in self._columns:
-                indexes[wanted] = counted.take(keys.filter(pa.array(wanted)))
+                indexes = counted.take(keys, _ended(part.batch))
             queues = pc.if_else(pa.array(message), keys, pa.scalar(None, pa.binary()))
             rows = KeyedRows(part.batch, part.offsets(), queues, pa.array(indexes, mask=~message))
             yield rows if self._wanted is None else rows.only(wanted)
 
     def _names(self, topic: Topic, start: int, end: int) -> pa.Array:
         """The queues that are read of a range of offsets behind the runs, by name."""
-        found = [pc.unique(keys) for keys in self._keys(topic, start, end)]
+        parts = readable(self._log, self._reader, topic, (start, end))
+        found = [pc.unique(messages(part)[0]) for part in parts]
         names = pc.unique(pa.concat_arrays([pa.array([], pa.binary()), *found]))
+        if self._wanted is not None:
+            names = names.filter(pa.array(self._wanted.among(names)))
         return names.take(pc.sort_indices(names))
-
-    def _keys(self, topic: Topic, start: int, end: int) -> Iterator[pa.Array]:
-        """The queues of the messages there that are wanted."""
-        for part in readable(self._log, self._reader, topic, (start, end)):
-            keys, _ = messages(part)
-            yield keys if self._wanted is None else keys.filter(pa.array(self._wanted.among(keys)))
 
 
 class _Counted:
@@ -214,21 +211,39 @@ class _Counted:
         self.names = names
         self.counts = np.zeros(len(names), np.int64)
 
-    def add(self, keys: pa.Array) -> None:
-        """More messages, some perhaps of other queues."""
-        found = pc.index_in(keys, value_set=self.names).drop_null().to_numpy()
-        self.counts += np.bincount(found, minlength=len(self.names))
-
-    def take(self, keys: pa.Array) -> _Numbers:
-        """The indexes of more messages, all of these queues."""
-        places = pc.index_in(keys, value_set=self.names).to_numpy().astype(np.uint32)
-        order = sorting(places, len(self.names))
-        counts = np.bincount(places, minlength=len(self.names))
-        firsts = np.cumsum(counts) - counts
+    def take(self, keys: pa.Array, ended: _Mask) -> _Numbers:
+        """The index of each of more records; of one that ends its queue, and of others, any."""
+        count = len(self.names)
+        places = pc.index_in(keys, value_set=self.names).fill_null(count)
+        places = places.to_numpy().astype(np.uint32)
+        order = sorting(places, count + 1)
+        rows = np.bincount(places, minlength=count + 1)
+        behind = np.cumsum(rows)
+        firsts = (behind - rows)[rows > 0]
+        # Within a queue: messages so far, from its first record here or its last end on.
+        ends = ended[order]
+        before: _Numbers = np.cumsum(~ends) - ~ends
+        since = np.zeros(len(keys), np.int64)
+        since[firsts] = firsts
+        since[ends] = np.flatnonzero(ends)
+        since = np.maximum.accumulate(since)
+        known = np.append(self.counts, 0)[places[order]]
+        found = before - before[since] + np.where(ends[since], 0, known)
         indexes = np.empty(len(keys), np.int64)
-        indexes[order] = np.arange(len(keys)) + np.repeat(self.counts - firsts, counts)
-        self.counts += counts
+        indexes[order] = found
+        last = behind[:-1][rows[:-1] > 0] - 1
+        self.counts[rows[:-1] > 0] = found[last] + ~ends[last]
         return indexes
+
+
+def _keys(batch: pa.RecordBatch) -> pa.Array:
+    keys = keys_of(batch)
+    return pa.nulls(batch.num_rows, pa.binary()) if keys is None else keys
+
+
+def _ended(batch: pa.RecordBatch) -> _Mask:
+    """Which records have no value: of a queue, those which end it."""
+    return np.asarray(batch.column("value").is_null())
 
 
 def _without_queue(batch: pa.RecordBatch) -> KeyedRows:

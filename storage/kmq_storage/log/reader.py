@@ -6,7 +6,7 @@ Needs only a disk and places, no replay: Spark's executors read with this.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,13 +18,14 @@ from kmq_storage.format.checksum import checksum
 from kmq_storage.format.frame import part_of
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.manifest import Row
-from kmq_storage.format.packing import Part, parts_of
+from kmq_storage.format.packing import Part, parts_of, with_parts
 from kmq_storage.format.projection import read_columns
 from kmq_storage.format.records import is_run, mismatch, offsets_of, read_batch, without_offsets
 from kmq_storage.format.segment import SegmentFooter, decode_footer
 from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.log.proving import Prover
 from kmq_storage.log.runs import Run, pieces_of
+from kmq_storage.log.wanted_bytes import columns_of, ends_of, near, runs, spans, wanted_parts
 from kmq_storage.model import Chunk, Location, Place, RunPiece
 from kmq_storage.objects.files import Files
 
@@ -39,10 +40,6 @@ _MAPPED_FILES = 2
 #: touched count as memory of the process, as long as anybody has a batch of it.
 _TOUCHED_BYTES = 64 * 1024 * 1024
 _FOOTERS_KEPT = 256
-#: Bytes on their way ahead of a reader.
-_AHEAD = 32 * 1024 * 1024
-#: To fetch so many bytes more costs less than to ask once more.
-_GAP = 512 * 1024
 
 
 class ChunkReader:
@@ -83,20 +80,24 @@ class ChunkReader:
 
         Whether it does: only then is it worth telling more as soon as some of them were read.
         """
-        return self._files.prefetch(_near(places, layout))
+        if not self._files.prefetch(()):
+            return False
+        soon = list(near(places, layout))
+        self._files.prefetch(spans(soon, ends_of, layout))  # of all, before one is waited for
+        known = [self._known(place, layout) for place in soon]
+        return self._files.prefetch(spans(known, wanted_parts, layout))
 
     def prove_ahead(self, chunk: Chunk, layout: Layout) -> None:
         """This is read soon: its checksum is worked out meanwhile, where that is worth it."""
-        location, parts = chunk.location, _parts(chunk, layout)
-        if isinstance(chunk, RunPiece):
-            return  # its batches are proven one by one
-        if not self._prover.takes(parts) or self._files.prefetch(()):
-            return  # it is not worth it, or on its way
+        if isinstance(chunk, RunPiece) or self._files.prefetch(()):
+            return  # its batches are proven one by one, or it is on its way
         try:
-            message = self._bytes(location)
+            chunk = self._with_parts(chunk, layout)
+            parts = wanted_parts(chunk, layout)
+            if self._prover.takes(parts):
+                self._prover.begin(chunk.location, self._bytes(chunk.location), parts)
         except (CorruptionError, OSError):
             return  # who reads it is told
-        self._prover.begin(location, message, parts)
 
     def forget_proofs(self) -> None:
         """Nothing of what was begun is read soon."""
@@ -192,10 +193,27 @@ class ChunkReader:
                 self._mapped_bytes -= self._mapped.pop(location.file).size
             return self._decode_now(chunk, layout)
 
+    def _known(self, place: Place, layout: Layout) -> Place:
+        """The place as it can be fetched; what comes as a whole stays as it is."""
+        if not isinstance(place, Chunk) or len(ends_of(place, layout)) != 2:
+            return place
+        try:
+            return self._with_parts(place, layout)
+        except (CorruptionError, OSError):
+            return place  # who reads it is told
+
+    def _with_parts(self, chunk: Chunk, layout: Layout) -> Chunk:
+        """The chunk with what stands behind its message, where only some columns are wanted."""
+        ends = ends_of(chunk, layout)
+        return with_parts(chunk, self._bytes(chunk.location, ends)) if ends else chunk
+
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        file, columns = self._files.named(chunk.location.file), _columns(chunk, layout)
+        whole = len(ends_of(chunk, layout)) == 1  # then all of it is there
+        chunk = self._with_parts(chunk, layout)
+        file, columns = self._files.named(chunk.location.file), columns_of(chunk, layout)
         schema, parts = layout.stored(chunk.columns, file), parts_of(chunk, columns)
-        message = self._prover.message(chunk.location) or self._bytes(chunk.location, parts)
+        message = self._prover.message(chunk.location)
+        message = message or self._bytes(chunk.location, () if whole else parts)
         if not self._prover.holds(chunk.location, message, parts):
             raise mismatch(file)
         if columns is None:
@@ -212,7 +230,7 @@ class ChunkReader:
             raise CorruptionError("file is shorter than its commit says")
         if isinstance(contents, pa.Buffer) or not parts:
             return contents.slice(start, length)
-        return contents.parts(start, length, _runs(parts))
+        return contents.parts(start, length, runs(parts))
 
     def _contents(self, location: Location, parts: Sequence[Part]) -> pa.Buffer | RemoteContents:
         if self._touched_bytes > _TOUCHED_BYTES:
@@ -222,48 +240,13 @@ class ChunkReader:
         return self._map(location, parts) if found is None else found
 
     def _map(self, location: Location, parts: Sequence[Part]) -> pa.Buffer | RemoteContents:
-        file, (start, end) = location.file, (_runs(parts) or [(0, location.length)])[0]
+        file, (start, end) = location.file, (runs(parts) or [(0, location.length)])[0]
         first = (location.position + start, end - start)
         contents = self._mapped[file] = self._files.map(file, first)
         self._mapped_bytes += contents.size
         while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > _MAPPED_FILES:
             self._mapped_bytes -= self._mapped.popitem(last=False)[1].size
         return contents
-
-
-def _near(places: Iterable[Place], layout: Layout) -> Iterator[tuple[str, int, int]]:
-    length = 0
-    for place in places:
-        where = place.location
-        runs = _runs(_parts(place, layout)) if isinstance(place, Chunk) else [(0, where.length)]
-        for start, end in runs:
-            length += end - start
-            if length > _AHEAD:
-                return
-            yield where.file, where.position + start, end - start
-
-
-def _columns(chunk: Chunk, layout: Layout) -> tuple[int, ...] | None:
-    """The columns that are read alone; None when the batch is read whole."""
-    if not chunk.parts:
-        return None
-    dense = chunk.dense and not is_run(chunk.columns)
-    return layout.wanted(chunk.columns, chunk.location.file, dense=dense)
-
-
-def _parts(chunk: Chunk, layout: Layout) -> Sequence[Part]:
-    return parts_of(chunk, _columns(chunk, layout))
-
-
-def _runs(parts: Sequence[Part]) -> list[tuple[int, int]]:
-    """Ranges with all the parts, those put together between which there is little."""
-    runs: list[tuple[int, int]] = []
-    for part in parts:
-        start = part.start
-        if runs and start - runs[-1][1] <= _GAP:
-            start, _ = runs.pop()
-        runs.append((start, part.end))
-    return runs
 
 
 def _cut(batch: pa.RecordBatch, chunk: Chunk, start: int, end: int) -> pa.RecordBatch:

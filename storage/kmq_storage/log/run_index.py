@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,8 @@ import pyarrow as pa
 from kmq_storage.format.gathered import Gathered, gathered, ranges
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.message_place import MessagePlace
-from kmq_storage.format.queue_directory import Directory
-from kmq_storage.format.queue_table import QueueTable
+from kmq_storage.format.queue_directory import BeginningList, Directory, Listed, Table
+from kmq_storage.format.queue_table import Beginnings, QueueTable
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.runs import run_offsets
 from kmq_storage.model import Location, Place
@@ -33,6 +33,29 @@ _VALUES = Layout(only=("value",))
 _OFFSETS = Layout(only=("offset",))
 
 
+class _Blocks(Generic[Table]):
+    """The blocks of one list; the last ones stay decoded."""
+
+    def __init__(self, listed: Listed[Table], message: Callable[[MessagePlace], pa.Buffer]) -> None:
+        self.listed: Listed[Table] = listed
+        self._message = message
+        self._decoded: OrderedDict[int, Table] = OrderedDict()
+
+    def __getitem__(self, block: int) -> Table:
+        found = self._decoded.get(block)
+        if found is None:
+            message = self._message(self.listed.place(block))
+            found = self._decoded[block] = self.listed.decoded(block, message)
+            if len(self._decoded) > _BLOCKS_KEPT:
+                self._decoded.popitem(last=False)
+        else:
+            self._decoded.move_to_end(block)
+        return found
+
+    def __iter__(self) -> Iterator[Table]:
+        return self.listed.tables(self.__getitem__)
+
+
 class RunIndex:
     """Looks into the file of one run. One thread at a time."""
 
@@ -47,7 +70,12 @@ class RunIndex:
         assert footer.directory is not None, "a run has a directory"
         listed = self._message(footer.directory)
         self._directory = Directory(listed, footer.directory, self.file, place.rows)
-        self._blocks: OrderedDict[int, QueueTable] = OrderedDict()
+        self._blocks = _Blocks[QueueTable](self._directory, self._message)
+        self._anew: _Blocks[Beginnings] | None = None
+        if footer.beginnings is not None:
+            listed = self._message(footer.beginnings)
+            beginnings = BeginningList(listed, footer.beginnings, self.file)
+            self._anew = _Blocks[Beginnings](beginnings, self._message)
         self._batches: OrderedDict[int, pa.Array] = OrderedDict()
 
     @property
@@ -57,6 +85,11 @@ class RunIndex:
 
     def _message(self, place: MessagePlace) -> pa.Buffer:
         return self._reader.message(Location(self.file, place.position, place.length))
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some of its offsets have no record any more."""
+        return self.place.rows != self.place.end_offset - self.place.base_offset
 
     @property
     def first_row(self) -> int:
@@ -70,12 +103,12 @@ class RunIndex:
     def row_from(self, name: bytes) -> int:
         """The first row of the first queue whose name is not below this one."""
         block = self._directory.block_of(name)
-        return self.first_row if block < 0 else self._block(block).row_from(name)
+        return self.first_row if block < 0 else self._blocks[block].row_from(name)
 
     def tables(self, first: int, behind: int) -> Iterator[QueueTable]:
         """The queues of rows that begin and end with a queue."""
         for block in range(*self._directory.blocks_between(first, behind)):
-            yield self._block(block).between(first, behind)
+            yield self._blocks[block].between(first, behind)
 
     def records(
         self, first: int, behind: int, layout: Layout = UNTYPED
@@ -88,22 +121,34 @@ class RunIndex:
     def rows_of(self, name: bytes) -> tuple[int, int]:
         """The first row of a queue, and the one behind its last; the same where it has none."""
         block = self._directory.block_of(name)
-        return (0, 0) if block < 0 else self._block(block).rows_of(name)
+        return (0, 0) if block < 0 else self._blocks[block].rows_of(name)
 
-    def _block(self, block: int) -> QueueTable:
-        found = self._blocks.get(block)
-        if found is None:
-            message = self._message(self._directory.place(block))
-            found = self._blocks[block] = self._directory.decoded(block, message)
-            if len(self._blocks) > _BLOCKS_KEPT:
-                self._blocks.popitem(last=False)
-        else:
-            self._blocks.move_to_end(block)
+    @property
+    def has_beginnings(self) -> bool:
+        """Whether queues begin anew here: what earlier runs have of these is dead."""
+        return self._anew is not None
+
+    def beginning(self, name: bytes) -> int | None:
+        """The index of the first message that a queue has here if it begins anew; else None."""
+        block = -1 if self._anew is None else self._anew.listed.block_of(name)
+        return None if self._anew is None or block < 0 else self._anew[block].of(name)
+
+    def beginnings_of(self, names: pa.Array) -> _Numbers:
+        """The same of many queues that ascend; -1 for None."""
+        found = np.full(len(names), -1)
+        if self._anew is not None:
+            for block, first, behind in self._anew.listed.blocks_of(names):
+                some = names.slice(first, behind - first)
+                found[first:behind] = self._anew[block].of_all(some)
         return found
+
+    def beginnings(self) -> list[Beginnings]:
+        """All queues that begin anew here, in blocks."""
+        return [] if self._anew is None else list(self._anew)
 
     def names(self) -> Iterator[pa.Array]:
         """The names of its queues, block by block."""
-        return (table.names for table in self._directory.tables(self._block))
+        return (table.names for table in self._blocks)
 
     def counts(self, names: pa.Array, before: int) -> _Numbers:
         """How many messages below an offset each of these queues has; the names ascend."""
@@ -117,7 +162,7 @@ class RunIndex:
         rows = np.zeros((2, len(names)), np.int64)
         for block, first, behind in self._directory.blocks_of(names):
             some = names.slice(first, behind - first)
-            rows[:, first:behind] = self._block(block).spans(some)
+            rows[:, first:behind] = self._blocks[block].spans(some)
         return rows[0], rows[1]
 
     def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
@@ -143,8 +188,14 @@ class RunIndex:
             return behind - first
         if before <= self.place.base_offset:
             return 0
-        offsets = run_offsets(list(self._parts(first, behind, _OFFSETS)))
-        return int(offsets.searchsorted(before))
+        return int(self._offsets(first, behind).searchsorted(before))
+
+    def has(self, name: bytes, offset: int) -> bool:
+        """Whether the message of a queue at an offset is here still."""
+        return bool(np.isin(offset, self._offsets(*self.rows_of(name))))
+
+    def _offsets(self, first: int, behind: int) -> _Numbers:
+        return run_offsets(list(self._parts(first, behind, _OFFSETS)))
 
     def values(self, first: int, behind: int) -> Iterator[pa.Array]:
         """The values of rows, in pieces; CorruptionError when their bytes changed."""

@@ -25,12 +25,10 @@ _PIECE_BYTES = 64 * 1024 * 1024
 
 
 def pieces_of(place: Place, footer: SegmentFooter) -> tuple[RunPiece, ...]:
-    """What a reader takes of a run, in offset order; all at once where offsets have gaps."""
+    """What a reader takes of a run, in offset order."""
     base, end = place.base_offset, place.end_offset
     count = end - base
     step = max(1, min(_PIECE_ROWS, _PIECE_BYTES * count // max(place.size, 1)))
-    if place.rows != count:
-        step = count
     first = footer.chunks[0].location.position if footer.chunks else place.location.position
     last = footer.chunks[-1].location if footer.chunks else place.location
     location = Location(place.location.file, first, last.position + last.length - first)
@@ -38,7 +36,7 @@ def pieces_of(place: Place, footer: SegmentFooter) -> tuple[RunPiece, ...]:
         RunPiece(
             at,
             min(at + step, end),
-            place.rows if step == count else min(at + step, end) - at,
+            _rows(place, min(at + step, end) - at),
             location,
             0,
             place.columns,
@@ -49,6 +47,12 @@ def pieces_of(place: Place, footer: SegmentFooter) -> tuple[RunPiece, ...]:
         )
         for at in range(base, end, step)
     )
+
+
+def _rows(place: Place, offsets: int) -> int:
+    """How many records a piece of a run has; where offsets have gaps about so many, not all."""
+    count = place.end_offset - place.base_offset
+    return offsets if place.rows == count else min(place.rows, offsets - 1)
 
 
 class Run:

@@ -12,18 +12,22 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kmq_storage import limits, paths
-from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.file_ids import new_file_id
-from kmq_storage.format.message import FILE_MAGIC_BYTES
+from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.records import EncodedBatch, columns_of, encode_batch, timestamp_bounds
+from kmq_storage.format.staged_file import (
+    StagedEncoder,
+    has_parts,
+    staged_schema,
+    written_length,
+)
 from kmq_storage.format.typed import versioned
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.files import Files
 
-_CONTINUATION = b"\xff\xff\xff\xff"
 #: The footer repeats the schema and has 24 bytes per batch; this much is enough for both.
 _FOOTER_BYTES = 4096
 
@@ -116,7 +120,13 @@ class Stager:
             return Placed(tuple(self._stage(records, lengths)))
         columns = records.columns
         encoded = [
-            encode_batch(sized.batch, size=sized.size, columns=columns) for sized in records.batches
+            encode_batch(
+                sized.batch,
+                size=sized.size,
+                columns=columns,
+                proven=has_parts(sized.batch.schema, length),
+            )
+            for sized, length in zip(records.batches, lengths, strict=True)
         ]
         entries = [inline_entry(records.topic_id, records.partition, batch) for batch in encoded]
         return Placed(tuple(entries), tuple(batch.message for batch in encoded))
@@ -130,14 +140,14 @@ class Stager:
 
     def _stage(self, records: PartitionRecords, lengths: Sequence[int]) -> list[RecordsEntry]:
         file_id = self._new_id()
-        contents, spans = _arrow_file(records, lengths)
+        contents, places = _arrow_file(records, lengths)
         if self._uploads is None:
             self._write(file_id, contents)
         else:
             self._uploads.begin(file_id, lambda: self._write(file_id, contents))
         return [
-            _staged_entry(records, sized, file_id, contents, span)
-            for sized, span in zip(records.batches, spans, strict=True)
+            _staged_entry(records, sized, file_id, place)
+            for sized, place in zip(records.batches, places, strict=True)
         ]
 
     def _write(self, file_id: bytes, contents: pa.Buffer) -> None:
@@ -151,26 +161,24 @@ class Stager:
 
 
 def _message_lengths(records: PartitionRecords) -> list[int]:
-    return [pa.ipc.get_record_batch_size(sized.batch) for sized in records.batches]
+    return [written_length(sized.batch) for sized in records.batches]
 
 
 def _staged_entry(
     records: PartitionRecords,
     sized: SizedBatch,
     file_id: bytes,
-    contents: pa.Buffer,
-    span: tuple[int, int],
+    place: MessagePlace,
 ) -> RecordsEntry:
-    position, length = span
     low, high = timestamp_bounds(sized.batch)
     return RecordsEntry(
         records.topic_id,
         records.partition,
         sized.batch.num_rows,
         -1,
-        position,
-        length,
-        checksum(contents.slice(position, length)),
+        place.position,
+        place.length,
+        place.checksum,
         records.columns,
         low,
         high,
@@ -179,37 +187,17 @@ def _staged_entry(
     )
 
 
-def staged_schema(schema: pa.Schema, topic: str, partition: int) -> pa.Schema:
-    """The schema of a staged file: that of its batches, and what it holds."""
-    return schema.with_metadata(
-        {
-            "kmq.format": str(limits.FORMAT_VERSION),
-            "kmq.topic": topic,
-            "kmq.partition": str(partition),
-        }
-    )
-
-
 def _arrow_file(
     records: PartitionRecords, lengths: Sequence[int]
-) -> tuple[pa.Buffer, list[tuple[int, int]]]:
-    """An Arrow IPC file of the batches, and where each message stands (position, length)."""
+) -> tuple[pa.Buffer, list[MessagePlace]]:
+    """An Arrow IPC file of the batches, and where each message stands."""
     schema = staged_schema(records.batches[0].batch.schema, records.topic, records.partition)
-    schema_bytes = schema.serialize().size
-    space = 2 * schema_bytes + sum(lengths) + 32 * len(lengths) + _FOOTER_BYTES
+    space = 2 * schema.serialize().size + sum(lengths) + 32 * len(lengths) + _FOOTER_BYTES
     target = pa.allocate_buffer(space)
     sink = pa.FixedSizeBufferWriter(target)
-    with pa.ipc.new_file(sink, schema) as writer:
-        for sized in records.batches:
-            writer.write_batch(sized.batch)
-    contents = target.slice(0, sink.tell())
-    return contents, _spans(contents, FILE_MAGIC_BYTES + schema_bytes, lengths)
-
-
-def _spans(contents: pa.Buffer, first: int, lengths: Sequence[int]) -> list[tuple[int, int]]:
-    spans = []
-    for length in lengths:
-        assert contents.slice(first, 4).to_pybytes() == _CONTINUATION, "an Arrow message begins"
-        spans.append((first, length))
-        first += length
-    return spans
+    encoder = StagedEncoder(schema)
+    batches = [sized.batch for sized in records.batches]
+    proven = [has_parts(schema, length) for length in lengths]
+    for piece in encoder.buffers(zip(batches, proven, strict=True)):
+        sink.write(piece)
+    return target.slice(0, sink.tell()), encoder.places

@@ -44,14 +44,15 @@ from kmq_storage.log.offset_index import Gap, Hole
 from kmq_storage.log.queues import Queues, no_queue
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.log.uniqs import Uniqs
-from kmq_storage.model import LogDamage, TopicSettings
+from kmq_storage.model import ENDS, LogDamage, TopicSettings
 from kmq_storage.names import queue_of_log
 
 
 def settings_of(topic: str, members: Mapping[str, Any]) -> TopicSettings:
     """The settings of a topic from their JSON object; FormatVersionError for unknown ones."""
+    known = {name: value for name, value in members.items() if name != ENDS}
     try:
-        return TopicSettings(**{**members, "schemas": tuple(members.get("schemas", ()))})
+        return TopicSettings(**{**known, "schemas": tuple(members.get("schemas", ()))})
     except TypeError as error:
         raise FormatVersionError(
             f"topic {topic} has settings that this version of kmq does not know ({error}); "

@@ -46,11 +46,14 @@ def plan_merges(
     partitions: Iterable[int] | None = None,
     times: int = 1,
     segment_bytes: int | None = None,
+    now: int = 0,
 ) -> Iterator[Replacement]:
     """Neighbouring segments that fit into one, which is at least `times` as large as each.
 
-    Of a keyed topic into a larger one: the messages of a queue shall stand in few.
+    Of a keyed topic into a larger one: the messages of a queue shall stand in few. At this time
+    (UTC us) ends of its queues may be old enough to go.
     """
+    old = now - round(limits.TOMBSTONE_DELAY * 1e6)
     if segment_bytes is None:
         segment_bytes = limits.RUN_BYTES if topic.settings.keyed else limits.SEGMENT_BYTES
     for number in range(topic.partitions) if partitions is None else partitions:
@@ -61,7 +64,7 @@ def plan_merges(
 
         for small in topic.index(number).runs(part.start, part.end, is_small):
             for run in grown(small, weight_of, segment_bytes, times=times):
-                yield Replacement(topic, number, tuple(run), lsn)
+                yield Replacement(topic, number, tuple(run), lsn, ends_before=old)
 
 
 def merge(
@@ -108,12 +111,17 @@ def compact_topic(log: CommitLog, name: str) -> CompactReport:
     if log.refresh().topic(name).settings.cleanup == "compact":
         planning(log, lambda state: _seal_topic(log, state, name))
         return planning(log, lambda state: compact_keys(log, state.topic(name), state.lsn))
-    return planning(log, lambda state: merge(log, plan_merges(state.topic(name), state.lsn)))
+    return planning(log, lambda state: _merge_topic(log, state, name))
 
 
 def _seal_topic(log: CommitLog, state: StoreState, name: str) -> None:
     topic = state.topic(name)
     seal(log, (each for each in plan_seal(state) if each.topic is topic))
+
+
+def _merge_topic(log: CommitLog, state: StoreState, name: str) -> CompactReport:
+    now = log.environment.now_us()
+    return merge(log, plan_merges(state.topic(name), state.lsn, now=now))
 
 
 def worth_compacting(topic: Topic) -> bool:

@@ -98,7 +98,8 @@ def _compact_one(
         return compact_keys(log, topic, lsn, partitions=partitions, apart=apart)
     if topic.settings.cleanup == "delete":
         times = _MERGED_RUNS if topic.settings.keyed else _MERGED
-        merges = plan_merges(topic, lsn, partitions=partitions, times=times)
+        now = log.environment.now_us()
+        merges = plan_merges(topic, lsn, partitions=partitions, times=times, now=now)
         return merge(log, merges, apart=apart)
     due = with_old_tombstones(topic, log.environment.now_us())
     wanted = due if partitions is None else [number for number in partitions if number in due]

@@ -41,6 +41,8 @@ class Replacement:
     first: int = 0
     #: Nor this or any above, unless it is None.
     behind: int | None = None
+    #: Ends of keyed queues that were committed before (UTC us) may go if nothing stands before.
+    ends_before: int = 0
     #: How the topic's records are read; it knows the versions of all that stands there.
     layout: Layout = field(init=False)
 
@@ -92,8 +94,15 @@ class Replacement:
         """The records that stand there now, whole runs as such."""
         whole = self.rows[0].base_offset, self.rows[-1].end_offset
         if self.span == whole and all(row.in_run for row in self.rows):
-            return RunMerge([RunIndex(reader, place) for place in self._places()], self.schema)
+            runs = [RunIndex(reader, place) for place in self._places()]
+            return RunMerge(runs, self.schema, self._forgotten)
         return self.slices(reader)
+
+    @property
+    def _forgotten(self) -> int:
+        """The first of its runs, so many, need not keep the ends of queues."""
+        begins = self.rows[0].base_offset <= self._start
+        return sum(row.time < self.ends_before for row in self.rows) if begins else 0
 
     def _places(self) -> list[Place]:
         return [row.place((self.topic.id, self.partition)) for row in self.rows]

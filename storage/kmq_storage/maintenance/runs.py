@@ -1,13 +1,13 @@
 """Runs: the records of a keyed topic in the order of their queues, and the directory of these.
 
 Records that are no message, for want of a key or a value, come first. What was not sorted before
-is sorted in memory; runs are merged a range of names at a time.
+is sorted in memory; runs are merged a range of names at a time. What is dead is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.format.manifest import Row
-from kmq_storage.format.queue_table import QueueTable, grouped, merged
+from kmq_storage.format.queue_table import Beginnings, QueueTable, grouped, merged
 from kmq_storage.format.records import sealed_batch, timestamp_bounds, with_light_nulls
 from kmq_storage.format.segment import SealedBatch
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import Slice
+from kmq_storage.maintenance.ended import LastBeginnings, without_dead
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,6 +33,8 @@ class Sorted:
 
     records: pa.RecordBatch
     table: QueueTable
+    #: The queues that begin anew in the run, told with one piece or another.
+    beginnings: Beginnings = field(default_factory=Beginnings.none)
 
 
 def sorted_records(slices: Iterable[Slice], schema: pa.Schema) -> Sorted:
@@ -42,34 +45,42 @@ def sorted_records(slices: Iterable[Slice], schema: pa.Schema) -> Sorted:
         if part.batch.num_rows
     ]
     records = pa.Table.from_batches(batches, schema)
-    order, table = _order(records)
-    return Sorted(_taken(records, order), table)
+    order, table, beginnings = _order(records)
+    return Sorted(_taken(records, order), table, beginnings)
 
 
-def _order(records: pa.Table) -> tuple[npt.NDArray[np.int64], QueueTable]:
+def _order(records: pa.Table) -> tuple[npt.NDArray[np.int64], QueueTable, Beginnings]:
     keys = records.column("key").combine_chunks()
-    valid = records.column("value").is_valid().combine_chunks()
-    are_messages = np.asarray(keys.is_valid()) & np.asarray(valid)
-    others = np.flatnonzero(~are_messages)
-    if not len(others):
+    named = np.asarray(keys.is_valid())
+    valid = np.asarray(records.column("value").is_valid().combine_chunks())
+    are_messages = named & valid
+    if are_messages.all():
         table, order = grouped(keys)
-        return order, table
-    table, order = grouped(keys.filter(pa.array(are_messages)))
-    rows = np.concatenate([others, np.flatnonzero(are_messages)[order]])
-    return rows, table.moved(len(others))
+        return order, table, Beginnings.none()
+    kept, beginnings = without_dead(keys, np.flatnonzero(named & ~valid))
+    others = np.flatnonzero(~are_messages & kept)
+    messages = np.flatnonzero(are_messages & kept)
+    table, order = grouped(keys.take(pa.array(messages)))
+    return np.concatenate([others, messages[order]]), table.moved(len(others)), beginnings
 
 
 def _taken(records: pa.Table, order: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    found = records.take(pa.array(order)).combine_chunks().to_batches()
+    return _batch(records.take(pa.array(order)))
+
+
+def _batch(records: pa.Table) -> pa.RecordBatch:
+    found = records.combine_chunks().to_batches()
     return found[0] if found else pa.RecordBatch.from_pylist([], records.schema)
 
 
 class RunMerge:
     """The records of neighbouring runs in the order of their queues, a range of names at a time."""
 
-    def __init__(self, runs: Sequence[RunIndex], schema: pa.Schema) -> None:
+    def __init__(self, runs: Sequence[RunIndex], schema: pa.Schema, forgotten: int = 0) -> None:
+        """Of these runs; ends in the first ones, so many, need not be kept."""
         self._runs = runs
         self._schema = schema
+        self._last = LastBeginnings(runs, forgotten)
         names = _borders(runs)
         #: For each run the rows at which the ranges begin, and the end.
         self._rows = [[0, run.first_row, *map(run.row_from, names), run.place.rows] for run in runs]
@@ -81,20 +92,31 @@ class RunMerge:
 
     def pieces(self) -> Iterator[Sorted]:
         """The records; those that belong to no queue first."""
-        spans = zip(*(pairwise(rows) for rows in self._rows), strict=True)
-        return (self._piece(span) for span in spans if any(low < high for low, high in span))
+        others, *spans = zip(*(pairwise(rows) for rows in self._rows), strict=True)
+        yield self._others(others)
+        yield from (self._piece(span) for span in spans if any(low < high for low, high in span))
+
+    def _others(self, spans: Sequence[tuple[int, int]]) -> Sorted:
+        found = [pa.Table.from_batches([], self._schema)]
+        for number, (run, span) in enumerate(zip(self._runs, spans, strict=True)):
+            if span[0] < span[1]:
+                records = pa.Table.from_batches(list(run.records(*span)), self._schema)
+                found.append(self._last.without_ends(number, records))
+        records = _batch(pa.concat_tables(found))
+        return Sorted(records, _NO_QUEUES, self._last.kept())
 
     def _piece(self, spans: Sequence[tuple[int, int]]) -> Sorted:
-        records: list[pa.RecordBatch] = []
+        records: list[pa.Table] = []
         tables: list[QueueTable] = []
-        for run, span in zip(self._runs, spans, strict=True):
-            records += run.records(*span)
-            tables += run.tables(*span) if span[0] >= run.first_row else ()
-        whole = pa.Table.from_batches(records, self._schema)
-        if not tables:
-            return Sorted(_taken(whole, np.arange(whole.num_rows)), _NO_QUEUES)
+        for number, (run, span) in enumerate(zip(self._runs, spans, strict=True)):
+            found = pa.Table.from_batches(list(run.records(*span)), self._schema)
+            for table in run.tables(*span):
+                alive = self._last.alive(number, table)
+                rows = found.slice(int(table.starts[0]) - span[0], table.rows)
+                records.append(rows if alive.all() else rows.filter(pa.array(alive)))
+                tables.append(table if alive.all() else table.only(alive))
         table, order = merged(tables)
-        return Sorted(_taken(whole, order), table)
+        return Sorted(_taken(pa.concat_tables(records), order), table)
 
 
 _NO_QUEUES = QueueTable(pa.array([], pa.binary()), np.zeros(1, np.int64))
@@ -134,10 +156,13 @@ class RunBatches:
         self._per_row = sum(row.size for row in rows) / count
         self._done = 0
         self._tables: list[QueueTable] = []
+        self._beginnings = Beginnings.none()
 
     def sealed(self, base: int, pieces: Iterable[Sorted]) -> Iterator[SealedBatch]:
         """The batches of a run that begins at an offset; they count rows from there on."""
         for piece in pieces:
+            if len(piece.beginnings):
+                self._beginnings = piece.beginnings
             self._tables.append(piece.table.moved(self._done + int(piece.table.starts[0])))
             for first in range(0, piece.records.num_rows, self._step):
                 batch = piece.records.slice(first, self._step)
@@ -152,3 +177,7 @@ class RunBatches:
     def queues(self) -> Iterator[QueueTable]:
         """The queues of what was made so far, with their rows."""
         return (table for table in self._tables if len(table))
+
+    def beginnings(self) -> Beginnings:
+        """Those of them that begin anew in the run."""
+        return self._beginnings

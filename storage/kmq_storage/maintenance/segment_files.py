@@ -81,7 +81,7 @@ def _encoded(
         file_id,
         most=run.most,
         compression=settings.compression,
-        directory=DirectoryEncoder(run.queues()),
+        directory=DirectoryEncoder(run.queues(), run.beginnings),
     )
 
 

@@ -364,6 +364,8 @@ def test_keyed_queues_are_put_to_and_read_from(store_url: str):
             assert (await queues.get_arrow("c", 0, 9))["value"].to_pylist() == [b"5", b"6"]
             assert (await queues.get_many(["b", "c"], 0, 1))["value"].to_pylist() == [b"2", b"5"]
             assert (await queues.size("a"), await queues.names()) == (3, ["a", "b", "c"])
+            await queues.delete("b", "c")
+            assert await queues.names() == ["a"]
             with pytest.raises(InvalidRequestError):
                 await queues.put("", b"x")
             await queues.flush()

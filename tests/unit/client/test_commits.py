@@ -49,6 +49,40 @@ def test_who_waits_at_once_commits_in_its_own_thread(tmp_path: Path, durability:
     assert threads.seen == [threading.current_thread()] * 3
 
 
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_who_flushes_commits_in_its_own_thread(tmp_path: Path, durability: str):
+    threads = _Threads()
+    with kmq.open(tmp_path, durability=durability) as store:
+        store.create_topic("t")
+        with store.producer(linger=30.0, partitioner=threads) as producer:
+            for _ in range(3):
+                producer.send("t", b"v")
+            assert producer.flush() == 0
+    assert threads.seen == [threading.current_thread()] * len(threads.seen) != []
+
+
+def test_who_flushes_does_not_call_for_what_is_on_its_way():
+    pending = Pending(SYSTEM, linger=30.0, batch_bytes=1000, max_bytes=1000)
+    pending.add("t", b"v", None, None, None)
+    pending.take()
+    pending._arrived.silence()
+    assert pending.flush(0.0) == 1
+    assert not pending._arrived.wait(0)
+
+
+def test_who_finds_nothing_to_commit_wakes_nobody():
+    pending = Pending(SYSTEM, linger=30.0, batch_bytes=1000, max_bytes=1000)
+    looks: list[None] = []
+
+    def finds_nothing() -> bool:
+        pending.take()
+        looks.append(None)
+        return False
+
+    assert not pending._sleepers.sleep(finds_nothing, 0.0)
+    assert len(looks) == 1
+
+
 def test_sends_now_and_then_without_linger_are_written_when_send_returns(tmp_path: Path):
     with kmq.open(tmp_path, durability="os") as store:
         store.create_topic("t")

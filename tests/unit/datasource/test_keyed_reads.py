@@ -142,7 +142,7 @@ def test_records_of_no_queue_have_none_and_are_left_out_where_queues_are_chosen(
 ) -> None:
     with shop.store.producer() as producer:
         producer.send("inbox", b"no key").result(10)
-        producer.send("inbox", None, b"a/1").result(10)
+        producer.send("inbox", None, b"c").result(10)
         producer.send("inbox", b"last", b"a/1").result(10)
     for seal in (False, True):
         if seal:
@@ -151,6 +151,23 @@ def test_records_of_no_queue_have_none_and_are_left_out_where_queues_are_chosen(
         assert Counter(m[2] for m in found if m[1] is None) == {b"no key": 1, None: 1}
         assert (b"a/1", 8, b"last") in found
         assert _all(shop, queues="*") == _expected(shop)
+
+
+@pytest.mark.parametrize("where", ["behind the runs", "in the run before", "in their run"])
+def test_messages_of_an_ended_queue_that_are_still_there_keep_their_indexes(
+    shop: Shop, where: str
+) -> None:
+    before = _expected(shop)
+    if where == "in the run before":
+        shop.store.seal()
+    _queues(shop).delete("a/1")
+    _queues(shop).put("a/1", b"anew").result()
+    if where != "behind the runs":
+        shop.store.seal()
+    found = [message for message in _all(shop, queues="*") if message not in _expected(shop)]
+    # Who ends in a run has nothing there of before; the first runs have four.
+    kept = {"behind the runs": 8, "in the run before": 8, "in their run": 4}[where]
+    assert found == [message for message in before if message[0] == b"a/1"][:kept]
 
 
 def test_the_columns_are_those_of_a_topic_and_two_more(shop: Shop) -> None:

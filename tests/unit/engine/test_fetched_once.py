@@ -8,6 +8,8 @@ import time
 import pyarrow as pa
 import pytest
 
+from kmq_storage.format.packing import HEAD_BYTES_MAX, PARTS_BYTES_MAX
+from kmq_storage.limits import STAGED_BATCH_BYTES
 from kmq_storage.objects.bucket_files import CACHE_BYTES
 from kmq_storage.objects.read_cache import HEAD_BYTES, ReadCache
 from tests.support.counting_bucket import CountingBucket
@@ -62,30 +64,60 @@ def test_two_readers_of_one_store_don_t_take_each_other_s_room(bucket: CountingB
     assert fetched < 1.02 * FILES * FILE_BYTES
 
 
-def test_a_column_costs_its_own_bytes_once_it_is_sealed_and_all_bytes_before():
+@pytest.fixture(scope="module")
+def wide() -> pa.Table:
+    """20 columns, no two the same."""
+    rows = range(800)
+    return pa.table({f"c{n}": [bytes([n, row % 200]) * 2_000 for row in rows] for n in range(20)})
+
+
+@pytest.fixture
+def wide_bucket(wide: pa.Table) -> CountingBucket:
+    """The table in a typed topic, not sealed."""
     bucket = CountingBucket("memory-bucket://wide")
-    column = pa.array([bytes([n]) * 4_000 for n in range(200)] * 4)
-    wide = pa.table({f"c{n}": column for n in range(20)})
-    fetched = []
-    with bucket.store() as store:
+    with bucket.store() as store, store.producer() as producer:
         store.create_topic("wide", schema=wide.schema)
-        with store.producer() as producer:
-            producer.send_arrow("wide", wide).result(60)
-        for folder in ("staged", "segments"):
-            with bucket.store() as other:
-                other.topics()
-                bucket.asked.clear()
-                assert (
-                    other.read("wide", columns=["c7"])
-                    .read_all()["c7"]
-                    .equals(pa.chunked_array([column]))
-                )
-                fetched.append(sum(each.answered for each in bucket.below(folder)))
-            store.seal()
-    before, sealed = fetched
-    assert before < 1.02 * wide.nbytes
+        producer.send_arrow("wide", wide).result(60)
+    return bucket
+
+
+def _fetched(bucket: CountingBucket, wide: pa.Table, columns: list[str], folder: str) -> int:
+    """The bytes that a read of these columns fetched from a folder."""
+    with bucket.store() as store:
+        store.topics()
+        bucket.asked.clear()
+        found = store.read("wide", columns=columns).read_all()
+    assert found.select(columns).equals(wide.select(columns))
+    return sum(each.answered for each in bucket.below(folder))
+
+
+def test_a_column_costs_its_own_bytes_before_and_after_it_is_sealed(
+    wide: pa.Table, wide_bucket: CountingBucket
+):
+    before = _fetched(wide_bucket, wide, ["c7"], "staged")
+    with wide_bucket.store() as store:
+        store.seal()
+    after = _fetched(wide_bucket, wide, ["c7"], "segments")
     # The first MiB of a file comes with what is looked at there.
-    assert sealed < 1.02 * column.nbytes + HEAD_BYTES
+    column = wide["c7"].nbytes + HEAD_BYTES
+    assert after < 1.02 * column
+    batches = wide.nbytes / STAGED_BATCH_BYTES + 1
+    assert before < 1.02 * column + batches * (HEAD_BYTES_MAX + PARTS_BYTES_MAX)
+
+
+def test_all_columns_cost_each_byte_once_before_they_are_sealed(
+    wide: pa.Table, wide_bucket: CountingBucket
+):
+    assert _fetched(wide_bucket, wide, wide.column_names, "staged") < 1.03 * wide.nbytes
+
+
+def test_a_short_batch_that_is_not_sealed_is_fetched_once():
+    bucket = CountingBucket("memory-bucket://short")
+    table = pa.table({"a": [b"x" * 4_000] * 60, "b": [b"y" * 1_000] * 60})
+    with bucket.store() as store, store.producer() as producer:
+        store.create_topic("wide", schema=table.schema)
+        producer.send_arrow("wide", table).result(60)
+    assert _fetched(bucket, table, ["b"], "log") < 1.1 * table.nbytes
 
 
 def test_one_record_by_its_offset_is_one_request_for_its_batch(bucket: CountingBucket):

@@ -22,7 +22,7 @@ def _table(names: list[bytes]) -> QueueTable:
 def _directory(names: list[bytes]) -> Directory:
     encoder = DirectoryEncoder([_table(names)] if names else [])
     *_, listed = encoder.messages(0)
-    return Directory(listed, encoder.place, "run", len(names))
+    return Directory(listed, encoder.lists[0], "run", len(names))
 
 
 @pytest.mark.parametrize(

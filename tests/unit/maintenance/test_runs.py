@@ -60,6 +60,7 @@ def test_who_dies_anywhere_leaves_every_message_where_it_was(step: str):
     with open_engine(disk) as store:
         for turn in range(3):
             _fill(store.keyed_queues(TOPIC), turn)
+            store.keyed_queues(TOPIC).delete(f"q{turn}", "q6")
             if turn:
                 store.seal()
         expected = _contents(store)
@@ -81,6 +82,7 @@ def test_who_dies_anywhere_leaves_every_message_where_it_was(step: str):
         store.maintain(grace=0)
         assert _contents(store) == expected
         assert store.keyed_queues(TOPIC).put("q0", b"x").result() == len(expected["q0"])
+        assert store.keyed_queues(TOPIC).put("q6", b"x").result() == 0
 
 
 def test_a_run_is_an_arrow_file_in_the_order_of_queues_and_offsets(tmp_path: Path):

@@ -143,6 +143,41 @@ def test_what_a_filter_refuses_never_enters_the_queue(store: kmq.Store):
     assert _all(store, "q") == sorted(b"%d%s" % (n, k) for n in range(5, 10) for k in (b"a", b"-"))
 
 
+def test_a_filter_may_name_as_many_values_as_it_likes(store: kmq.Store):
+    store.create_topic("t")
+    store.create_queue("q")
+    many = [str(n) for n in range(3_000)]
+    store.bind_queue("q", "t", tags=" || ".join(many), filter=" or ".join(f"n = {n}" for n in many))
+    for n in (7, 3_000):
+        _send(store, "t", b"%d" % n, properties={"tag": str(n), "n": n})
+    assert _all(store, "q") == [b"7"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "filter_", "enters"),
+    [
+        ("a", None, b"a1 a2"),
+        (" a||b ", None, b"a1 a2 b1 b2"),
+        ("a || b", "n = 2", b"a2 b2"),
+        ("a", "n = 1 or n = 2", b"a1 a2"),
+        ("it's", None, b"it's1 it's2"),
+        ("*", None, b"-1 -2 a1 a2 b1 b2 it's1 it's2"),
+        ("*", "n = 1", b"-1 a1 b1 it's1"),
+    ],
+)
+def test_who_names_tags_gets_records_with_one_of_them(
+    store: kmq.Store, tags: str, filter_: str | None, enters: bytes
+):
+    store.create_topic("t")
+    store.create_queue("q")
+    store.bind_queue("q", "t", tags=tags, filter=filter_)
+    for tag in ("a", "b", "it's", None):
+        for n in (1, 2):
+            properties = {"n": n} | ({} if tag is None else {"tag": tag})
+            _send(store, "t", f"{tag or '-'}{n}".encode(), properties=properties)
+    assert _all(store, "q") == enters.split()
+
+
 def test_another_filter_holds_from_then_on(store: kmq.Store):
     store.create_topic("t")
     store.create_queue("q")
@@ -295,6 +330,10 @@ def test_bad_calls_of_a_queue_are_refused(store: kmq.Store):
         lambda: store.bind_queue("q", "t", start="middle"),
         lambda: store.bind_queue("q", "t", filter="n ="),
         lambda: store.bind_queue("q", "t", filter=bad),
+        lambda: store.bind_queue("q", "t", tags="a || "),
+        lambda: store.bind_queue("q", "t", tags=bad),
+        lambda: store.bind_queue("q", "t", tags="a", filter="n = 1) or (n = 2"),
+        lambda: store.bind_queue("q", "t", filter="(" * 10_000 + "n = 1" + ")" * 10_000),
     ):
         with pytest.raises(kmq.InvalidRequestError):
             call()

@@ -1,0 +1,87 @@
+"""What runs leave out: messages that are older than an end of their queue, and superseded ends.
+
+An end is a record with a queue's key and no value. Of several the last one counts; it stays a
+record for whoever reads by offset, until it is old and nothing stands before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.format.queue_table import Beginnings, QueueTable, grouped
+from kmq_storage.format.records import tombstones_of
+from kmq_storage.log.run_index import RunIndex
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    _Mask = npt.NDArray[np.bool_]
+    _Numbers = npt.NDArray[np.int64]
+
+
+def without_dead(keys: pa.Array, ends: _Numbers) -> tuple[_Mask, Beginnings]:
+    """Which records in the order of offsets stay, and the queues that begin anew among them.
+
+    `ends` are the rows of those which end their queue.
+    """
+    if not len(ends):
+        return np.ones(len(keys), np.bool_), Beginnings.none()
+    table, order = grouped(keys.take(pa.array(ends)))
+    last = ends[order[table.starts[1:] - 1]]
+    places = table.places_of(keys)
+    dead_below = np.where(places < 0, 0, last[places])
+    kept: _Mask = np.arange(len(keys)) >= dead_below
+    return kept, Beginnings(table.names, np.zeros(len(table), np.int64))
+
+
+class LastBeginnings:
+    """In which of some runs that follow each other each queue begins anew for the last time."""
+
+    def __init__(self, runs: Sequence[RunIndex], forgotten: int) -> None:
+        """Ends in the first runs, so many, are forgotten: nothing stands before them."""
+        found = [(number, each) for number, run in enumerate(runs) for each in run.beginnings()]
+        names = [pa.array([], pa.binary()), *(each.names for _, each in found)]
+        table, order = grouped(pa.concat_arrays(names))
+        last = order[table.starts[1:] - 1]
+        #: Of each name the run.
+        self._numbers = _joined([np.full(len(each), number) for number, each in found])[last]
+        self._all = Beginnings(table.names, _joined([each.indexes for _, each in found])[last])
+        self._forgotten = (self._numbers < forgotten) & (self._all.indexes == 0)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def kept(self) -> Beginnings:
+        """Those that are not forgotten."""
+        kept = np.flatnonzero(~self._forgotten)
+        return Beginnings(self._all.names.take(pa.array(kept)), self._all.indexes[kept])
+
+    def alive(self, number: int, table: QueueTable) -> _Mask:
+        """Which rows of a table of one of the runs are of queues that no later run ends."""
+        if not len(self):
+            return np.ones(table.rows, np.bool_)
+        places = self._all.places_of(table.names)
+        later = (places >= 0) & (self._numbers[places] > number)
+        return np.repeat(~later, np.diff(table.starts))
+
+    def without_ends(self, number: int, others: pa.Table) -> pa.Table:
+        """What is no message of one of the runs, without ends that are superseded or forgotten."""
+        if not len(self):
+            return others
+        kept = [others.slice(0, 0)]
+        for batch in others.to_batches():
+            ends = tombstones_of(batch)
+            places = self._all.places_of(batch.column("key").take(pa.array(ends)))
+            gone = (self._numbers[places] > number) | self._forgotten[places]
+            stays = np.ones(batch.num_rows, np.bool_)
+            stays[ends] = (places < 0) | ~gone
+            kept.append(pa.Table.from_batches([batch]).filter(pa.array(stays)))
+        return pa.concat_tables(kept)
+
+
+def _joined(numbers: Sequence[_Numbers]) -> _Numbers:
+    return np.concatenate([np.zeros(0, np.int64), *numbers])
