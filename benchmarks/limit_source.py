@@ -4,7 +4,7 @@ No offsets of records, no groups, no checksums, no recovery: whatever a log in P
 top.
 """
 
-# ruff: noqa: N802 (Spark names these methods)
+# ruff: noqa: N802, N803 (Spark names these methods, and what they take)
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
@@ -51,6 +52,7 @@ ARROW = pa.schema(
     ]
 )
 BATCHES = 8  # of each partition
+TYPED_ROWS = 50_000  # of a batch
 
 
 def write_batches(job: Job, rows: int, *, times: int = 1) -> Path:
@@ -64,6 +66,17 @@ def write_batches(job: Job, rows: int, *, times: int = 1) -> Path:
             for number in list(range(BATCHES)) * times:
                 pair = pairs[partition * BATCHES + number]
                 writer.write_batch(whole(pair, partition, number * batch_rows))
+    return folder
+
+
+def write_typed_batches(job: Job, rows: int) -> Path:
+    """A file per partition, of the batches that typed topics are measured with."""
+    folder, batch = job.path("limit", "typed", "made").parent, dataset.typed_batch(TYPED_ROWS)
+    for partition in range(PARTITIONS):
+        path = str(folder / f"{partition}.arrow")
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+            for _ in range(rows // PARTITIONS // TYPED_ROWS):
+                writer.write_batch(batch)
     return folder
 
 
@@ -95,19 +108,19 @@ def _slices(folder: str, start: int, end: int) -> list[Slice]:
     return [Slice(paths[core::CORES], start, end) for core in range(CORES)]
 
 
-def _mapped(part: Slice) -> Iterator[pa.RecordBatch]:
+def _mapped(part: Slice, columns: list[str]) -> Iterator[pa.RecordBatch]:
     for path in part.paths:
         with pa.memory_map(path) as file:
             batches = pa.ipc.open_file(file)
             for number in range(part.start, part.end):
-                yield batches.get_batch(number)
+                yield batches.get_batch(number).select(columns)
 
 
 class Batches(DataSourceReader):
-    """Every batch of every file."""
+    """Every batch of every file, of it some columns."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, columns: list[str]) -> None:
+        self.folder, self.columns = folder, columns
 
     def partitions(self) -> Sequence[InputPartition]:
         """A task per core."""
@@ -117,7 +130,7 @@ class Batches(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The mapped batches as they are."""
         assert isinstance(partition, Slice)
-        return _mapped(partition)
+        return _mapped(partition, self.columns)
 
 
 class StreamOfBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -151,7 +164,7 @@ class StreamOfBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The mapped batches as they are."""
         assert isinstance(partition, Slice)
-        return _mapped(partition)
+        return _mapped(partition, ARROW.names)
 
 
 class StreamOfBytes(DataSourceStreamReader):
@@ -199,15 +212,35 @@ class Files(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """The batches of one task."""
-        path = os.path.join(self.folder, uuid.uuid4().hex)
-        first = next(iterator)
-        with open(path, "wb") as file:
-            with pa.ipc.new_file(file, first.schema) as writer:
-                for batch in itertools.chain([first], iterator):
-                    writer.write_batch(batch)
-            file.flush()
-            os.fdatasync(file.fileno())
-        return WriterCommitMessage()
+        return _written(self.folder, iterator)
+
+
+class StreamOfFiles(DataSourceStreamArrowWriter):
+    """The same for each batch of a stream; a batch that is replayed is there twice."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """The batches of one task."""
+        return _written(self.folder, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The files are there."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """They stay."""
+
+
+def _written(folder: str, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    first = next(batches)
+    with open(os.path.join(folder, uuid.uuid4().hex), "wb") as file:
+        with pa.ipc.new_file(file, first.schema) as writer:
+            for batch in itertools.chain([first], batches):
+                writer.write_batch(batch)
+        file.flush()
+        os.fdatasync(file.fileno())
+    return WriterCommitMessage()
 
 
 class LimitSource(DataSource):
@@ -219,18 +252,22 @@ class LimitSource(DataSource):
         return "limit"
 
     def schema(self) -> str:
-        """The columns of Spark's Kafka source."""
-        return COLUMNS
+        """The columns of Spark's Kafka source, or those that are named with their types."""
+        return self.options.get("columns", COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batches, once."""
-        del schema
-        return Batches(self.options["path"])
+        return Batches(self.options["path"], schema.names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A file for each task."""
         del schema, overwrite
         return Files(self.options["path"])
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """A file for each task of each batch."""
+        del schema, overwrite
+        return StreamOfFiles(self.options["path"])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The batches, or the growing file, as a stream."""

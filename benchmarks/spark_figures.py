@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.group import Figure, Group, named
 
 SPARK_READ = Group(
-    named("spark_read", "kmq", "kafka", "delta", "limit", "kmq_sent", "kmq_typed"),
+    named("spark_read", "kmq", "kafka", "delta", "limit", "kmq_sent", "kmq_typed", "limit_typed"),
     (
         Figure("batch read / Kafka", "kmq.rate", "kafka.rate"),
         Figure("batch read / Kafka tuned", "kmq.rate", "kafka.tuned_rate", 2.5),
@@ -16,6 +16,10 @@ SPARK_READ = Group(
         Figure("count and sum / Delta", "kmq.sum_rate", "delta.sum_rate", 1.0),
         Figure("batch read of a topic written by send() / limit", "kmq_sent.rate", "limit.rate"),
         Figure("typed topic, 2 of 20 columns / all", "kmq_typed.two_rate", "kmq_typed.rate", 5.0),
+        Figure("2 of 20 columns / all, the limit", "limit_typed.two_rate", "limit_typed.rate"),
+        Figure(
+            "2 of 20 columns of a typed topic / limit", "kmq_typed.two_rate", "limit_typed.two_rate"
+        ),
     ),
     spark=True,
 )
@@ -97,6 +101,7 @@ SPARK_SINK = Group(
         "kmq_stream",
         "kafka_stream",
         "delta_stream",
+        "limit_stream",
         "driver_commit",
     ),
     (
@@ -112,9 +117,15 @@ SPARK_SINK = Group(
             3.0,
         ),
         Figure(
-            "stream from kmq to kmq / Kafka to Kafka tuned",
-            "kmq_stream.rate",
+            "stream from kmq to kmq, two columns read / Kafka to Kafka tuned",
+            "kmq_stream.tuned_rate",
             "kafka_stream.tuned_rate",
+        ),
+        Figure("stream from kmq to kmq / limit", "kmq_stream.rate", "limit_stream.rate"),
+        Figure(
+            "stream from ready-made batches to files (the limit) / Kafka to Kafka",
+            "limit_stream.rate",
+            "kafka_stream.rate",
         ),
         Figure(
             "stream from kmq to kmq / Delta to Delta",

@@ -10,13 +10,19 @@ from pyspark.sql import DataFrame
 from benchmarks import spark_session
 from benchmarks.clock import middle, stopwatch
 from benchmarks.job import Job, Measure, Sample
-from benchmarks.limit_source import LimitSource, write_batches
+from benchmarks.limit_source import LimitSource, write_batches, write_typed_batches
 
 TUNED = {
     "kafka.max.poll.records": "10000",
     "kafka.fetch.max.bytes": str(8 << 20),
     "kafka.max.partition.fetch.bytes": str(8 << 20),
 }
+
+TYPED_COLUMNS = ", ".join(
+    f"{name}{number} {kind}"
+    for name, kind, count in (("n", "bigint", 10), ("x", "double", 5), ("text", "string", 5))
+    for number in range(count)
+)
 
 _Load = Callable[[], DataFrame]
 
@@ -90,6 +96,18 @@ def kmq_typed(job: Job) -> Measure:
 
     every = _checked(load, rows)
     two = partial(load, columns="n3,text2")
+    return partial(middle, lambda: {"rate": _noop(every, rows), "two_rate": _noop(two, rows)})
+
+
+def limit_typed(job: Job) -> Measure:
+    """The same 20 columns from a Python source that has them ready-made, and two of them."""
+    rows = 4 * job.sizes.spark_rows
+    folder = str(write_typed_batches(job, rows))
+    session = spark_session.start(job)
+    session.dataSource.register(LimitSource)
+    load = partial(session.read.format("limit").load, folder)
+    every = _checked(partial(load, columns=TYPED_COLUMNS), rows)
+    two = partial(load, columns="n3 bigint, text2 string")
     return partial(middle, lambda: {"rate": _noop(every, rows), "two_rate": _noop(two, rows)})
 
 

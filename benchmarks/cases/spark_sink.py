@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks import dataset, spark_session
 from benchmarks.clock import middle, stopwatch
 from benchmarks.job import KEY_BYTES, PARTITIONS, VALUE_BYTES, Job, Measure, Sample
-from benchmarks.limit_source import LimitSource
+from benchmarks.limit_source import LimitSource, write_batches
 
 TUNED = {"kafka.linger.ms": "20", "kafka.batch.size": str(256 << 10)}
 NOISE_ROWS = 1_000
@@ -107,13 +108,17 @@ def limit(job: Job) -> Measure:
         folder.mkdir()
         writer = rows.write.format("limit").mode("append")
         rate = _rate(job, lambda: writer.save(str(folder)))
-        found = sum(pa.ipc.open_file(file).read_all().num_rows for file in folder.iterdir())
-        if found != job.sizes.spark_rows:
-            raise RuntimeError(f"the files hold {found} of {job.sizes.spark_rows} rows")
-        shutil.rmtree(folder)
+        _check_files(folder, job.sizes.spark_rows)
         return {"rate": rate}
 
     return partial(middle, measure)
+
+
+def _check_files(folder: Path, rows: int) -> None:
+    found = sum(pa.ipc.open_file(file).read_all().num_rows for file in folder.iterdir())
+    if found != rows:
+        raise RuntimeError(f"the files hold {found} of {rows} rows")
+    shutil.rmtree(folder)
 
 
 def rows_only(job: Job) -> Measure:
@@ -142,17 +147,35 @@ def _stream(
 
 
 def kmq_stream(job: Job) -> Measure:
-    """From one kmq store into another, exactly once."""
+    """From one kmq store into another, exactly once; tuned, only what is written is read."""
     from benchmarks import stores
 
     backlog = str(stores.filled_by_arrow(job, job.sizes.spark_rows))
     session = spark_session.start(job)
 
-    def measure() -> Sample:
+    def once(settings: dict[str, str]) -> float:
         with stores.fresh(job, "fsync") as (store, path):
-            source = {"path": backlog, "subscribe": stores.TOPIC}
+            source = {"path": backlog, "subscribe": stores.TOPIC, **settings}
             rate = _topic_stream(job, session, "kmq", source, {"path": path, "topic": stores.TOPIC})
             stores.check(store, job.sizes.spark_rows)
+        return rate
+
+    tuned = {"columns": "key,value"}
+    return partial(middle, lambda: {"rate": once({}), "tuned_rate": once(tuned)})
+
+
+def limit_stream(job: Job) -> Measure:
+    """From ready-made batches into files: what Spark takes for a source and a sink in Python."""
+    backlog = str(write_batches(job, job.sizes.spark_rows))
+    session = spark_session.start(job)
+    session.dataSource.register(LimitSource)
+    source = {"path": backlog, "rows": str(job.sizes.spark_rows // 4)}
+
+    def measure() -> Sample:
+        folder = job.path("limit", uuid.uuid4().hex)
+        folder.mkdir()
+        rate = _stream(job, session, "limit", source, {"path": str(folder)})
+        _check_files(folder, job.sizes.spark_rows)
         return {"rate": rate}
 
     return partial(middle, measure)

@@ -111,11 +111,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end = end
         if end is finished:
             self._idle = None if limits.least else (log.state.lsn, start)
-            if member is None or not finished.is_start or finished.query is not None:
-                return start or end.to_json()
-            # The first batch is run without a record, too: the checkpoint has its query from then.
-            named = replace(end, query=member.place.query)
-            return self._remember(named.to_json(), named)
+            return start or end.to_json()
         self._fired = self._environment.monotonic()
         if member is not None:
             end = replace(end, query=member.place.query)

@@ -25,13 +25,13 @@ def test_a_second_query_is_refused_with_the_name_of_the_first(
     writer = frame.writeStream.queryName("first").foreachBatch(sink)
     first = writer.option("checkpointLocation", str(tmp_path / "first")).start()
     try:
-        for records, assignment in [(0, {}), (3, {"orders": [0, 1, 2]})]:
+        for records in (0, 3):
             shop.send("orders", 0, records)
             first.processAllAvailable()
             assert kmq.lag(first) == {"orders": {0: 0, 1: 0, 2: 0}}
             (member,) = shop.store.describe_group("billing").members
             assert member.client.startswith(f"streaming query 'first' (id {first.id}), ")
-            assert member.assignment == assignment
+            assert member.assignment == {"orders": [0, 1, 2]}
         with pytest.raises(StreamingQueryException) as refused:
             run(load(spark, shop, group="billing"), Collector(), tmp_path / "second")
         assert "FencedError: group billing is in use since" in str(refused.value)

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Mapping
 
 from kmq_spark.datasource.offsets import Positions, StreamOffset
-from kmq_spark.datasource.options.bounds import EARLIEST, GROUP
 from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.planning.coverage import (
     Coverage,
@@ -62,16 +61,23 @@ def next_end(
     first, positions = admitted(
         coverage, (begins, _ends(coverage, begins, final)), limits=limits, losses=losses
     )
-    if first == positions:
-        check_whole(state, coverage)
-        if not start.is_start or _is_resolved_the_same_later(options):
-            return start
-    return StreamOffset(
+    end = StreamOffset(
         positions=positions,
         ids=coverage.ids,
         first=first if start.is_start else new or None,
         left=left,
     )
+    if first == positions:
+        check_whole(state, coverage)
+        # What came, went or was lost gets into the checkpoint, though its batch is empty: else it
+        # is not known at the next start, or to who deletes it before its first record is read.
+        if limits.least or _is_same_place(start, end):
+            return start
+    return end
+
+
+def _is_same_place(one: StreamOffset, other: StreamOffset) -> bool:
+    return (one.ids, one.positions, one.left) == (other.ids, other.positions, other.left)
 
 
 def admitted(
@@ -109,12 +115,6 @@ def ranges_between(
         else:
             ranges.append(TopicRanges.between(topic, ends, begins, ends).filled())
     return [each for each in ranges if len(each)]
-
-
-def _is_resolved_the_same_later(options: SourceOptions) -> bool:
-    # Any other start means something else tomorrow: it must get into the checkpoint, and only
-    # a batch brings it there, though it is empty.
-    return options.starting is not None and options.starting.word in (EARLIEST, GROUP)
 
 
 def _report_deleted(

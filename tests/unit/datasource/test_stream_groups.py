@@ -190,12 +190,14 @@ def test_a_query_that_has_read_nothing_and_one_that_is_idle_since_its_restart_ha
     assert stream.sizes == [0, 3]
 
 
-def test_a_query_that_has_read_nothing_tells_its_partitions_with_its_first_records(
-    shop: Shop,
-) -> None:
-    query = _patient(shop, Clock()).start()
-    for records, assignment in [(0, {}), (3, {"orders": [0, 1, 2]})]:
-        shop.send("orders", 0, records)
+def test_a_query_tells_its_partitions_with_the_first_topic_that_there_is(shop: Shop) -> None:
+    stream = _patient(shop, Clock(), subscribePattern="^later$")
+    del stream.options["subscribe"]
+    query = stream.start()
+    for topics, assignment in [([], {}), (["later"], {"later": [0, 1]})]:
+        for topic in topics:
+            shop.create(topic, 2)
+            shop.send(topic)
         query.all_available()
         (member,) = shop.store.describe_group("billing").members
         assert member.client.startswith("a streaming query, ")
