@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, TypeAlias
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
+#: Where the digest of a row stands among what it has more.
+_UNIQ = Extras._fields.index("uniq")
+
 
 class RowWork:
     """Rows of one or several sends to one topic."""
@@ -48,11 +51,13 @@ class RowWork:
         self._places: tuple[Numbers, Numbers] | None = None
         self._bases: dict[int, int] = {}
         #: By row; taken sends change no more.
-        self._extras: dict[int, PlainExtras] = {
-            start + row: extra
-            for start, send in zip(self._starts, sends, strict=False)
-            for row, extra in send.extras.items()
-        }
+        self._extras: Mapping[int, PlainExtras] = sends[0].extras
+        if len(sends) > 1:
+            self._extras = {
+                start + row: extra
+                for start, send in zip(self._starts, sends, strict=False)
+                for row, extra in send.extras.items()
+            }
         self.doubles = Doubles()
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
@@ -123,8 +128,7 @@ class RowWork:
     def _left_out(self) -> Mask | None:
         """The rows that are not stored, or None when all are."""
         failed = self._failed()
-        uniqs = {row: Extras._make(extra).uniq for row, extra in self._extras.items()}
-        digests = {row: uniq for row, uniq in uniqs.items() if uniq}
+        digests = {row: extra[_UNIQ] for row, extra in self._extras.items() if extra[_UNIQ]}
         if not digests:
             return failed
         gone = frozenset() if failed is None else frozenset(np.flatnonzero(failed).tolist())
