@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,9 +100,9 @@ def put(race: Race) -> Took:
 
 
 def sort(race: Race) -> Took:
-    """Sort all that was put into runs."""
-    meter = Meter()
-    with kmq.open(race.url) as store, meter.timing():
+    """Sort all that was put into runs, two at a time."""
+    meter = Meter(time.process_time)
+    with kmq.open(race.url) as store, meter.watching(), meter.timing():
         while store.seal().conflicts:
             pass  # another one is at it
         store.compact(TOPIC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -15,6 +16,8 @@ from typing import Self, TypeVar
 _Task = TypeVar("_Task")
 #: A call that took so long (seconds) may have taken memory, too.
 _LARGE = 0.01
+#: Seconds between two looks at the memory of a long one.
+_LOOK_EVERY = 0.05
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Took:
     """What calls took, and the anonymous memory of their process: all above the page cache."""
 
     seconds: float
-    #: Of the threads that called: less than that on a busy machine.
+    #: Of the threads that called (of sorting: of all); less than the time on a busy machine.
     cpu: float
     memory: int
 
@@ -30,19 +33,37 @@ class Took:
 class Meter:
     """Adds up the seconds of calls, and looks at the memory behind each."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpu_clock: Callable[[], float] = time.thread_time) -> None:
+        self._cpu_clock = cpu_clock
         self._seconds, self._cpu, self._memory = 0.0, 0.0, 0
 
     @contextmanager
     def timing(self) -> Iterator[None]:
         """What is done here counts."""
-        began, cpu = time.perf_counter(), time.thread_time()
+        began, cpu = time.perf_counter(), self._cpu_clock()
         yield
         seconds = time.perf_counter() - began
         self._seconds += seconds
-        self._cpu += time.thread_time() - cpu
+        self._cpu += self._cpu_clock() - cpu
         if seconds > _LARGE:
             self._look()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look at the memory while this is done, which may give back what it takes."""
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(_LOOK_EVERY):
+                self._look()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
 
     def took(self) -> Took:
         """All of it so far."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
+from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from kmq_spark.aio.handles import Handle
-from kmq_spark.client import keyed_queues
+from kmq_spark.aio.handles import Handle, in_slices
+from kmq_spark.client import keyed_queues, keyed_receiving
 
 
 class KeyedQueues(Handle):
@@ -42,6 +43,59 @@ class KeyedQueues(Handle):
     async def put_arrow(self, batch: pa.RecordBatch | pa.Table) -> list[int]:
         """The same with a RecordBatch or Table that has the columns `queue` and `value`."""
         return await self._run(_put_all, self._queues.put_arrow, batch)
+
+    async def receive(
+        self, queue: str | bytes, max_records: int = 1, timeout: float | None = 0.0, **options: Any
+    ) -> list[KeyedDelivery]:
+        """The oldest messages of a queue that are not acknowledged and that nobody holds."""
+        receive = partial(self._queues.receive, queue, max_records, **options)
+        found = await in_slices(partial(self._received, receive), timeout)
+        return [KeyedDelivery(self, each) for each in found]
+
+    async def _received(self, receive: Callable[..., _Held], seconds: float) -> _Held:
+        """What was received; given back when the task is cancelled meanwhile."""
+        future = self._submit(receive, timeout=seconds)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.add_done_callback(_give_back)
+            raise
+
+    async def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
+        """These are done, all in one commit."""
+        some = (deliveries,) if isinstance(deliveries, KeyedDelivery) else tuple(deliveries)
+        await self._run(self._queues.ack, [each.delivery for each in some])
+
+
+class KeyedDelivery:
+    """The twin of a message in the hands of a receiver: its answers are to be awaited."""
+
+    def __init__(self, queues: KeyedQueues, delivery: keyed_receiving.KeyedDelivery) -> None:
+        self._queues = queues
+        self.delivery = delivery
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.delivery, name)
+
+    async def ack(self) -> None:
+        """It is done; nobody of the group gets it again."""
+        await self._queues._run(self.delivery.ack)
+
+    async def nack(self, delay: float | timedelta = 0.0) -> None:
+        """It failed, and comes again."""
+        await self._queues._run(self.delivery.nack, delay)
+
+    async def extend(self, seconds: float | timedelta) -> None:
+        """It takes longer: it is held until so many seconds from now."""
+        await self._queues._run(self.delivery.extend, seconds)
+
+
+_Held: TypeAlias = list[keyed_receiving.KeyedDelivery]
+
+
+def _give_back(received: Future[_Held]) -> None:
+    for delivery in received.result():
+        delivery.nack()
 
 
 def _put_all(put: Any, *arguments: Any) -> list[int]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from kmq_spark.errors import InvalidRequestError
+from kmq_storage import limits
 
 #: What an acknowledgement can mean.
 DURABILITIES = ("fsync", "os")
@@ -23,6 +24,14 @@ def checked_seconds(what: str, value: object, *, above: float = -1e-9) -> float:
     ):
         return float(number)
     raise InvalidRequestError(f"{what} must be seconds or a timedelta, not {value!r}", option=what)
+
+
+def checked_stored_seconds(what: str, value: object, *, above: float = -1e-9) -> float:
+    """A duration that is added to an instant and stored: 1,000 years at most."""
+    seconds = checked_seconds(what, value, above=above)
+    if seconds > limits.DURATION_MAX:
+        raise InvalidRequestError(f"{what} must be 1,000 years at most, not {value!r}", option=what)
+    return seconds
 
 
 def checked_milliseconds(what: str, value: object) -> float:

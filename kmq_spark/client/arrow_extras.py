@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -47,11 +47,13 @@ def properties_column(rows: Pairs) -> pa.MapArray:
 
 def _flat(rows: Pairs) -> tuple[pa.Array, pa.Array, list[Any]]:
     """Where each row begins among all pairs, null for one without; the names and values of all."""
-    flat = list(chain.from_iterable(filter(None, rows)))
-    ends = list(accumulate((len(row) // 2 if row else 0 for row in rows), initial=0))
-    starts = [None if row is None else end for row, end in zip(rows, ends, strict=False)]
-    bounds = pa.array([*starts, ends[-1]], pa.int32())
-    return bounds, pa.array(flat[::2], pa.string()), flat[1::2]
+    given = [row or () for row in rows]
+    flat = list(chain.from_iterable(given))
+    bounds = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(list(map(len, given)), out=bounds[1:])
+    missing = np.array([*(row is None for row in rows), False])
+    found = pa.array(bounds // 2, mask=missing)
+    return found, pa.array(flat[::2], pa.string()), flat[1::2]
 
 
 def sizes_of(column: pa.Array) -> Lengths:

@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 
-from kmq_spark.client.few_rows import FewRows, are_few
+from kmq_spark.client.arrow_work import ArrowWork
 from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.joining import joined, leave_out
 from kmq_spark.client.routing import Router
-from kmq_spark.client.sends import ArrowSend, RowSends, Sends
-from kmq_spark.client.work import TRY_AGAIN, ArrowWork, RowWork, work_of
+from kmq_spark.client.sends import ArrowSend, Sends
+from kmq_spark.client.work import TRY_AGAIN, Means, Work
+from kmq_spark.client.works import work_of, work_of_many
 from kmq_spark.errors import (
     CommitOutcomeUnknownError,
     KmqError,
@@ -30,16 +31,13 @@ from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
 from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.uniqs import StoredBeforeError
+from kmq_storage.log.uniq_binding import StoredBeforeError
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.waking import can_be_interrupted
 
 _LOGGER = logging.getLogger(__name__)
 
 _ATTEMPTS = 3
-
-Work = FewRows | RowWork | ArrowWork
 
 
 @dataclass(slots=True)
@@ -94,7 +92,7 @@ class Committer:
         self, log: CommitLog, router: Router, *, name: str, epoch: int, durable: bool
     ) -> None:
         self._log = log
-        self._router = router
+        self._means = Means(router, self._place, log.environment.now_us)
         self._name = name
         self._epoch = epoch
         self._durable = durable
@@ -219,11 +217,7 @@ class Committer:
             written.commit, written.collected = None, True
 
     def _work_of(self, sends: Sequence[Sends]) -> Sequence[Work]:
-        if self._router.by_hash and all(map(are_few, sends)):
-            rows = [send for send in sends if isinstance(send, RowSends)]
-            if len({send.topic for send in rows}) == len(sends):
-                return [FewRows(send) for send in rows]
-        return work_of(sends)
+        return work_of(sends, by_hash=self._means.router.by_hash)
 
     def stage(self, sends: Sequence[Sends]) -> dict[Work, Unit]:
         """Write the records of a transaction to files that nobody reads before its commit.
@@ -231,7 +225,7 @@ class Committer:
         In the calling thread, as durable as its commit; KmqError when some can't be stored.
         """
         try:
-            units = self._encode_all(work_of(sends), {}, room=0)
+            units = self._encode_all(work_of_many(sends), {}, room=0)
         except OSError as error:
             raise UnavailableError(f"store {self._log.files.url}: {error}") from error
         for refused in filter(None, (send.first_error() for send in sends)):
@@ -248,28 +242,12 @@ class Committer:
             if state.find_topic(work.topic) is None:
                 state = self._log.refresh()  # it may have been made just now, by another process
             try:
-                unit = self._encode(work, state, room)
+                done[work] = unit = work.unit(state, self._means, room)
             except KmqError as error:
                 work.fail(error)
                 continue
-            if unit.entries or (isinstance(work, RowWork) and work.doubles):
-                done[work] = unit
-                room -= _inline_bytes(unit)
+            room -= _inline_bytes(unit)
         return done
-
-    def _encode(self, work: Work, state: StoreState, room: int) -> Unit:
-        topic = state.topic(work.topic)
-        if isinstance(work, FewRows):
-            return work.unit(topic, self._router)
-        unit = work.take_placed(topic) if isinstance(work, ArrowWork) else None
-        if unit is not None:
-            return unit
-        if isinstance(work, RowWork):
-            work.check_schedules(state)
-        now = self._log.environment.now_us()
-        placed = self._place(work.encode(topic, self._router, now), room)
-        more = work.more_entries(topic, now) if isinstance(work, RowWork) and placed.entries else ()
-        return replace(placed, entries=placed.entries + more) if more else placed
 
     def _uploaded(self, units: dict[Work, Unit]) -> dict[Work, Unit]:
         """The units whose files are there; the work of others has failed."""
@@ -290,7 +268,7 @@ class Committer:
         work = ArrowWork(send)
         with suppress(KmqError):
             topic = self._log.known_state.topic(send.topic)
-            work.prepare(topic, self._router, self._log.environment.now_us(), self._try_place)
+            work.prepare(topic, self._means, self._try_place)
             send.work = work
 
     def _try_place(self, parts: Sequence[PartitionRecords]) -> Unit | None:
@@ -379,6 +357,4 @@ def _tell_places(units: Mapping[Work, Unit], committed: Sequence[Entry]) -> None
         count = sum(isinstance(entry, RecordsEntry) for entry in unit.entries)
         for entry in islice(entries, count):
             first_offsets.setdefault(entry.partition, entry.base_offset)
-        if isinstance(work, RowWork) and work.doubles:
-            work.resolve_doubles(committed)
-        work.committed(first_offsets)
+        work.committed(first_offsets, committed)

@@ -34,6 +34,7 @@ from kmq_spark.client.subscription import (
     by_topic,
     subscription_of,
 )
+from kmq_spark.client.taking import Taking
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import ClosedError, FencedError, IllegalStateError, InvalidRequestError
 from kmq_storage.format.entries import GroupOffsetsEntry
@@ -94,10 +95,11 @@ class Consumer(OneThread):
         self._assignment = Assignment(
             log, settings.auto_offset_reset, member, auto_commit=settings.auto_commit
         )
-        self._holding = self._assignment.holding
+        self._taking = Taking(log, self._assignment)
+        self._holding = self._assignment.fetcher.holding
         self._watch: MemberWatch | None = None
         if member is not None:
-            self._watch = MemberWatch(self._assignment, member.place, settings.max_poll_interval)
+            self._watch = MemberWatch(self._taking, member.place, settings.max_poll_interval)
         reopen_in_child(self)
 
     def after_fork_in_child(self) -> None:
@@ -177,7 +179,7 @@ class Consumer(OneThread):
     @alone
     def _take_records(self, most: int, timeout: float | None) -> Taken[list[Record]]:
         checked_count("max_records", most)
-        taken = self._assignment.take_records(most, checked_timeout(timeout), self._stopped)
+        taken = self._taking.take_records(most, checked_timeout(timeout), self._stopped)
         if not taken.value:
             self._check_open()
         return taken
@@ -185,7 +187,7 @@ class Consumer(OneThread):
     @alone
     def _take_table(self, most: int, timeout: float | None) -> Taken[pa.Table | None]:
         checked_count("max_rows", most)
-        taken = self._assignment.take_table(most, checked_timeout(timeout), self._stopped)
+        taken = self._taking.take_table(most, checked_timeout(timeout), self._stopped)
         if taken.value is None:
             self._check_open()
         return taken
@@ -314,7 +316,7 @@ class Consumer(OneThread):
     def _begin(self) -> None:
         if self._parents:
             raise IllegalStateError("this member of a group belongs to the parent process")
-        self._assignment.go_back()
+        self._taking.go_back()
         if self._auto_commit and self._assignment.positions() != self._auto_committed:
             try:
                 self._commit(durable=False)  # nobody is told; the next sync takes it along
@@ -339,7 +341,7 @@ class Consumer(OneThread):
                 ending.callback(self._watch.end)
             ending.callback(self._assignment.revoke)
             if commit:
-                self._assignment.go_back()
+                self._taking.go_back()
                 self._commit()
 
     def __enter__(self) -> Self:

@@ -14,7 +14,7 @@ from kmq_spark.client.encoding import rows_of_columns
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
 from kmq_spark.client.queue_reading import missing_of
 from kmq_spark.client.record import Record
-from kmq_spark.client.routing import split
+from kmq_spark.client.units import records_unit
 from kmq_spark.client.values import checked_extras
 from kmq_spark.errors import ConflictError, CorruptionError, DataLossError
 from kmq_storage import deliveries as handing
@@ -23,7 +23,6 @@ from kmq_storage.format.queue_entries import EXHAUSTED, RECALL, Run
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.staging import Stager, file_ids
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.queues import dead_letters_of
 from kmq_storage.slips import take_over_ended
@@ -136,15 +135,7 @@ def letters_unit(
             for row, (record, _, properties) in enumerate(letters)
         },
     )
-    stager = Stager(log.files, file_ids(log), sync=log.durable)
-    placed = [
-        stager.place(each, room=log.inline_bytes_max) for each in split(topic, rows, partition)
-    ]
-    return Unit(
-        tuple(entry for each in placed for entry in each.entries),
-        tuple(body for each in placed for body in each.bodies),
-        synced=log.durable,
-    )
+    return records_unit(log, topic, rows, partition)
 
 
 def _bytes_of(value: Any) -> bytes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from kmq_storage.format.uniq_entry import Uniq, UniqEntry
-from kmq_storage.log.uniqs import StoredBeforeError, places_in
+from kmq_storage.log.uniq_binding import StoredBeforeError, places_in
 
 Place = tuple[int, int]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,18 +69,18 @@ def with_extras(
     extras: Mapping[int, PlainExtras],
 ) -> npt.NDArray[np.int32] | None:
     """Fill in what some rows have; the chosen partitions, if there are any."""
-    nothing = Extras()
-    rows = (extras.get(row, nothing) for row in range(len(timestamps)))
+    count = len(timestamps)
+    rows = map(extras.get, range(count), repeat(Extras()))
     headers, properties, partitions, times, bytes_more, *_ = zip(*rows, strict=True)
     sizes += bytes_more
-    for row, time in enumerate(times):
-        if time is not None:
-            timestamps[row] = time
-    if any(row is not None for row in headers):
+    if times.count(None) < count:
+        chosen = [row for row, time in enumerate(times) if time is not None]
+        timestamps[chosen] = [times[row] for row in chosen]
+    if headers.count(None) < count:
         columns["headers"] = headers_column(headers)
-    if any(row is not None for row in properties):
+    if properties.count(None) < count:
         columns["properties"] = properties_column(properties)
-    if all(number is None for number in partitions):
+    if partitions.count(None) == count:
         return None
     return np.array([-1 if n is None else n for n in partitions], np.int32)
 

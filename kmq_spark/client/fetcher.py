@@ -1,11 +1,11 @@
-"""Fetching: slices of the assigned partitions in turn, and the position of each."""
+"""Fetching: slices of the assigned partitions in turn, the position of each, what is in hand."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 
-from kmq_spark.client.hand import Holding
+from kmq_spark.client.hand import Hand, Holding
 from kmq_spark.client.subscription import TopicPartition
 from kmq_spark.errors import OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
@@ -24,10 +24,11 @@ NO_POSITION = -1
 class Fetcher:
     """Reads partitions from their positions on; one thread at a time."""
 
-    def __init__(self, log: CommitLog, reset: str, holding: Holding) -> None:
+    def __init__(self, log: CommitLog, reset: str) -> None:
         self._log = log
         self._reset = reset
-        self._holding = holding
+        #: What was read and is not handed out yet.
+        self.holding = Holding()
         self._reader = ChunkReader(log.files)
         #: The next offset to hand out, per assigned partition, in the order of their turns.
         self.positions: dict[TopicPartition, int] = {}
@@ -68,10 +69,33 @@ class Fetcher:
 
     def go_back(self) -> None:
         """Begin where the last call began, unless it handed out what it took."""
-        for partition, offset in self._holding.before.items():
+        for partition, offset in self.holding.before.items():
             if partition in self.positions:
                 self.seek(partition, offset)
-        self._holding.before = {}
+        self.holding.before = {}
+
+    def place_in_hand(self) -> tuple[TopicPartition, int] | None:
+        """The partition of which records are in hand, and the offset of the next one."""
+        hand = self.holding.hand
+        if hand.source is None or hand.source[0] not in self.positions:
+            return None
+        partition, part = hand.source
+        return partition, part.offset_of(hand.taken)
+
+    def put_back(self) -> None:
+        """Give records in hand that nobody got back to their partition."""
+        place, empty = self.place_in_hand(), Hand()
+        if place is not None:
+            self.seek(place[0], place[1])
+        self.holding.hand = empty  # no call comes in between: it could be interrupted
+
+    def use_up(self) -> Hand:
+        """Let go of what is in hand, since the call takes all of it: memory is used again soon."""
+        place, empty = self.place_in_hand(), Hand()
+        if place is not None:
+            self.holding.before[place[0]] = place[1]
+        self.holding.hand = empty  # no call comes in between: it could be interrupted
+        return empty
 
     def _forget(self, partition: TopicPartition) -> None:
         self._scans.pop(partition, None)
@@ -84,7 +108,7 @@ class Fetcher:
         for partition in list(self.positions):
             if partition in self.paused:
                 continue
-            self._holding.before.setdefault(partition, self.positions[partition])
+            self.holding.before.setdefault(partition, self.positions[partition])
             try:
                 found = self._returned.pop(partition, None) or self._scan(state, partition)
             except Exception:  # the others have their turns before it is told again

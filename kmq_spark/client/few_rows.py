@@ -6,17 +6,20 @@ thousands of rows costs ten times as much then. Records and places are the same 
 
 from __future__ import annotations
 
-from kmq_spark.client.routing import Router
+from collections.abc import Sequence
+
+from kmq_spark.client.row_work import RowWork
 from kmq_spark.client.sends import RowSends, Sends
 from kmq_spark.client.storable import unstorable, why_one_is_unstorable
 from kmq_spark.client.typed_rows import no_bytes
-from kmq_spark.client.work import RowWork
+from kmq_spark.client.work import Means
 from kmq_spark.errors import KmqError
+from kmq_storage.format.entries import Entry
 from kmq_storage.format.few_rows import encode_rows
 from kmq_storage.format.records import EncodedBatch
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.staging import inline_entry
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state import StoreState
 
 _ROWS, _BYTES = 8, 16_384
 
@@ -31,8 +34,9 @@ class FewRows:
         self._rows: dict[int, list[int]] = {}
         self._bases: dict[int, int] = {}
 
-    def unit(self, topic: Topic, router: Router) -> Unit:
+    def unit(self, state: StoreState, means: Means, room: int) -> Unit:
         """The rows as entries of a commit; empty when none can be stored."""
+        topic, router = state.topic(self.topic), means.router
         if topic.settings.schemas:
             raise no_bytes(topic.name)
         self._rows = {}
@@ -65,7 +69,9 @@ class FewRows:
         """Nothing of it can be stored."""
         self._sends.failure = self._sends.failure or error
 
-    def committed(self, first_offsets: dict[int, int]) -> None:
+    def committed(
+        self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
+    ) -> None:
         """The rows of each partition stand from these offsets on; empty when nobody knows."""
         self._bases = first_offsets
         self._sends.placed(self, 0)

@@ -26,7 +26,7 @@ from kmq_storage.format.entries import Entry
 from kmq_storage.log.binding import Unit
 
 if TYPE_CHECKING:
-    from kmq_spark.client.committer import Work
+    from kmq_spark.client.work import Work
 
 
 class Gathered(Sends):

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from kmq_spark.client.work import RowWork
+from kmq_spark.client.row_work import RowWork
+from kmq_spark.client.work import Work
 from kmq_spark.errors import ConflictError
 from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.queue_entries import ScheduleEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.binding import Unit
-from kmq_storage.log.uniqs import StoredBeforeError
-
-if TYPE_CHECKING:
-    from kmq_spark.client.committer import Work
+from kmq_storage.log.uniq_binding import StoredBeforeError
 
 #: Rows by topic and partition.
 _Rows = Counter[tuple[bytes, int]]

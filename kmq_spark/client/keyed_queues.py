@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from datetime import timedelta
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -20,6 +21,7 @@ from kmq_spark.client.keyed_batches import (
     checked_names,
     column_of,
 )
+from kmq_spark.client.keyed_receiving import GroupReceiver, KeyedDelivery, text_of
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.values import to_bytes
 from kmq_spark.errors import InvalidRequestError, UnavailableError
@@ -41,6 +43,7 @@ class KeyedQueues:
         self._log = log
         self._new_producer = producer
         self._reader = QueueReader(log, name)
+        self._receivers: dict[str, GroupReceiver] = {}
         self._making = threading.Lock()
         reopen_in_child(self)
 
@@ -152,8 +155,48 @@ class KeyedQueues:
         try:
             texts: list[str | bytes] = names.cast(pa.string()).to_pylist()
         except pa.ArrowInvalid:
-            return [_text_of(name) for name in names.to_pylist()]
+            return [text_of(name) for name in names.to_pylist()]
         return texts
+
+    def receive(
+        self,
+        queue: str | bytes,
+        max_records: int = 1,
+        timeout: float | None = 0.0,
+        *,
+        group: str = "default",
+        lock_timeout: float | timedelta = 30.0,
+    ) -> list[KeyedDelivery]:
+        """The oldest messages of a queue that its group has not acknowledged and nobody holds.
+
+        At most `max_records`, as soon as there are some; none after `timeout` seconds (None
+        waits for ever). Each is held for `lock_timeout` seconds; not answered by then it comes
+        again. Each group gets every message. At most 1,000 of a queue are under way at a time.
+        """
+        return self._receiver(group).receive(queue_name(queue), max_records, timeout, lock_timeout)
+
+    def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
+        """These are done, of any queues of one group: one delivery or some, all in one commit.
+
+        LeaseExpiredError when one comes too late; then nothing is changed for any of them.
+        """
+        some = [deliveries] if isinstance(deliveries, KeyedDelivery) else list(deliveries)
+        groups = {each.group for each in some}
+        if len(groups) > 1:
+            raise InvalidRequestError("deliveries of several groups: acknowledge each group's")
+        for group in groups:
+            self._receiver(group).ack(some)
+
+    def lag(self, queue: str | bytes, *, group: str = "default") -> int:
+        """How many messages of a queue a group has not acknowledged."""
+        return self._receiver(group).lag(queue_name(queue))
+
+    def _receiver(self, group: str) -> GroupReceiver:
+        found = self._receivers.get(group)
+        if found is None:
+            found = GroupReceiver(self._log, self.name, self._reader, group)
+            self._receivers[group] = found
+        return found
 
     def flush(self) -> None:
         """Return when everything that was put is durable."""
@@ -211,10 +254,3 @@ def _message(message: object) -> bytes:
     if message is None:
         raise InvalidRequestError("a message must be bytes or text, not None", field="message")
     return to_bytes("message", message)
-
-
-def _text_of(name: bytes) -> str | bytes:
-    try:
-        return name.decode()
-    except UnicodeDecodeError:
-        return name

@@ -45,7 +45,7 @@ class Pending:
         self._monotonic = environment.monotonic
         self._linger = linger
         self._batch_bytes = batch_bytes
-        self._max_bytes = max_bytes
+        self._max_bytes = self._room = max_bytes
         self._lock = threading.Lock()
         #: Users' threads that wait for room, or for all to be done.
         self._sleepers = Sleepers()
@@ -125,7 +125,7 @@ class Pending:
             self._take_part(self._transaction, rows)
             self._open[topic] = rows
             return rows
-        rows.alarm = min(self._batch_bytes, self._room() // (len(self._open) + 1))
+        rows.alarm = min(self._batch_bytes, self._share(len(self._open) + 1))
         if self._linger:  # else the producer decides who commits, and wakes the worker
             self._arrived.ring()  # it looks when this lock is free
         self._open[topic] = rows
@@ -136,9 +136,14 @@ class Pending:
         transaction.check()
         transaction.add(sends)
 
-    def _room(self) -> int:
-        """The bytes that may still gather; each topic has its share of them."""
-        return max(self._max_bytes - self._bytes(), 0)
+    def _share(self, topics: int) -> int:
+        """What of the bytes that may still gather is one topic's of so many.
+
+        Added up anew whenever the topics have doubled, as to do it for each took a fourth of all.
+        """
+        if not topics & (topics - 1):
+            self._room = max(self._max_bytes - self._bytes(), 0)
+        return self._room // topics
 
     def check_open(self) -> None:
         """Raise the reason for which nothing more is accepted, if there is one."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -12,7 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from kmq_spark.client.arguments import checked_count, checked_seconds, checked_timeout
+from kmq_spark.client.arguments import checked_count, checked_stored_seconds, checked_timeout
 from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all, moving
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.queue_ahead import Ahead, OpenSlip
@@ -34,6 +32,7 @@ from kmq_spark.errors import (
 )
 from kmq_storage import deliveries as handing
 from kmq_storage import queues
+from kmq_storage.environment import this_process
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
@@ -180,7 +179,7 @@ class Queue:
             with self._reading:
                 look_ahead(log, self._reader, queue, most)
             lsn = log.state.lsn
-            found = self._ahead.acquire(queue, most, _client(), plain=plain)
+            found = self._ahead.acquire(queue, most, this_process(), plain=plain)
             if found is not None:
                 log.refresh()
                 return found
@@ -236,7 +235,7 @@ class Queue:
 
         After `max_deliveries` it becomes a dead letter instead.
         """
-        seconds = None if delay is None else checked_seconds("delay", delay)
+        seconds = None if delay is None else checked_stored_seconds("delay", delay)
         self._checked([delivery])
         queue = self._live()
         if delivery.delivery_count >= queue.deliveries_max:
@@ -256,7 +255,7 @@ class Queue:
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
         """It takes longer: it is held until so many seconds from now."""
-        until = self._after(checked_seconds("seconds", seconds, above=0))
+        until = self._after(checked_stored_seconds("seconds", seconds, above=0))
         self._checked([delivery])
         self._answer(EXTEND, [delivery.run], until)
         delivery.hold.extended[delivery.place] = until
@@ -388,7 +387,3 @@ class Queue:
 
     def __exit__(self, *_raised: object) -> None:
         self.close()
-
-
-def _client() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"

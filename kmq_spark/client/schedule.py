@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from kmq_spark.client.arguments import checked_seconds
+from kmq_spark.client.arguments import checked_stored_seconds
 from kmq_spark.client.values import Extras, PlainExtras, to_timestamp
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.queue_entries import Schedule, ScheduleEntry
@@ -31,7 +31,7 @@ def scheduled(
         )
     at = 0
     if delay is not None:
-        at = now + round(checked_seconds("delay", delay) * 1e6)
+        at = now + round(checked_stored_seconds("delay", delay) * 1e6)
     elif deliver_at is not None:
         at = to_timestamp(deliver_at, "deliver_at")
     expires = NEVER if expires_at is None else to_timestamp(expires_at, "expires_at")

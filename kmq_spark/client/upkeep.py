@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kmq_spark.client.arguments import checked_flag, checked_seconds
+from kmq_spark.client.arguments import checked_flag, checked_seconds, checked_stored_seconds
 from kmq_spark.client.reading import trim_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
 
 if TYPE_CHECKING:  # each call imports what it does, for few programs call any of them
     from kmq_storage.integrity.report import Report
+    from kmq_storage.log.state import StoreState
     from kmq_storage.maintenance.reports import (
         CheckpointReport,
         CollectReport,
@@ -32,9 +33,13 @@ class Upkeep:
 
     def seal(self) -> SealReport:
         """Move every record from the commit log into segments; producers' stores do it in time."""
+        from kmq_storage import limits
         from kmq_storage.maintenance.seal import plan_seal, seal
 
-        return planning(self.log, lambda state: seal(self.log, plan_seal(state)))
+        def sealed(state: StoreState) -> SealReport:
+            return seal(self.log, plan_seal(state), at_once=limits.SEALED_AT_ONCE)
+
+        return planning(self.log, sealed)
 
     def checkpoint(self) -> CheckpointReport:
         """Write the manifest of what is there now, so that opening goes on from here."""
@@ -78,7 +83,7 @@ class Upkeep:
         from kmq_storage.maintenance.pins import pinned
 
         lsn = self.log.refresh().lsn
-        return pinned(self.log, lsn, checked_seconds("seconds", seconds, above=0))
+        return pinned(self.log, lsn, checked_stored_seconds("seconds", seconds, above=0))
 
     def stats(self) -> StoreStats:
         """Bytes and files by kind, garbage, and how often a byte was written."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 from kmq_spark.errors import InvalidRequestError
@@ -86,13 +87,13 @@ def checked_extras(
     """The checked parts of one record; InvalidRequestError names the one that is wrong."""
     found = None if headers is None else _headers(headers)
     facts = None if properties is None else _properties(properties)
-    return Extras(
-        found,
-        facts,
-        _partition(partition),
-        None if timestamp is None else to_timestamp(timestamp),
-        sum(map(_length, (*(found or ()), *(facts or ())))),
-    )
+    when = None if timestamp is None else to_timestamp(timestamp)
+    return Extras(found, facts, _partition(partition), when, size_of(found or (), facts or ()))
+
+
+def size_of(*flat: Iterable[Any]) -> int:
+    """The bytes of checked headers and properties with their names."""
+    return sum(map(_length, chain.from_iterable(flat)))
 
 
 def checked_uniq(uniq: object) -> bytes:

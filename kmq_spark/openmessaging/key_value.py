@@ -76,13 +76,13 @@ class KeyValue:
 
 def put(values: dict[str, Any], key: str, value: Value) -> None:
     """Set one checked value; InvalidRequestError names what is wrong."""
-    if not isinstance(key, str) or not key or not _is_utf8(key):
+    if not isinstance(key, str) or not _is_text(key):
         raise InvalidRequestError(f"a key must be non-empty text, not {key!r:.80}", key=key)
     kind = type(value)
     good = (
         (kind is int and -_LONG <= value < _LONG)  # type: ignore[operator]
         or kind is float
-        or (kind is str and value and _is_utf8(value))  # type: ignore[arg-type]
+        or (kind is str and _is_text(value))  # type: ignore[arg-type]
     )
     if not good:
         raise InvalidRequestError(
@@ -93,8 +93,10 @@ def put(values: dict[str, Any], key: str, value: Value) -> None:
     values[key] = value
 
 
-def _is_utf8(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+def _is_text(text: str) -> bool:
+    """Whether it is text, some of it, that has a UTF-8."""
+    is_plain = text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+    return is_plain and text != ""
 
 
 def setting(settings: KeyValue | Mapping[str, Any], key: str) -> str:

@@ -12,13 +12,12 @@ from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import RowSends
 from kmq_spark.client.storable import unstorable, why_one_is_unstorable
-from kmq_spark.client.values import checked_extras
 from kmq_spark.errors import InvalidRequestError, KmqError
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import KeyValue, put
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.spelling import also_in_camel_case
-from kmq_spark.openmessaging.stored import DERIVED, born_host, encoded, message_id
+from kmq_spark.openmessaging.stored import born_host, extras_of, message_id
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import check_name, queue_log, queue_of_log
 from kmq_storage.objects.fork import reopen_in_child
@@ -119,12 +118,7 @@ class Producer(StoreUser):
         key = headers.get("SearchKey", headers.get("ShardingKey"))
         body, key = message.get_body() or b"", None if key is None else str(key).encode()
         number = self._partition(headers, topic) if partition is None else partition
-        extras = checked_extras(
-            {key: encoded(value) for key, value in headers.items() if key not in DERIVED} or None,
-            message.property_values() or None,
-            number,
-            None,
-        )
+        extras = extras_of(headers, message.property_values(), number)
         size = len(body) + len(key or b"") + extras.size
         if unstorable(topic, size, number):
             raise why_one_is_unstorable(topic, size, number)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import socket
 from functools import cache
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import pyarrow as pa
 
 from kmq_spark.client.record_values import pairs_of
+from kmq_spark.client.values import Extras, size_of
 from kmq_storage.names import queue_of_log
 
 #: Topic (or a queue's own log), partition, offset, body, headers, properties, UTC microseconds. A
@@ -43,6 +44,17 @@ def messages_of(table: pa.Table | None) -> list[Stored]:
             strict=False,
         )
     return found
+
+
+def extras_of(headers: dict[str, Any], properties: dict[str, Any], partition: int) -> Extras:
+    """What is stored beside the body of a message, whose values were checked when they were put."""
+    flat: list[Any] = []
+    for name, value in headers.items():
+        if name not in DERIVED:
+            flat += name, encoded(value)
+    facts = [*chain.from_iterable(properties.items())]
+    size = size_of(flat, facts)
+    return Extras(tuple(flat) or None, tuple(facts) or None, partition, None, size)
 
 
 def encoded(value: Any) -> bytes:

@@ -6,6 +6,7 @@ The edges of `log.queue_state`, which decides when a commit is bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from kmq_storage.errors import ConflictError, NotFoundError
@@ -19,12 +20,14 @@ from kmq_storage.format.queue_entries import (
 )
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.queue_binding import spans_of
 from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.queues import spans_of
 from kmq_storage.log.state import StoreState
 
 #: One hour is as good as for ever: a waiting receiver then looks again.
 _LONG = 3600.0
+#: More than that an entry can't ask for.
+_MOST = 2**32 - 1
 
 
 def live_queue(state: StoreState, queue_id: bytes, name: str) -> Queue:
@@ -51,9 +54,10 @@ def try_acquire(
     """
     state, now = log.state, log.environment.now_us()
     if not queue.take(spans_of(state, queue), 1, max(now, state.time)):
+        _forget_expired(log, queue, client)
         return None
     until = now + round(queue.settings.lock_timeout * 1e6)
-    facts = (queue.id, now, until, most, client)
+    facts = (queue.id, now, until, min(most, _MOST), client)
     entry = AcquireEntry(*facts) if slip is None else SlipAcquireEntry(*facts, (), *slip)
     try:
         commit = log.commit([Unit((*before, entry))])
@@ -62,6 +66,15 @@ def try_acquire(
     acquired = commit.entries[-1]
     assert isinstance(acquired, AcquireEntry), "as it was handed in"
     return acquired
+
+
+def _forget_expired(log: CommitLog, queue: Queue, client: str) -> None:
+    """Have records whose time is over take up no room, though nobody gets another one now."""
+    now = max(log.environment.now_us(), log.state.time)
+    if queue.has_expired(now):
+        with suppress(ConflictError):  # somebody else did
+            log.commit([Unit((AcquireEntry(queue.id, now, now, 0, client),))], durable=False)
+            log.refresh()
 
 
 def wait_for_more(

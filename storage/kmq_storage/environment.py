@@ -5,7 +5,9 @@ A simulation hands in a manual clock and seeded ids, and replays a run exactly.
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 import time
 import uuid
 from collections.abc import Callable
@@ -30,3 +32,8 @@ class Environment:
 
 
 SYSTEM = Environment()
+
+
+def this_process() -> str:
+    """What others are told of this process: its host and its id."""
+    return f"{socket.gethostname()}-{os.getpid()}"

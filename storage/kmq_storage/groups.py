@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Mapping
-from contextlib import suppress
 
-from kmq_storage import paths
-from kmq_storage.errors import CorruptionError, FencedError, IllegalStateError, NotFoundError
+from kmq_storage.errors import CorruptionError, IllegalStateError, NotFoundError
+from kmq_storage.exclusive import has_exclusive_member
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
@@ -20,60 +16,7 @@ from kmq_storage.membership import discard_locks, live_members
 from kmq_storage.model import GroupInfo, MemberInfo, to_datetime
 from kmq_storage.names import check_name
 
-_TRIES, _PAUSE = 5, 0.001
-
 Offsets = Mapping[str, Mapping[int, int]]
-
-
-class Membership:
-    """The place of who has a group for itself; a kernel lock frees it when its process dies."""
-
-    def __init__(self, log: CommitLog, group: str, member: str, *, told: str = "") -> None:
-        """Join as this member; `told` goes before the process in what others are told of it."""
-        self._log = log
-        self._client = f"{told}, {_process()}" if told else _process()
-        self._group = check_name("group", group)
-        self._lock = log.files.open_lock(paths.member_lock(group))
-        with translated(log.files.url):
-            if not self._taken():
-                raise _taken(group, self._lock.holder())
-        try:
-            self._join(member)
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def _taken(self) -> bool:
-        """Whether the place is ours now; who only looks whether it is taken has it for a moment."""
-        for _ in range(_TRIES):
-            if self._lock.try_acquire():
-                return True
-            self._log.environment.sleep(_PAUSE)
-        return False
-
-    def _join(self, member: str) -> None:
-        self._member = member
-        while True:
-            known = self._log.written_state().groups.get(self._group) or Group()
-            for other in live_members(self._log, known).values():
-                raise _taken(self._group, f"member {other.name} of {other.client}")
-            self.generation = known.generation + 1
-            with suppress(FencedError):  # somebody else was faster
-                self.tell_assignment({})
-                return
-
-    def tell_assignment(self, assignment: Mapping[str, list[int]]) -> None:
-        """Have everybody see which partitions this member reads."""
-        entry = GroupEntry(self._group, self.generation, self._member, self._client, assignment)
-        self._log.commit([Unit((entry,))])
-
-    def leave(self) -> None:
-        """Make room for the next member."""
-        self._lock.release()
-
-
-def _process() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def offset_entries(
@@ -90,24 +33,10 @@ def offset_entries(
     return tuple(entry for entry in entries if entry.offsets)
 
 
-def _taken(group: str, holder: str) -> IllegalStateError:
-    return IllegalStateError(
-        f"group {group} has a live member already ({holder}); who reads it alone, as a query of "
-        "Spark does, must wait until that one is closed",
-        group=group,
-        holder=holder,
-    )
-
-
 def has_live_member(log: CommitLog, group: str) -> bool:
     """Whether some process is a member of the group now."""
     known = log.refresh().groups.get(group) or Group()
-    return _has_exclusive_member(log, group) or bool(live_members(log, known))
-
-
-def _has_exclusive_member(log: CommitLog, group: str) -> bool:
-    with translated(log.files.url):
-        return log.files.open_lock(paths.member_lock(group)).is_held()
+    return has_exclusive_member(log, group) or bool(live_members(log, known))
 
 
 def check_idle(log: CommitLog, group: str) -> None:
@@ -213,7 +142,7 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
 
 def _members(state: StoreState, log: CommitLog, name: str) -> list[MemberInfo]:
     group = state.groups[name]
-    if _has_exclusive_member(log, name) and not group.plan.members:
+    if has_exclusive_member(log, name) and not group.plan.members:
         joined = to_datetime(group.joined)
         return [MemberInfo(group.member, group.client, group.assignment, joined, group.generation)]
     return [

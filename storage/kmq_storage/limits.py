@@ -45,10 +45,16 @@ RUN_BYTES = 1024 * 1024 * 1024
 MERGED_ROWS = 1 << 19
 MERGED_BYTES = 64 * 1024 * 1024
 
+#: Segments that who asks for sealing has written at once: runs of a gigabyte take 400 MB each.
+SEALED_AT_ONCE = 2
+
+#: Sorting hands on so many rows at a time: what they take comes from memory that was had before.
+SORTED_ROWS = 1 << 15
+
 #: The record batches of a run are as small as it takes that a look at one queue reads little, and
 #: as large as it takes that what describes each doesn't count.
 RUN_BATCH_ROWS = 2_048
-RUN_BATCH_BYTES = 192 * 1024
+RUN_BATCH_BYTES = 256 * 1024
 
 PARTITIONS_MAX = 100_000
 RECORD_BYTES_DEFAULT = 1_048_576
@@ -140,3 +146,6 @@ COLLECTED_LOG_GRACE = 3600.0
 
 #: A holder of a lock in a bucket that wrote nothing for this long is taken for dead (seconds).
 LEASE_SECONDS = 30.0
+
+#: The longest duration that is stored (seconds), 1,000 years: instants fit beside it.
+DURATION_MAX = 1_000 * 365.25 * 86_400

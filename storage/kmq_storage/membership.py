@@ -6,15 +6,13 @@ a state that is not any more, and is decided again.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from kmq_storage import group_planning as planning
 from kmq_storage import paths
-from kmq_storage.environment import Environment
+from kmq_storage.environment import Environment, this_process
 from kmq_storage.errors import (
     ConflictError,
     FencedError,
@@ -64,7 +62,7 @@ class SharedMembership:
         self._log = log
         self._group = group
         self._settings = settings
-        self._client = f"{socket.gethostname()}-{os.getpid()}"
+        self._client = this_process()
         #: The generation in which it joined; 0 before.
         self.epoch = 0
         self._id = ""

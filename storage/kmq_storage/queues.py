@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
+from kmq_storage import limits
 from kmq_storage.errors import AlreadyExistsError, InvalidRequestError, KmqWarning
 from kmq_storage.filters import parsed_filter
 from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.queue_entries import BindEntry, QueueEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.queue_binding import spans_of
 from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.queues import spans_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.looking import entering_later
@@ -204,8 +204,9 @@ def _seconds(name: str, value: Any, *, above: float = 0.0, included: bool = Fals
     if isinstance(value, timedelta):
         value = value.total_seconds()
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    good = number and value < math.inf and (value > above or (included and value == above))
-    return float(_expect(name, value, good, "seconds above 0" if not included else "seconds"))
+    good = number and above <= value <= limits.DURATION_MAX and (included or value > above)
+    least = "seconds" if included else "seconds above 0"
+    return float(_expect(name, value, good, f"{least}, 1,000 years at most"))
 
 
 def _lock_timeout(name: str, value: Any) -> float:

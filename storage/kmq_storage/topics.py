@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -224,7 +223,8 @@ def _checked(name: str, value: Any) -> Any:
         return _expect(name, value, value in ("lz4", "zstd"), "'lz4', 'zstd' or None")
     if name in ("retention", "uniq_window"):
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(_expect(name, value, number and 0 < value < math.inf, "seconds above 0"))
+        good = number and 0 < value <= limits.DURATION_MAX
+        return float(_expect(name, value, good, "seconds above 0, 1,000 years at most"))
     highest = limits.RECORD_BYTES_MAX if name == "max_record_bytes" else 2**62
     inside = type(value) is int and 1 <= value <= highest
     return _expect(name, value, inside, f"a whole number from 1 to {highest}")

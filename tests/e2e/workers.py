@@ -6,12 +6,13 @@ import os
 import resource
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
 import kmq_spark as kmq
+from kmq_spark.errors import LeaseExpiredError
 
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.e2e.workers"])
@@ -133,6 +134,18 @@ def put_and_delete_for_ever(url: str, name: str, pipe: Connection) -> None:
         pipe.send([(*each, index) for each, index in zip(batch, indexes, strict=True)])
         number += len(batch)
         queues.delete(f"q{number % 5}", f"q{number % 3}")
+
+
+def receive_for_ever(url: str, name: str, pipe: Connection) -> None:
+    """Receive from a few queues and acknowledge until killed; tell what was acknowledged."""
+    queues = kmq.open(url).keyed_queues(QUEUES)
+    while True:
+        for number in range(5):
+            held = queues.receive(f"q{number}", 2, lock_timeout=1.0)
+            with suppress(LeaseExpiredError):
+                queues.ack(held)
+                if held:
+                    pipe.send([(each.queue, each.value, each.index) for each in held])
 
 
 def put_for_ever(url: str, name: str, pipe: Connection) -> None:

@@ -6,6 +6,8 @@ depends on how many records were sent at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,9 +17,10 @@ from hypothesis import strategies as st
 import kmq_spark as kmq
 from kmq_spark.client.few_rows import FewRows, are_few
 from kmq_spark.client.routing import Router
+from kmq_spark.client.row_work import RowWork
 from kmq_spark.client.sends import RowSends
 from kmq_spark.client.storable import unstorable
-from kmq_spark.client.work import RowWork
+from kmq_spark.client.work import Means
 from kmq_storage.format.few_rows import decode_rows, encode_rows
 from kmq_storage.format.records import (
     HEADERS,
@@ -27,6 +30,9 @@ from kmq_storage.format.records import (
     stored_schema,
     timestamps_of,
 )
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.staging import PartitionRecords
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import TopicSettings
 
@@ -89,6 +95,19 @@ def _topic() -> Topic:
     return topic
 
 
+def _state() -> StoreState:
+    state = StoreState()
+    state.add_topic(_topic())
+    return state
+
+
+def _means() -> Means:
+    def place(parts: Sequence[PartitionRecords], room: int) -> Unit:
+        raise AssertionError("a few rows are placed without Arrow")
+
+    return Means(Router("murmur2"), place, lambda: 0)
+
+
 def _sends(rows: list[tuple[int, bytes, bytes]], *, keyed: bool) -> RowSends:
     sends = RowSends("t", lambda *, helping=False: None)
     for time, key, value in rows:
@@ -103,8 +122,8 @@ def test_both_ways_give_the_same_batches_places_and_errors(rows, keyed: bool):
     few, many = _sends(rows, keyed=keyed), _sends(rows, keyed=keyed)
     assert are_few(few)
     short, long = FewRows(few), RowWork([many])
-    unit = short.unit(_topic(), Router("murmur2"))
-    parts = long.encode(_topic(), Router("murmur2"), 0)
+    unit = short.unit(_state(), _means(), 0)
+    parts = long.encode(_topic(), Router("murmur2"))
     expected = {
         part.partition: (sized.batch, encode_batch(sized.batch, size=sized.size))
         for part in parts

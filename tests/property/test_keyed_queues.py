@@ -133,13 +133,15 @@ class KeyedModel(RuleBasedStateMachine):
         send_rows(self.stores[handle].log, TOPIC, [Sent(None, value)], staged=staged)
         self.records.append((None, value))
 
-    @rule(handle=handles, ended=st.lists(names, max_size=3))
-    def delete(self, handle: int, ended: list[bytes]) -> None:
-        """Some queues end, of which some may not be there."""
+    @rule(handle=handles, ended=st.lists(names, max_size=3), anew=st.booleans())
+    def delete(self, handle: int, ended: list[bytes], anew: bool) -> None:
+        """Some queues end, of which some may not be there; perhaps they begin anew at once."""
         self._handle(handle).delete(*ended)
         for queue in ended:
             self.queues.pop(queue, None)
             self.records.append((queue, None))
+        if anew:
+            self.put_batch(handle, [(queue, b"anew") for queue in ended], look=False)
 
     def _stay(self) -> list[bool]:
         """Which records are kept in any case: messages after the last end of their queue."""
@@ -166,6 +168,12 @@ class KeyedModel(RuleBasedStateMachine):
         state = log.refresh()
         topic = state.topic(TOPIC)
         merge(log, plan_merges(topic, state.lsn, segment_bytes=segment_bytes, now=now))
+
+    @rule(handle=handles, now=st.sampled_from([0, 2**62]))
+    def seal_and_merge(self, handle: int, now: int) -> None:
+        """Everything stands in one run."""
+        self.seal(handle, 10**6)
+        self.merge(handle, 10**6, now)
 
     @rule(handle=handles)
     def checkpoint(self, handle: int) -> None:
@@ -261,7 +269,7 @@ class KeyedModel(RuleBasedStateMachine):
 
 TestKeyedModel = KeyedModel.TestCase
 TestKeyedModel.settings = settings(
-    max_examples=25,
+    max_examples=40,
     stateful_step_count=25,
     deadline=None,
     phases=(Phase.reuse, Phase.generate),  # each step starts threads: shrinking takes minutes

@@ -45,9 +45,10 @@ from kmq_storage.format.queue_entries import (
     SlipAnswerEntry,
 )
 from kmq_storage.log.binding import RefusedError, Unit, bind
+from kmq_storage.log.queue_binding import spans_of
 from kmq_storage.log.queue_rows import NEVER
 from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows_snapshot
-from kmq_storage.log.queues import Queues, spans_of
+from kmq_storage.log.queues import Queues
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import QueueSettings, QueueStats
 from tests.property.queue_records import Model, SlipModel, Totals
@@ -224,7 +225,7 @@ class QueueModel(RuleBasedStateMachine):
 
     def _expected(self, most: int) -> list[Model]:
         """The records that can be had now, in their order."""
-        live = [r for r in self.records.values() if r.state != "done"]
+        live = [r for r in self.records.values() if r.state != "done" and not self._is_over(r)]
         in_the_way = [
             r
             for r in live
@@ -242,10 +243,13 @@ class QueueModel(RuleBasedStateMachine):
         ]
         return sorted(good, key=lambda r: (-r.priority, turns[r.key], r.offset))[:most]
 
+    def _is_over(self, record: Model) -> bool:
+        held = record.state == "held" and record.at > self.now
+        return record.expires <= self.now and not held
+
     def _expire(self) -> None:
         for record in self.records.values():
-            held = record.state == "held" and record.at > self.now
-            if record.state != "done" and record.expires <= self.now and not held:
+            if record.state != "done" and self._is_over(record):
                 record.state = "done"
                 self.totals.expired += 1
 

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 
 from tests.simulation.bucket_world import BucketWorld
+from tests.simulation.choosing import ChoosyWorld
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
 from tests.simulation.seeds import ASKED
@@ -21,7 +22,7 @@ _TELL_EVERY = 1_000
 #: How many seeds a process takes at a time.
 _CHUNK = 20
 #: Worlds with more than the log, each seed in all of them.
-_OTHERS: list[type[World]] = [QueueWorld, QueueBucketWorld, OrderlyWorld]
+_OTHERS: list[type[World]] = [QueueWorld, QueueBucketWorld, ChoosyWorld, OrderlyWorld]
 _SWITCHES: dict[type[World], str] = {World: "", BucketWorld: " --bucket"}
 _Run = tuple[int, type[World]]
 

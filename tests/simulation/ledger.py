@@ -30,6 +30,8 @@ from kmq_storage.format.queue_entries import (
     Run,
     ScheduleEntry,
 )
+from kmq_storage.format.uniq_entry import UniqEntry
+from kmq_storage.log.queue_rows import NEVER
 
 #: A record of a queue: partition and offset.
 Place = tuple[Key, int]
@@ -47,6 +49,13 @@ class Card(NamedTuple):
     priority: int = _USUAL
     #: The hash of its key; 0 for none.
     order: int = 0
+    #: Nobody gets it from then on.
+    expires: int = NEVER
+
+    def is_over(self, now: int) -> bool:
+        """Whether nobody holds it, and its time is over."""
+        held = self.state == "held" and self.at > now
+        return self.expires <= now and self.state != "done" and not held
 
 
 _FRESH = Card()
@@ -63,6 +72,10 @@ class Account:
     cards: dict[Place, Card] = field(default_factory=dict)
     #: Up to where somebody looked, and what entered.
     looked: dict[Key, int] = field(default_factory=dict)
+    #: Of a partition, from where on which filter holds.
+    filters: dict[Key, tuple[tuple[int, str | None], ...]] = field(default_factory=dict)
+    #: Where the record with a digest is, and when it was committed.
+    uniqs: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
 
     @property
@@ -71,13 +84,29 @@ class Account:
         limit = self.settings["max_deliveries"]
         return 2**31 if limit is None else int(limit)
 
+    def filter_at(self, key: Key, offset: int) -> str | None:
+        """The filter that holds there."""
+        periods = self.filters.get(key, ())
+        return next((wanted for start, wanted in reversed(periods) if start <= offset), None)
+
+    def is_looked_at(self, key: Key) -> bool:
+        """Whether somebody has to look at records before they are had."""
+        periods = self.filters.get(key, ())
+        ends = [*(start for start, _ in periods[1:]), NEVER]
+        at = self.looked.get(key, self.starts[key])
+        filtered = any(
+            wanted is not None and end > at
+            for (_, wanted), end in zip(periods, ends, strict=bool(periods))
+        )
+        return filtered or self.settings["order"] == "key"
+
     def copied(self) -> Account:
         """The same, to be changed."""
-        parts = {name: dict(getattr(self, name)) for name in ("starts", "cards", "looked")}
-        return replace(self, **parts, counts=dict(self.counts))
+        names = ("starts", "cards", "looked", "filters", "uniqs", "counts")
+        return replace(self, **{name: dict(getattr(self, name)) for name in names})
 
 
-_COUNTS = ("delivered", "acked", "dead")
+_COUNTS = ("delivered", "acked", "dead", "expired")
 
 
 @dataclass
@@ -99,7 +128,7 @@ class Ledger:
         ledger.accounts = {key: each.copied() for key, each in self.accounts.items()}
         bases: dict[Key, int] = {}
         for entry in entries:
-            ledger._take(entry, entries, bases)
+            ledger._take(entry, entries, bases, time)
         ledger.time = time
         return ledger
 
@@ -108,7 +137,9 @@ class Ledger:
         (found,) = (each for each in self.accounts.values() if each.name == name)
         return found
 
-    def _take(self, entry: Entry, entries: Sequence[Entry], bases: dict[Key, int]) -> None:
+    def _take(
+        self, entry: Entry, entries: Sequence[Entry], bases: dict[Key, int], time: int
+    ) -> None:
         match entry:
             case TopicEntry():
                 self.topics[entry.topic_id] = entry.partitions
@@ -130,15 +161,14 @@ class Ledger:
                 account.starts[entry.queue_id, 0] = 0
                 self.accounts[entry.queue_id] = account
             case BindEntry():
-                assert isinstance(entry.starts, tuple)
-                for number in range(self.topics[entry.topic_id]):
-                    start = entry.starts[number] if number < len(entry.starts) else 0
-                    self.accounts[entry.queue_id].starts[entry.topic_id, number] = start
+                self._bind(self.accounts[entry.queue_id], entry)
             case ScheduleEntry():
                 key = entry.queue_id, 0
                 for each in entry.schedules:
-                    card = Card(at=each.at, priority=each.priority)
+                    card = Card(at=each.at, priority=each.priority, expires=each.expires)
                     self.accounts[entry.queue_id].cards[key, bases[key] + each.row] = card
+            case UniqEntry() if entry.topic_id in self.accounts:
+                self._note_uniqs(self.accounts[entry.topic_id], entry, time)
             case LookEntry():
                 self._look(self.accounts[entry.queue_id], entry)
             case AcquireEntry():
@@ -166,12 +196,26 @@ class Ledger:
 
     # --- queues -------------------------------------------------------------------------
 
+    def _bind(self, account: Account, entry: BindEntry) -> None:
+        assert isinstance(entry.starts, tuple)
+        for number in range(self.topics[entry.topic_id]):
+            key = entry.topic_id, number
+            start = entry.starts[number] if number < len(entry.starts) else 0
+            account.starts.setdefault(key, start)
+            account.filters[key] = (*account.filters.get(key, ()), (start, entry.filter))
+
+    def _note_uniqs(self, account: Account, entry: UniqEntry, time: int) -> None:
+        since = max(entry.time, self.time) - round(account.settings["uniq_window"] * 1e6)
+        for _, offset, digest in entry.uniqs:
+            before = account.uniqs.get(digest)
+            assert before is None or before[1] <= since, f"{offset} is there, at {before}"
+            account.uniqs[digest] = offset, time
+
     def places(self, account: Account) -> Iterable[tuple[Place, Card]]:
         """What a queue has not finished, as far as it may be handed out."""
-        by_key = account.settings["order"] == "key"
         for key, begin in account.starts.items():
             start, end = self.bounds[key]
-            end = account.looked.get(key, begin) if by_key else end
+            end = account.looked.get(key, begin) if account.is_looked_at(key) else end
             for offset in range(max(begin, start), end):
                 card = account.cards.get((key, offset), _FRESH)
                 if card.state != "done":
@@ -183,7 +227,7 @@ class Ledger:
         assert entry.start >= begin, "records are looked at once"
         assert entry.end <= self.bounds[key][1], "only what is there is looked at"
         entered = [o for first, rows in entry.entered for o in range(first, first + rows)]
-        keys = dict(zip(entered, entry.keys, strict=True))
+        keys = dict(zip(entered, entry.keys or [0] * len(entered), strict=True))
         for offset in range(begin, entry.end):
             card = account.cards.get((key, offset), _FRESH)
             there = card._replace(order=keys[offset]) if offset in keys else None
@@ -192,8 +236,15 @@ class Ledger:
 
     def _acquire(self, account: Account, entry: AcquireEntry) -> None:
         assert entry.time >= self.time, "time does not go back"
+        for place, card in account.cards.items():
+            if card.is_over(entry.time):
+                account.cards[place] = card._replace(state="done")
+                account.counts["expired"] += 1
         ready = dict(self.places(account))
         taken = {place: run for run in entry.runs for place in _places(run)}
+        if not entry.most:
+            assert not taken, "who asks for none gets none"
+            return  # it only has those forgotten that are over
         assert 0 < len(taken) <= entry.most
         for place, run in taken.items():
             assert place in ready, f"{account.name} has no {place}, or it is done"
@@ -204,6 +255,9 @@ class Ledger:
         for place, run in taken.items():
             held = ready[place]._replace(state="held", at=entry.until, count=run.delivery)
             account.cards[place] = held
+            if not account.is_looked_at(place[0]):  # a filter that comes later is not for these
+                behind = account.looked.get(place[0], account.starts[place[0]])
+                account.looked[place[0]] = max(behind, place[1] + 1)
         account.counts["delivered"] += len(taken)
 
     @staticmethod

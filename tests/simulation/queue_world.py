@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from kmq_spark.client import queue as client_queue
 from kmq_spark.client.queue import Queue
@@ -25,6 +26,8 @@ from tests.simulation.transacting import INPUT, LOOP, OUTPUTS, Looper, made_of
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
 
+PathCheck: TypeAlias = Callable[[Sequence[Node]], None]
+
 _RECEIVERS, _SENDERS, _LOOPERS = 2, 1, 2
 _COLUMNS = ["offset", "at", "state", "count"]
 _STATES = {FREE: "free", LOCKED: "held", WAITING: "waiting"}
@@ -44,10 +47,12 @@ class Queueing(World):
     """What a world has beside the rest of it, on a disk as in a bucket."""
 
     #: All have one name, on whatever host they run, so that a seed replays.
-    limits = ((client_queue, "_client", lambda: "receiver"),)
+    limits = ((client_queue, "this_process", lambda: "receiver"),)
     log_file_bytes = (8 * 1024, 16 * 1024)  # several dead letters are one commit
     #: How long locks are (seconds): most stalls are longer than the short ones.
     locks = (2.0, 30.0)
+    #: Whether records expire, or are sent a second time by their `uniq`.
+    choosy = False
 
     def __init__(self, seed: int) -> None:
         self.lineage = Lineage()
@@ -64,9 +69,14 @@ class Queueing(World):
             "max_deliveries": self.rng.choice((2, 3, None)),
             "backoff": (0.0, 1.0, 20.0),
             "order": self.rng.choice(("none", "none", "key", "strict")),
+            **self.more_settings(),
         }
         create_queue(log, JOBS, ["orders", "profiles"], settings, exist_ok=False)
         self.queue_id = log.refresh().queues.named(JOBS).id
+
+    def more_settings(self) -> dict[str, Any]:
+        """Settings of the queue beside the usual ones."""
+        return {}
 
     def _new_watch(self) -> Watch:
         return QueueWatch(super()._new_watch(), self.lineage)
@@ -95,7 +105,11 @@ class Queueing(World):
     def finish(self) -> None:
         """Check what is left, then finish all records, and check that each was."""
         super().finish()
-        Ending(self).check()
+        Ending(self, self._path_checks()).check()
+
+    def _path_checks(self) -> tuple[PathCheck, ...]:
+        """What else must hold of the commits that came to be."""
+        return ()
 
 
 class QueueWorld(Queueing):
@@ -111,8 +125,9 @@ class QueueBucketWorld(Queueing, BucketWorld):
 class Ending:
     """The end of a world: what the path of commits that came to be says, and what the store."""
 
-    def __init__(self, world: Queueing) -> None:
+    def __init__(self, world: Queueing, checks: Iterable[PathCheck] = ()) -> None:
         self._world = world
+        self._checks = checks
         self._log: CommitLog = world.open()
 
     def check(self) -> None:
@@ -126,6 +141,8 @@ class Ending:
         self._check_told(path)
         self._check_letters(path)
         self._check_transactions(path)
+        for check in self._checks:
+            check(path)
 
     def _path(self) -> list[Node]:
         self._log.refresh()
@@ -138,8 +155,7 @@ class Ending:
         for account in ledger.accounts.values():
             queue = self._log.state.queues.by_id(account.id)
             assert queue is not None, "a queue is there"
-            counts = {"delivered": queue.delivered, "acked": queue.acked, "dead": queue.dead}
-            assert counts == account.counts
+            assert {name: getattr(queue, name) for name in account.counts} == account.counts
             there = {
                 (key, offset): (_STATES[state], at, count)
                 for key, source in queue.sources.items()

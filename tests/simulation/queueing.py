@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kmq_spark.client.queue import Queue
@@ -11,9 +12,11 @@ from kmq_spark.client.queue_delivery import Delivery
 from kmq_storage.errors import ConflictError, CorruptionError, LeaseExpiredError, UnavailableError
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.queue_entries import Schedule, ScheduleEntry
+from kmq_storage.format.uniq_entry import Uniq, UniqEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.queue_rows import NEVER
 from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
+from kmq_storage.log.uniqs import StoredBeforeError
 from kmq_storage.names import queue_log
 from tests.simulation.ledger import Place
 from tests.simulation.oracle import Record
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 JOBS = "jobs"
 _TURNS, _SENT = (3, 12), (1, 6)
+_DIGESTS = 6
 
 
 class Receivers:
@@ -37,6 +41,8 @@ class Receivers:
         self.accepted: set[tuple[Place, int]] = set()
         #: What was sent to the queue, by offset.
         self.sent: dict[int, Record] = {}
+        #: Where a sender was told that its record is already, by digest and offset.
+        self.doubles: set[tuple[bytes, int]] = set()
 
 
 class Receiver:
@@ -111,6 +117,7 @@ class Sender:
     def __init__(self, world: Queueing) -> None:
         self._world = world
         self._rng = random.Random(world.rng.getrandbits(64))
+        self._digests: list[bytes] = []
 
     def run(self) -> None:
         """Send a few times, then end."""
@@ -124,6 +131,9 @@ class Sender:
                 continue
             except ConflictError:
                 continue  # what it staged was taken for an orphan
+            except StoredBeforeError as error:
+                self._note_doubles(log, error)
+                continue
             base = next(e.base_offset for e in commit.entries if isinstance(e, RecordsEntry))
             self._world.receivers.sent.update(enumerate(records, base))
 
@@ -138,11 +148,35 @@ class Sender:
             Schedule(
                 row,
                 now + self._rng.choice((0, 1_000_000, 60_000_000)),
-                NEVER,
+                self._expiry(now),
                 self._rng.randrange(10),
             )
             for row in range(len(records))
             if self._rng.random() < 0.4
         )
         schedules = (ScheduleEntry(queue_id, 0, special),) if special else ()
-        return Unit((*placed.entries, *schedules), placed.bodies)
+        beside = (*schedules, *self._uniqs(now, len(records)))
+        return Unit((*placed.entries, *beside), placed.bodies)
+
+    def _expiry(self, now: int) -> int:
+        if not self._world.choosy:
+            return NEVER
+        return self._rng.choice((NEVER, now + 200_000, now + 2_000_000, now + 60_000_000))
+
+    def _uniqs(self, now: int, rows: int) -> tuple[UniqEntry, ...]:
+        """A few digests, so that most come more than once."""
+        if not self._world.choosy:
+            return ()
+        digests = self._rng.sample(range(_DIGESTS), rows)
+        self._digests = [bytes([n]) * 16 for n in digests]
+        uniqs = tuple(Uniq(0, row, digest) for row, digest in enumerate(self._digests))
+        return (UniqEntry(self._world.queue_id, now, uniqs),)
+
+    def _note_doubles(self, log: CommitLog, error: StoredBeforeError) -> None:
+        """Where the first ones are is for ever so once the commit that has them is on disk."""
+        self._world.done["doubles"] += len(error.places)
+        with suppress(UnavailableError):
+            log.sync(error.lsn)
+            for (_, row), place in error.places.items():
+                assert place is not None, "no other unit is in the commit"
+                self._world.receivers.doubles.add((self._digests[row], place[1]))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulation.group_mutants import GROUP_MUTANTS
 from tests.simulation.mutants import Mutant
-from tests.simulation.seeds import ASKED, first_failure, worlds_of
+from tests.simulation.seeds import ASKED, shows, worlds_of
 from tests.simulation.sharing import GroupWorld
 
 _SEEDS = ASKED or list(range(60))
@@ -34,4 +34,4 @@ def test_a_mistake_that_is_planted_in_groups_is_found(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ):
     mutant(monkeypatch)
-    assert first_failure(range(_MUTANT_SEEDS), GroupWorld) is not None
+    assert shows(mutant.__name__, _MUTANT_SEEDS, GroupWorld)

@@ -11,17 +11,20 @@ from collections import Counter
 
 import pytest
 
+from tests.simulation.choosing import ChoosyWorld
+from tests.simulation.choosy_mutants import CHOOSY_MUTANTS
 from tests.simulation.mutants import Mutant
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
-from tests.simulation.seeds import ASKED, first_failure, worlds_of
+from tests.simulation.seeds import ASKED, shows, worlds_of
 from tests.simulation.world import World
 
 _MUTANT_SEEDS = 60
 #: What all seeds do at least.
 _OF_QUEUES = {"received": 300, "answered": 80, "late": 30, "transactions": 50, "aborted": 20}
 _OF_LOOPS = {"fenced": 8, "refused": 8, "redriven": 2, "checkpoints": 20, "collected": 100}
+_OF_CHOOSERS = {"entered": 200, "left out": 70, "bound": 25, "doubles": 10}
 _OF_MEMBERS = {"joined": 150, "buried": 80, "fenced": 3, "checkpoints": 50}
 
 
@@ -30,9 +33,10 @@ _OF_MEMBERS = {"joined": 150, "buried": 80, "fenced": 3, "checkpoints": 50}
     [
         (QueueWorld, 60, _OF_QUEUES | _OF_LOOPS),
         (QueueBucketWorld, 40, _OF_QUEUES | _OF_LOOPS),
+        (ChoosyWorld, 60, _OF_CHOOSERS),
         (OrderlyWorld, 60, _OF_MEMBERS),
     ],
-    ids=["queues", "queues in a bucket", "orderly members"],
+    ids=["queues", "queues in a bucket", "filters, expiry and uniq", "orderly members"],
 )
 def test_no_record_is_lost_doubled_or_held_by_two(
     kind: type[World], seeds: int, least: dict[str, int]
@@ -49,7 +53,15 @@ def test_a_mistake_that_is_planted_in_queues_or_transactions_is_found(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ):
     mutant(monkeypatch)
-    assert first_failure(range(_MUTANT_SEEDS), QueueWorld) is not None
+    assert shows(mutant.__name__, _MUTANT_SEEDS, QueueWorld)
+
+
+@pytest.mark.parametrize("mutant", CHOOSY_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_mistake_that_is_planted_in_filters_expiry_or_uniq_is_found(
+    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+):
+    mutant(monkeypatch)
+    assert shows(mutant.__name__, _MUTANT_SEEDS, ChoosyWorld)
 
 
 @pytest.mark.parametrize("mutant", ORDERLY_MUTANTS, ids=lambda mutant: mutant.__name__)
@@ -57,4 +69,4 @@ def test_a_mistake_that_is_planted_in_orderly_members_is_found(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ):
     mutant(monkeypatch)
-    assert first_failure(range(_MUTANT_SEEDS), OrderlyWorld) is not None
+    assert shows(mutant.__name__, _MUTANT_SEEDS, OrderlyWorld)

@@ -26,6 +26,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.framing import Framed
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.staging import SizedBatch
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance import maintain
 from tests.simulation.audit import check_checkpoints, check_counts, files_of
@@ -33,11 +34,11 @@ from tests.simulation.disk import Faults, SimulatedDisk
 from tests.simulation.follower import Follower
 from tests.simulation.lineage import told
 from tests.simulation.maintainer import Maintainer
-from tests.simulation.oracle import Oracle
+from tests.simulation.oracle import Oracle, Record
 from tests.simulation.scheduler import Scheduler, Task
 from tests.simulation.sizes import SIZES
 from tests.simulation.watch import Watch
-from tests.simulation.writer import Writer
+from tests.simulation.writer import Writer, batch_of
 
 #: In some worlds nearly nothing is synced for long, in some everything at once.
 _DURABLE_WRITERS = (0.0, 0.7, 0.7, 1.0)
@@ -178,6 +179,10 @@ class World:
 
     def _new_watch(self) -> Watch:
         return Watch(self.oracle, 2 * _SKEW, clocks_jump=self._clocks_jump)
+
+    def batch_of(self, records: list[Record]) -> SizedBatch:
+        """What a writer stores of records."""
+        return batch_of(records)
 
     def rest(self, log: CommitLog, lsn: int) -> None:
         """Wait a little for the commit after this one."""

@@ -121,7 +121,8 @@ class Writer:
             sync=log.durable,
             inline_bytes_max=self._rng.choice((0, 1_000, 100_000)),
         )
-        records = PartitionRecords(topic, self._world.topics[topic], partition, (batch_of(mine),))
+        batch = self._world.batch_of(mine)
+        records = PartitionRecords(topic, self._world.topics[topic], partition, (batch,))
         placed = stager.place(records, room=100_000)
         return Unit(placed.entries, placed.bodies, synced=log.durable)
 
@@ -136,6 +137,7 @@ class Writer:
 
 
 def batch_of(records: list[Record]) -> SizedBatch:
+    """What is stored of records."""
     times = pa.array([record.identity for record in records], TIMESTAMP_TYPE)
     keys = [record.key for record in records]
     values = pa.array([record.value for record in records], pa.binary())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kmq_storage.environment import SYSTEM
+from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.records import TIMESTAMP_TYPE, stored_schema
 from kmq_storage.log.binding import Unit
@@ -33,12 +33,13 @@ def open_log(
     durable: bool = True,
     create: bool = True,
     file_bytes: int = FILE_BYTES,
+    environment: Environment = SYSTEM,
 ) -> CommitLog:
     """A handle on the store of this disk, with small log files."""
     if isinstance(disk, BucketFiles):
         disk.races = ()  # tests/contract/test_probe.py has them; here they would only take time
-    identity = open_identity(disk, SYSTEM, create=create, log_file_bytes=file_bytes)
-    return open_commit_log(disk, identity, SYSTEM, durable=durable)
+    identity = open_identity(disk, environment, create=create, log_file_bytes=file_bytes)
+    return open_commit_log(disk, identity, environment, durable=durable)
 
 
 def open_folder(folder: Path, *, durable: bool = True, read_only: bool = False) -> CommitLog:

@@ -35,7 +35,7 @@ LAYERS = (
     ("kmq_storage.filters",),
     tuple(f"kmq_storage.{name}" for name in ("assignors", "group_planning", "liveness")),
     ("kmq_storage.deliveries", "kmq_storage.looking", "kmq_storage.slips"),
-    ("kmq_storage.membership",),
+    ("kmq_storage.exclusive", "kmq_storage.membership"),
     ("kmq_storage.sharing",),
     tuple(
         f"kmq_storage.{name}"

@@ -92,6 +92,9 @@ PRINTED = {
         "['user/17', 'user/4']",
         "[]",
         "0",
+        "0 b'you have mail'",
+        "0",
+        "1",
         "[b'you have mail', b'sent']",
     ],
     "orderly": [

@@ -41,6 +41,7 @@ from kmq_storage.format.queue_entries import (
     Run,
     ScheduleEntry,
 )
+from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.model import Commit, to_microseconds
 
@@ -115,6 +116,9 @@ def _entry_rows(entry: Entry, topics: Names) -> list[dict[str, Any]]:
                 {**where, **_topic(topic_id, topics), "partition": number}
                 for topic_id, number in entry.partitions
             ]
+        case TurnEntry():
+            where = {"kind": "turn", **_topic(entry.topic_id, topics)}
+            return [{**where, "number": entry.lane}]
         case CondemnEntry():
             return [{"kind": "condemn", "number": entry.before}]
         case UniqEntry():

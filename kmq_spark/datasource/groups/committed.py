@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from kmq_spark.datasource.offsets import StreamOffset
 from kmq_storage.environment import Environment
 from kmq_storage.errors import FencedError, IllegalStateError
+from kmq_storage.exclusive import ExclusiveMembership
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
-from kmq_storage.groups import Membership
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.group_state import Group
@@ -65,12 +65,14 @@ class GroupMember:
         self._membership.leave()
 
 
-def _join(log: CommitLog, group: str, query: str, name: str, clock: Environment) -> Membership:
+def _join(
+    log: CommitLog, group: str, query: str, name: str, clock: Environment
+) -> ExclusiveMembership:
     begun = clock.monotonic()
     while True:
         known = log.refresh().groups.get(group)
         try:
-            return Membership(log, group, query, told=_last_name(known, query) or name)
+            return ExclusiveMembership(log, group, query, told=_last_name(known, query) or name)
         except IllegalStateError as taken:
             own = known is not None and known.member == query
             patience = _WAIT_FOR_OWN if own else _WAIT_FOR_OTHERS

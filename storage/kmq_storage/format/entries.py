@@ -22,6 +22,7 @@ from kmq_storage.format.layout_entries import (
     SegmentEntry,
 )
 from kmq_storage.format.queue_entries import QueueChange
+from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 
 _ENTRY = struct.Struct("<HHI")
@@ -304,6 +305,7 @@ Entry = (
     | CondemnEntry
     | QueueChange
     | UniqEntry
+    | TurnEntry
 )
 
 INLINE_ENTRY_BYTES = _ENTRY.size + RecordsEntry._layout.size

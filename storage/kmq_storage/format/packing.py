@@ -12,6 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from kmq_storage.model import Chunk
 
 #: Where a part of a message ends, and the CRC of all bytes up to there.
 PART = struct.Struct("<II")
+_NUMBER = 4
 #: Of the message of a typed topic's batch that has its parts behind it. Shorter ones are read whole
 #: about as fast.
 PROVEN_BYTES_MIN = 64 * 1024
@@ -155,8 +157,7 @@ def with_parts(chunk: Chunk, message: pa.Buffer) -> Chunk:
     return replace(chunk, parts=parts) if parts else chunk
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """Bytes of a message in [start, end), and the CRC of the message up to both ends."""
 
     start: int
@@ -177,24 +178,19 @@ def parts_of(chunk: Chunk, columns: tuple[int, ...] | None) -> tuple[Part, ...]:
 
 @lru_cache(maxsize=64)
 def _parts_of(parts: bytes, columns: tuple[int, ...]) -> tuple[Part, ...]:
+    numbers = struct.unpack(f"<{len(parts) // _NUMBER}I", parts)
+    ends, known = (0, *numbers[::2]), (0, *numbers[1::2])
     found: list[Part] = []
-    for number in sorted({0, *(_standing(parts, column) for column in columns)}):
-        start, before = _end(parts, number - 1)
-        end, behind = _end(parts, number)
+    for number in sorted({0, *(_standing(ends, column + 1) for column in columns)}):
+        start, before = ends[number], known[number]
         if found and found[-1].end == start:
             start, before = found[-1].start, found.pop().before
-        found.append(Part(start, end, before, behind))
+        found.append(Part(start, ends[number + 1], before, known[number + 1]))
     return tuple(found)
 
 
-def _end(parts: bytes, number: int) -> tuple[int, int]:
-    """Where a part ends, and the CRC up to there."""
-    return PART.unpack_from(parts, number * PART.size) if number >= 0 else (0, 0)
-
-
-def _standing(parts: bytes, column: int) -> int:
-    """The part with the bytes of a column."""
-    part = column + 1
-    while _end(parts, part) == _end(parts, part - 1):
+def _standing(ends: Sequence[int], part: int) -> int:
+    """The part with the bytes of one that may have none; the ends begin with that of none."""
+    while ends[part + 1] == ends[part]:
         part -= 1
     return part

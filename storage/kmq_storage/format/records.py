@@ -216,7 +216,11 @@ def undecodable(where: str, error: Exception) -> CorruptionError:
 
 def sealed_batch(batch: pa.RecordBatch, offsets: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
     """A stored batch with every column of a segment's schema; those it lacks are null."""
-    batch = with_offsets(without_offsets(batch), offsets)
+    return with_nulls(with_offsets(without_offsets(batch), offsets), schema)
+
+
+def with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with every column of a schema; those it lacks are null."""
     names = batch.schema.names
     columns = [
         batch.column(field.name) if field.name in names else null_column(field.type, batch.num_rows)

@@ -125,9 +125,16 @@ class QueueIndex:
 
     def _count(self, name: bytes, before: int) -> int:
         """The index that a message of a queue at an offset has."""
-        life = self._life(name, before)
+        return self._count_of(name, self._life(name, before), before)
+
+    def index_from(self, name: bytes, offset: int) -> int:
+        """The index of the first message that a queue has now at an offset or behind it."""
+        return self._count_of(name, self._life(name, self.end), offset)
+
+    def _count_of(self, name: bytes, life: _Life, before: int) -> int:
         in_runs = sum(run.count(name, before) for run in self.runs[life.run :])
-        return life.index + in_runs + self.loose.count(name, before) - self._dead(name, life)
+        loose = self.loose.count(name, before) - self._dead(name, life)
+        return life.index + in_runs + max(loose, 0)
 
     def _life(self, name: bytes, before: int) -> _Life:
         """The life of a queue that an offset falls into."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,6 +41,15 @@ _NOTHING = pa.array([], pa.binary())
 _MESSAGES = 1 << 48
 #: Record batches that stay at hand: the messages of a queue may stand in as many.
 _BATCHES_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a queue."""
+
+    offset: int
+    index: int
+    value: bytes
 
 
 class QueueReader:
@@ -80,6 +90,44 @@ class QueueReader:
             return pa.concat_arrays([_NOTHING, *values, *self._read(topic, offsets)])
 
         return self._looking(found)
+
+    def at(self, queue: bytes, offsets: Sequence[int], most: int) -> list[Message]:
+        """The first of a queue's messages at these offsets that are there, at most so many."""
+        if not offsets:
+            return []
+
+        def found(index: QueueIndex, topic: Topic) -> list[Message]:
+            there: list[Message] = []
+            for offset in offsets:
+                if len(there) == most:
+                    break
+                some = self._from(index, topic, queue, index.index_from(queue, offset), 1)
+                there += [message for message in some if message.offset == offset]
+            return there
+
+        return self._looking(found)
+
+    def since(self, queue: bytes, offset: int, most: int) -> list[Message]:
+        """A queue's messages from an offset on, at most so many."""
+        return self._looking(
+            lambda index, topic: self._from(
+                index, topic, queue, index.index_from(queue, offset), most
+            )
+        )
+
+    def size_from(self, queue: bytes, offset: int) -> int:
+        """How many messages a queue has from an offset on."""
+        return self._looking(lambda index, _: index.size(queue) - index.index_from(queue, offset))
+
+    def _from(
+        self, index: QueueIndex, topic: Topic, queue: bytes, first: int, most: int
+    ) -> list[Message]:
+        in_runs, offsets = index.places(queue, first, most)
+        of_runs = [rows.run.offsets(rows.first, rows.behind) for rows in in_runs]
+        values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
+        places = np.concatenate([*of_runs, offsets]).tolist()
+        found = pa.concat_arrays([_NOTHING, *values, *self._read(topic, offsets)]).to_pylist()
+        return list(map(Message, places, range(first, first + len(places)), found))
 
     def many(self, queues: pa.Array, firsts: _Numbers, most: int) -> pa.RecordBatch:
         """At most so many messages of each of many queues, each from an index of its own on.

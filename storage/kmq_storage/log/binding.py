@@ -54,6 +54,7 @@ from kmq_storage.format.queue_entries import (
     ScheduleEntry,
     SlipAnswerEntry,
 )
+from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.group_state import (
     Group,
@@ -62,7 +63,7 @@ from kmq_storage.log.group_state import (
     check_plan,
     check_release,
 )
-from kmq_storage.log.queues import (
+from kmq_storage.log.queue_binding import (
     bound_acquire,
     bound_answer,
     bound_bind,
@@ -73,7 +74,7 @@ from kmq_storage.log.queues import (
 )
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
-from kmq_storage.log.uniqs import StoredBeforeError, bound_uniqs
+from kmq_storage.log.uniq_binding import StoredBeforeError, bound_uniqs
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,8 @@ class _Binding:
         self._bases: dict[tuple[bytes, int], int] = {}
         #: What is to be stored once, by topic and digest.
         self._uniqs: set[bytes] = set()
+        #: The lanes that an earlier unit changes.
+        self._turns: dict[tuple[bytes, int], int] = {}
 
     def check_own(self, units: Sequence[Unit]) -> None:
         """DuplicateCommitError when what is stored before is this very commit."""
@@ -216,6 +219,8 @@ class _Binding:
                 return bound_slip(self._state, entry)
             case AnswerEntry():
                 return bound_answer(self._state, entry)
+            case TurnEntry():
+                self._turn(entry)
             case CondemnEntry():
                 pass  # a later word of it raises the bound, an earlier one changes nothing
             case _:
@@ -347,6 +352,18 @@ class _Binding:
                 partition=entry.partition,
                 planned_lsn=entry.planned_lsn,
             )
+
+    def _turn(self, entry: TurnEntry) -> None:
+        """ConflictError when somebody was faster, in a commit that is named or in this one."""
+        topic, lane = self._live_topic(entry.topic_id), (entry.topic_id, entry.lane)
+        last = self._turns.get(lane, topic.turns.get(entry.lane, 0))
+        if last > entry.seen:
+            raise ConflictError(
+                f"somebody changed lane {entry.lane} of {topic.name} in commit {last}; read again",
+                topic=topic.name,
+                lsn=min(last, self._state.lsn),
+            )
+        self._turns[lane] = self._state.lsn + 1
 
     def _group(self, name: str) -> Group:
         return self._state.groups.get(name) or Group()

@@ -66,6 +66,10 @@ class Source:
         ahead = len(self.rows.offsets(self.next, NEVER)) if self.rows else 0
         return max(end - self.next - ahead, 0)
 
+    def held(self, end: int, now: int) -> int:
+        """How many records up to an offset are not finished, without those whose time is over."""
+        return self.rows.live + self.unseen(end) - len(self.rows.expired(now))
+
     def take(self, key: Key, span: tuple[int, int], wish: Wish) -> list[Run]:
         """The first records that can be had, of those with offsets in a span, as runs."""
         start, end = span
@@ -147,7 +151,7 @@ class Source:
         rows = self.rows.all()
         ahead = (rows["at"] > now) & ((rows["state"] == LOCKED) | (rows["state"] == WAITING))
         failed = (rows["state"] != GONE) & (rows["count"] >= deliveries_max)
-        found: Array = rows[ahead | failed]
+        found: Array = rows[(ahead | failed) & ~are_over(rows, now)]
         return found
 
     def spans(self, run: Run) -> Iterator[Array]:

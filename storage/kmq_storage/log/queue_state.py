@@ -221,12 +221,13 @@ class Queue:
             for run in source.exhausted(key, now, self.deliveries_max)
         ]
 
-    def held(self, spans: Spans) -> int:
-        """How many records it has not finished."""
-        return sum(
-            source.rows.live + source.unseen(end)
-            for source, end in ((self._peek(key), end) for key, (_, end) in spans.items())
-        )
+    def held(self, spans: Spans, now: int) -> int:
+        """How many records it has not finished, without those whose time is over."""
+        return sum(self._peek(key).held(end, now) for key, (_, end) in spans.items())
+
+    def has_expired(self, now: int) -> bool:
+        """Whether there are records whose time is over, and that nobody holds."""
+        return any(len(source.rows.expired(now)) for source in list(self.sources.values()))
 
     def stats(self, spans: Spans, now: int, entering: Mapping[Key, Offsets]) -> QueueStats:
         """How many records are where at a time (UTC us).

@@ -1,12 +1,11 @@
-"""The queues of a store: which there are, and what the entries of a commit do to them."""
+"""The queues of a store: which there are, and what the entries of a commit did to them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kmq_storage.errors import AlreadyExistsError, ConflictError, NotFoundError, QueueFullError
+from kmq_storage.errors import NotFoundError
 from kmq_storage.format.queue_entries import (
     AcquireEntry,
     AnswerEntry,
@@ -17,10 +16,7 @@ from kmq_storage.format.queue_entries import (
     SlipAcquireEntry,
     SlipAnswerEntry,
 )
-from kmq_storage.log.queue_state import Queue, Spans, queue_settings_of
-
-if TYPE_CHECKING:
-    from kmq_storage.log.state import StoreState
+from kmq_storage.log.queue_state import Queue, queue_settings_of
 
 
 class Queues:
@@ -67,8 +63,6 @@ class Queues:
             SlipAcquireEntry: self.apply_acquire,
             SlipAnswerEntry: self.apply_slip,
         }
-
-    # --- applying -----------------------------------------------------------------------
 
     def apply_queue(self, entry: QueueEntry, lsn: int, time: int) -> None:
         """A queue was made or deleted."""
@@ -133,102 +127,3 @@ class Queues:
 def no_queue(name: object) -> NotFoundError:
     """The error for a queue that is not there."""
     return NotFoundError(f"Queue[{name}] doesn't exist.", queue=name)
-
-
-def spans_of(state: StoreState, queue: Queue) -> Spans:
-    """Start and end of each partition that a queue reads."""
-    topics = [state.topic_by_id(topic_id) for topic_id in queue.topic_ids()]
-    return {
-        (topic.id, number): (part.start, part.end)
-        for topic in topics
-        if topic is not None
-        for number, part in enumerate(topic.parts)
-    }
-
-
-# --- binding ------------------------------------------------------------------------------
-
-
-def check_queue(state: StoreState, entry: QueueEntry) -> None:
-    """AlreadyExistsError for a name that is taken, NotFoundError for a queue that is gone."""
-    existing = state.queues.find(entry.name)
-    if entry.settings is None and (existing is None or existing.id != entry.queue_id):
-        raise no_queue(entry.name)
-    if entry.settings is not None and existing is not None:
-        raise AlreadyExistsError(f"Queue[{entry.name}] exists already.", queue=entry.name)
-
-
-def bound_bind(state: StoreState, entry: BindEntry) -> BindEntry:
-    """A binding with the offsets that a word means; NotFoundError for a topic that is gone.
-
-    A topic that is read already goes on where it is: only the filter is another one from now on.
-    """
-    topic = state.topic_by_id(entry.topic_id)
-    queue = state.queues.by_id(entry.queue_id)
-    if entry.starts is None:
-        return entry
-    if topic is None:
-        raise NotFoundError(
-            f"Topic[{entry.topic_id.hex()}] doesn't exist.", topic_id=entry.topic_id.hex()
-        )
-    latest = entry.starts == "latest" or (queue is not None and topic.id in queue.bindings)
-    if not (latest or isinstance(entry.starts, str)):
-        return entry
-    return entry.bound(tuple(part.end if latest else part.start for part in topic.parts))
-
-
-def check_look(state: StoreState, entry: LookEntry) -> None:
-    """ConflictError unless nobody looked there before."""
-    queue = _live(state, entry.queue_id)
-    if queue.looked_up_to((entry.topic_id, entry.partition)) != entry.start:
-        raise ConflictError(f"queue {queue.name}: somebody looked there", queue=queue.name)
-
-
-def bound_acquire(state: StoreState, entry: AcquireEntry) -> AcquireEntry:
-    """What a receiver gets; ConflictError when there is nothing."""
-    queue = _live(state, entry.queue_id)
-    now = max(entry.time, state.time)
-    queue.check_slips(now)
-    runs = queue.take(spans_of(state, queue), entry.most, now)
-    if not runs:
-        raise ConflictError(f"queue {queue.name} has nothing to hand out now", queue=queue.name)
-    return entry.bound(now, tuple(runs))
-
-
-def bound_answer(state: StoreState, entry: AnswerEntry) -> AnswerEntry:
-    """An answer that comes in time; LeaseExpiredError for one that doesn't."""
-    queue = _live(state, entry.queue_id)
-    entry = entry.bound(max(entry.time, state.time))
-    queue.check_answer(entry)
-    return entry
-
-
-def bound_slip(state: StoreState, entry: SlipAnswerEntry) -> SlipAnswerEntry:
-    """What was noted on a slip; ConflictError when that was committed already."""
-    _live(state, entry.queue_id).check_slip(entry)
-    return replace(entry, time=max(entry.time, state.time))
-
-
-def check_queue_capacity(state: StoreState, queue_id: bytes, rows: int, added: int) -> None:
-    """QueueFullError when a queue's own log may not take rows besides those added already."""
-    queue = state.queues.by_id(queue_id)
-    if queue is None or queue.settings.capacity is None:
-        return
-    held = queue.held(spans_of(state, queue)) + added
-    room = queue.settings.capacity - held
-    if rows > room:
-        raise QueueFullError(
-            f"queue {queue.name} is full: {held} of {queue.settings.capacity} records are not "
-            f"finished and {rows} more don't fit",
-            queue=queue.name,
-            capacity=queue.settings.capacity,
-            room=max(room, 0),
-            rows=rows,
-        )
-
-
-def _live(state: StoreState, queue_id: bytes) -> Queue:
-    queue = state.queues.by_id(queue_id)
-    if queue is None:
-        raise NotFoundError(f"Queue[{queue_id.hex()}] doesn't exist.", queue_id=queue_id.hex())
-    return queue

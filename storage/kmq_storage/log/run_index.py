@@ -188,13 +188,14 @@ class RunIndex:
             return behind - first
         if before <= self.place.base_offset:
             return 0
-        return int(self._offsets(first, behind).searchsorted(before))
+        return int(self.offsets(first, behind).searchsorted(before))
 
     def has(self, name: bytes, offset: int) -> bool:
         """Whether the message of a queue at an offset is here still."""
-        return bool(np.isin(offset, self._offsets(*self.rows_of(name))))
+        return bool(np.isin(offset, self.offsets(*self.rows_of(name))))
 
-    def _offsets(self, first: int, behind: int) -> _Numbers:
+    def offsets(self, first: int, behind: int) -> _Numbers:
+        """The offsets of rows."""
         return run_offsets(list(self._parts(first, behind, _OFFSETS)))
 
     def values(self, first: int, behind: int) -> Iterator[pa.Array]:

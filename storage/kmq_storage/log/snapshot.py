@@ -43,7 +43,8 @@ def _topic(topic: Topic) -> dict[str, Any]:
     }
     waiting = [[number, part.tombstones] for number, part in enumerate(topic.parts)]
     waiting = [each for each in waiting if each[1]]
-    return members | ({"tombstones": waiting} if waiting else {})
+    turns = {"turns": list(map(list, topic.turns.items()))} if topic.turns else {}
+    return members | ({"tombstones": waiting} if waiting else {}) | turns
 
 
 def _partition(part: Partition) -> list[Any]:
@@ -104,6 +105,7 @@ def _restored_topic(members: dict[str, Any], manifest: Manifest | None) -> Topic
             part.index.gaps = [Gap(*gap) for gap in gaps]
     for number, second in members.get("tombstones", ()):
         topic.parts[number].tombstones = second
+    topic.turns = dict(map(tuple, members.get("turns", ())))
     return topic
 
 

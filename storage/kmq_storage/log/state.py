@@ -36,6 +36,7 @@ from kmq_storage.format.layout_entries import (
 )
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
 from kmq_storage.format.records import COMPACTED
+from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
@@ -120,6 +121,7 @@ class StoreState:
             GapEntry: self._apply_gap,
             CondemnEntry: self._apply_condemn,
             UniqEntry: self._apply_uniqs,
+            TurnEntry: self._apply_turn,
             **self.queues.rules(),
         }
 
@@ -300,6 +302,11 @@ class StoreState:
         topic = self._by_id.get(entry.topic_id)
         if topic is not None:  # its making may be damaged
             self.uniqs.apply(entry, time, topic.settings.uniq_window)
+
+    def _apply_turn(self, entry: TurnEntry, lsn: int, time: int) -> None:
+        topic = self._by_id.get(entry.topic_id)
+        if topic is not None:  # its making may be damaged
+            topic.turns[entry.lane] = lsn
 
     def _apply_topic(self, entry: TopicEntry, lsn: int, time: int) -> None:
         self.definitions += 1

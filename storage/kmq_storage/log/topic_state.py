@@ -45,7 +45,7 @@ class Partition:
 class Topic:
     """One topic: its definition and partitions."""
 
-    __slots__ = ("_manifest", "columns", "id", "name", "parts", "settings")
+    __slots__ = ("_manifest", "columns", "id", "name", "parts", "settings", "turns")
 
     def __init__(self, topic_id: bytes, name: str, manifest: Manifest | None) -> None:
         self.id = topic_id
@@ -54,6 +54,8 @@ class Topic:
         #: What any of its record batches had when it was written, as `Chunk.columns`.
         self.columns = 0
         self.parts: list[Partition] = []
+        #: The last commit that changed something in a lane.
+        self.turns: dict[int, int] = {}
         self._manifest = manifest
 
     @property

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kmq_storage.errors import ConflictError, KmqError
-from kmq_storage.format.uniq_entry import Uniq, UniqEntry
-
-if TYPE_CHECKING:
-    from kmq_storage.log.state import StoreState
+from kmq_storage.format.uniq_entry import UniqEntry
 
 #: Where the first record with a text is, and when it was committed (UTC us).
 Place = tuple[int, int, int]
@@ -26,21 +21,6 @@ _SCHEMA = pa.schema(
         ("time", pa.int64()),
     ]
 )
-
-
-class StoredBeforeError(KmqError):
-    """Some records of a unit are stored already, or stand in the same commit."""
-
-    def __init__(
-        self, topic_id: bytes, places: dict[tuple[int, int], tuple[int, int] | None], lsn: int
-    ) -> None:
-        super().__init__(f"{len(places)} records are stored already")
-        self.topic_id = topic_id
-        #: Partition and number in the unit of each, and where the first one is; None: in the
-        #: commit that this was to be.
-        self.places = places
-        #: The commit with which all first ones are stored.
-        self.lsn = lsn
 
 
 class Uniqs:
@@ -95,38 +75,3 @@ class Uniqs:
             batch = pa.ipc.open_stream(b64decode(stream)).read_next_batch()
             for topic_id, digest, *place in zip(*(c.to_pylist() for c in batch), strict=True):
                 self._by_topic.setdefault(topic_id, {})[digest] = (place[0], place[1], place[2])
-
-
-def bound_uniqs(
-    state: StoreState, entry: UniqEntry, bases: dict[tuple[bytes, int], int], taken: set[bytes]
-) -> UniqEntry:
-    """The entry with the offsets of its records; StoredBeforeError for those that are stored.
-
-    `bases`: the first offset of the unit in each partition. `taken`: what this commit has, topic
-    and digest; those of the entry are added.
-    """
-    topic = state.topic_by_id(entry.topic_id)
-    if topic is None:
-        raise ConflictError("the topic was deleted meanwhile")
-    since = max(entry.time, state.time) - round(topic.settings.uniq_window * 1e6)
-    stored: dict[tuple[int, int], tuple[int, int] | None] = {}
-    for partition, row, digest in entry.uniqs:
-        place = state.uniqs.find(entry.topic_id, digest, since)
-        if place is not None or entry.topic_id + digest in taken:
-            stored[partition, row] = place
-    if stored:
-        raise StoredBeforeError(entry.topic_id, stored, state.lsn)
-    taken.update(entry.topic_id + each.digest for each in entry.uniqs)
-    return entry.bound(
-        tuple(Uniq(p, bases[entry.topic_id, p] + row, digest) for p, row, digest in entry.uniqs)
-    )
-
-
-def places_in(entries: Sequence[object]) -> dict[bytes, tuple[int, int]]:
-    """Where a commit has the records with each digest, by topic and digest."""
-    return {
-        entry.topic_id + digest: (partition, offset)
-        for entry in entries
-        if isinstance(entry, UniqEntry)
-        for partition, offset, digest in entry.uniqs
-    }

@@ -17,7 +17,13 @@ import pyarrow as pa
 from kmq_storage import limits
 from kmq_storage.format.manifest import Row
 from kmq_storage.format.queue_table import Beginnings, QueueTable, grouped, merged
-from kmq_storage.format.records import sealed_batch, timestamp_bounds, with_light_nulls
+from kmq_storage.format.records import (
+    timestamp_bounds,
+    with_light_nulls,
+    with_nulls,
+    without_offsets,
+)
+from kmq_storage.format.scattered import takeable
 from kmq_storage.format.segment import SealedBatch
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import Slice
@@ -25,6 +31,8 @@ from kmq_storage.maintenance.ended import LastBeginnings, without_dead
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from kmq_storage.format.queue_table import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +45,57 @@ class Sorted:
     beginnings: Beginnings = field(default_factory=Beginnings.none)
 
 
-def sorted_records(slices: Iterable[Slice], schema: pa.Schema) -> Sorted:
-    """The records of a range of offsets in the order of their queues."""
-    batches = [
-        sealed_batch(part.batch, pa.array(part.offsets(), pa.int64()), schema)
-        for part in slices
-        if part.batch.num_rows
-    ]
-    records = pa.Table.from_batches(batches, schema)
+def sorted_records(slices: Iterable[Slice], schema: pa.Schema, most: int) -> Iterator[Sorted]:
+    """The records of a range of offsets in the order of their queues, in pieces of so many rows.
+
+    All queues are told with the first piece, which has what belongs to none.
+    """
+    parts = [part for part in slices if part.rows]
+    offsets = np.concatenate([np.zeros(0, np.int64), *(part.offsets() for part in parts)])
+    rest = pa.schema([field for field in schema if field.name != "offset"])
+    records = pa.Table.from_batches(
+        [with_nulls(without_offsets(part.batch), rest) for part in parts], rest
+    )
     order, table, beginnings = _order(records)
-    return Sorted(_taken(records, order), table, beginnings)
+    scattered = _Scattered(records, offsets)
+    others = len(order) - table.rows
+    keys = records.column("key")
+    keys = keys.take(pa.array(order[:others])) if others else keys.slice(0, 0)
+    yield Sorted(scattered.taken(order[:others], keys.combine_chunks(), schema), table, beginnings)
+    for first in range(others, len(order), most):
+        rows = order[first : first + most]
+        keys = table.names_between(first, first + len(rows))
+        yield Sorted(scattered.taken(rows, keys, schema), _NO_QUEUES)
 
 
-def _order(records: pa.Table) -> tuple[npt.NDArray[np.int64], QueueTable, Beginnings]:
-    keys = records.column("key").combine_chunks()
-    named = np.asarray(keys.is_valid())
+class _Scattered:
+    """Records that stand in pieces, and are taken in any order without putting these together."""
+
+    def __init__(self, records: pa.Table, offsets: npt.NDArray[np.int64]) -> None:
+        self._offsets = offsets
+        self._columns = {
+            name: takeable(records.column(name))
+            for name in records.column_names
+            if name != "key" and records.column(name).null_count < records.num_rows
+        }
+
+    def taken(self, rows: Order, keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+        """Some rows, which have these keys, with the columns of a segment."""
+        found = {name: column.take(rows) for name, column in self._columns.items()}
+        offsets = pa.array(self._offsets[rows])
+        batch = pa.RecordBatch.from_pydict({"offset": offsets, "key": keys, **found})
+        return with_nulls(batch, schema)
+
+
+def _order(records: pa.Table) -> tuple[Order, QueueTable, Beginnings]:
+    keys = records.column("key")
+    named = np.asarray(keys.is_valid().combine_chunks())
     valid = np.asarray(records.column("value").is_valid().combine_chunks())
     are_messages = named & valid
     if are_messages.all():
         table, order = grouped(keys)
         return order, table, Beginnings.none()
+    keys = keys.combine_chunks()
     kept, beginnings = without_dead(keys, np.flatnonzero(named & ~valid))
     others = np.flatnonzero(~are_messages & kept)
     messages = np.flatnonzero(are_messages & kept)
@@ -64,7 +103,7 @@ def _order(records: pa.Table) -> tuple[npt.NDArray[np.int64], QueueTable, Beginn
     return np.concatenate([others, messages[order]]), table.moved(len(others)), beginnings
 
 
-def _taken(records: pa.Table, order: npt.NDArray[np.int64]) -> pa.RecordBatch:
+def _taken(records: pa.Table, order: Order) -> pa.RecordBatch:
     return _batch(records.take(pa.array(order)))
 
 
@@ -122,12 +161,17 @@ class RunMerge:
 _NO_QUEUES = QueueTable(pa.array([], pa.binary()), np.zeros(1, np.int64))
 
 
+def piece_rows(rows: int, size: int) -> int:
+    """How many of these rows, which have so many bytes, fit into memory at a time."""
+    return max(1, min(limits.MERGED_ROWS, limits.MERGED_BYTES * rows // max(size, 1)))
+
+
 def _borders(runs: Sequence[RunIndex]) -> list[bytes]:
     """Names at which a range begins, so that none has much more than fits into memory."""
     size, rows = (
         sum(count) for count in zip(*((r.place.size, r.place.rows) for r in runs), strict=True)
     )
-    most = max(1, min(limits.MERGED_ROWS, limits.MERGED_BYTES * rows // max(size, 1)))
+    most = piece_rows(rows, size)
     blocks = sorted(
         (name, behind - row)
         for run in runs

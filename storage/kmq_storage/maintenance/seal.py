@@ -7,46 +7,55 @@ anew since the plan. Offsets, order and content stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kmq_storage import limits
 from kmq_storage.cutting import cut
-from kmq_storage.format.manifest import LOG, SEGMENT, Page, Row, weight_of
+from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Page, Row, weight_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.offset_index import Wanted
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.damaged import Apart
-from kmq_storage.maintenance.replacement import Replacement
+from kmq_storage.maintenance.replacement import FULL_SHARE, Replacement
 from kmq_storage.maintenance.reports import SealReport
-from kmq_storage.maintenance.segments import Replacer
+from kmq_storage.maintenance.segments import Replacer, Written
 
 
 def plan_seal(
     state: StoreState,
     *,
     only: tuple[str, int] | None = None,
-    segment_bytes: int = limits.SEGMENT_BYTES,
+    segment_bytes: int | None = None,
     older_than: int | None = None,
     staged: bool = True,
 ) -> Iterator[Replacement]:
     """What to seal: every run of unsealed rows, cut where a segment would grow too large.
 
     Of all partitions, or of one topic's partition only.
-    With `older_than` (UTC us) a run that would make less than a whole segment waits until its
-    oldest commit is older than that. Unless `staged`, only what stands in the log itself.
+    Of a keyed topic larger ones, to be merged less often. With `older_than` (UTC us) a run that
+    would make less than a whole segment waits until its oldest commit is older than that. Unless
+    `staged`, only what stands in the log itself.
     """
     lsn = state.lsn  # before: what a thread applies meanwhile makes it a conflict
     for topic, number in partitions_of(state) if only is None else _found(state, *only):
         part = topic.partition(number)
         wanted = _unsealed(topic) if staged else _is_in_the_log
         unsealed = topic.index(number).runs(part.start, part.end, wanted)
-        for run, whole in (each for rows in unsealed for each in _segments(rows, segment_bytes)):
+        if topic.settings.keyed and segment_bytes is None:
+            runs = (run for rows in unsealed for run in _segments(rows, limits.RUN_BYTES, _to_sort))
+        else:
+            most = segment_bytes or limits.SEGMENT_BYTES
+            runs = (run for rows in unsealed for run in _segments(rows, most, weight_of))
+        for run, whole in runs:
             if whole or older_than is None or run[0].time < older_than:
                 yield Replacement(topic, number, tuple(run), lsn)
 
@@ -79,22 +88,57 @@ def _is_in_the_log(rows: Row | Page) -> Any:
     return rows.kind == LOG
 
 
-def _segments(rows: Iterable[Row], segment_bytes: int) -> Iterator[tuple[list[Row], bool]]:
-    """Runs of rows that make a segment each, and whether that is full: no more would fit in."""
-    runs = list(cut(rows, weight_of, segment_bytes))
+def _segments(
+    rows: Iterable[Row], most: int, size_of: Callable[[Row], int]
+) -> Iterator[tuple[list[Row], bool]]:
+    """Runs of rows that make a segment each, and whether that is worth it: no more would fit in."""
+    runs = list(cut(rows, size_of, most))
     for run in runs:
-        yield run, run is not runs[-1] or sum(map(weight_of, run)) >= segment_bytes
+        full = min(most, limits.SEGMENT_BYTES)
+        yield run, run is not runs[-1] or sum(map(weight_of, run)) >= full
 
 
-def seal(log: CommitLog, plan: Iterable[Replacement], *, apart: Apart = nullcontext) -> SealReport:
-    """Carry out a plan, a segment at a time."""
+def _to_sort(row: Row) -> int:
+    """What a row weighs where records are sorted: small batches are put together in memory."""
+    is_mapped = row.kind == STAGED and row.rows >= limits.BATCH_ROWS_MAX // FULL_SHARE
+    return row.weight if is_mapped else row.weight * limits.RUN_BYTES // limits.SEGMENT_BYTES
+
+
+def seal(
+    log: CommitLog, plan: Iterable[Replacement], *, apart: Apart = nullcontext, at_once: int = 1
+) -> SealReport:
+    """Carry out a plan; so many segments are written at once, and committed one by one."""
     segments = rows = size = conflicts = 0
-    reader, replacer = ChunkReader(log.files), Replacer(log)
-    for replaced in plan:
-        with apart():
-            entry = replacer.replace(replaced, replaced.slices(reader))
-            if entry is None:
-                conflicts += 1
-            else:
-                segments, rows, size = segments + 1, rows + entry.rows, size + entry.length
+    replacer = Replacer(log)
+    with closing(_begun(log, replacer, plan, at_once)) as begun:
+        for replaced, written in begun:
+            with apart():
+                entry = replacer.put(replaced, written)
+                if entry is None:
+                    conflicts += 1
+                else:
+                    segments, rows, size = segments + 1, rows + entry.rows, size + entry.length
     return SealReport(segments, rows, size, conflicts)
+
+
+def _begun(
+    log: CommitLog, replacer: Replacer, plan: Iterable[Replacement], at_once: int
+) -> Generator[tuple[Replacement, Written]]:
+    """What is planned, each with the segment that is being written; nobody's are removed."""
+    if at_once == 1:
+        reader = ChunkReader(log.files)
+        yield from ((each, partial(replacer.write, each, each.slices(reader))) for each in plan)
+        return
+    begun: deque[tuple[Replacement, Written]] = deque()
+    with ThreadPoolExecutor(at_once, "kmq-seal") as pool:
+        try:
+            for each in plan:
+                slices = each.slices(ChunkReader(log.files))
+                begun.append((each, pool.submit(replacer.write, each, slices).result))
+                if len(begun) == at_once:
+                    yield begun.popleft()
+            while begun:
+                yield begun.popleft()
+        finally:
+            for _, written in begun:
+                replacer.give_up(written)

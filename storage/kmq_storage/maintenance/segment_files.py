@@ -21,7 +21,7 @@ from kmq_storage.format.segment import SealedBatch, SegmentEncoder, run_schema, 
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.scan import Slice
 from kmq_storage.maintenance.replacement import FULL_SHARE, Records, Replacement
-from kmq_storage.maintenance.runs import RunBatches, RunMerge, Sorted, sorted_records
+from kmq_storage.maintenance.runs import RunBatches, RunMerge, Sorted, piece_rows, sorted_records
 from kmq_storage.objects.files import Files
 
 
@@ -89,7 +89,9 @@ def _pieces(replaced: Replacement, records: Records) -> tuple[Iterator[Sorted], 
     """The records of a run in the order of their queues, and how many pieces they come in."""
     if isinstance(records, RunMerge):
         return records.pieces(), records.ranges
-    return iter([sorted_records(records, replaced.schema)]), 1
+    rows, size = replaced.held
+    most = min(limits.SORTED_ROWS, piece_rows(rows, size))
+    return sorted_records(records, replaced.schema, most), rows // most + 2
 
 
 class _Watched:

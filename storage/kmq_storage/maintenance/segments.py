@@ -9,12 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
 from kmq_storage import paths
-from kmq_storage.errors import ConflictError, CorruptionError, NotFoundError
+from kmq_storage.errors import ConflictError, CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
 from kmq_storage.format.records import COMPACTED
@@ -23,6 +25,9 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.maintenance.replacement import Records, Replacement
 from kmq_storage.maintenance.segment_files import write_segment
+
+#: Gives a segment when it is on disk.
+Written: TypeAlias = Callable[[], SegmentEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,23 @@ class Replacer:
 
         `gaps` are cut out in the same commit.
         """
+        return self.put(replaced, partial(self.write, replaced, records), compacted, gaps)
+
+    def write(self, replaced: Replacement, records: Records) -> SegmentEntry:
+        """Write a segment that nobody sees yet; safe beside others that are written."""
         file_id = new_file_id(self._log.environment.new_uuid(), replaced.lsn)
+        return write_segment(self._log.files, file_id, replaced, records)
+
+    def put(
+        self,
+        replaced: Replacement,
+        written: Written,
+        compacted: Compacted | None = None,
+        gaps: Sequence[GapEntry] = (),
+    ) -> SegmentEntry | None:
+        """The same as `replace` with a segment that is written, or will be when it is asked for."""
         try:
-            entry = write_segment(self._log.files, file_id, replaced, records)
+            entry = written()
         except CorruptionError as error:
             if error.context.get("missing") and self._is_outdated(replaced):
                 return None  # who was faster collected the files, too
@@ -71,10 +90,15 @@ class Replacer:
             assert lost >= 0 if keyed else not lost, "no record is lost, or there twice"
         if self._commit(entry, gaps):
             return entry
-        with suppress(OSError):  # nobody else knows of the file; what stays is collected later
+        self.give_up(lambda: entry)
+        return None
+
+    def give_up(self, written: Written) -> None:
+        """Remove a segment that nobody else knows of; what stays is collected later."""
+        with suppress(OSError, KmqError):
+            entry = written()
             file = paths.segment_file(*_key(entry), entry.base_offset, entry.file_id)
             self._log.files.remove(file)
-        return None
 
     def mark(self, segment: Replacement, compacted: Compacted) -> bool:
         """Note that a segment was compacted which stays as it is."""

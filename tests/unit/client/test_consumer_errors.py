@@ -153,7 +153,7 @@ def test_records_that_can_not_be_made_into_values_are_neither_passed_over_nor_co
 
     with store.consumer("g", topics=["t"]) as consumer:
         with monkeypatch.context() as patch:
-            patch.setattr("kmq_spark.client.assignment.records_of", broken)
+            patch.setattr("kmq_spark.client.taking.records_of", broken)
             for _ in range(2):
                 with pytest.raises(ValueError, match="not text"):
                     consumer.consume(10, timeout=0.2)

@@ -154,6 +154,20 @@ def test_what_is_dead_is_dropped_by_sealing_and_merging(store: kmq.Store, queues
     assert store.topics()[0].offsets == {0: (0, 12)}
 
 
+def test_what_was_put_behind_an_end_in_one_run_is_kept_by_merging(
+    store: kmq.Store, queues: KeyedQueues
+):
+    for turn in (b"1", b"2"):
+        queues.put_batch(["a", "b"], [turn, turn])
+        queues.delete("a")
+        queues.put("a", b"after " + turn).result()
+        store.seal()
+    store.compact("inbox")
+    assert queues.get("a", 0, 9) == [b"after 2"]
+    assert queues.get("b", 0, 9) == [b"1", b"2"]
+    assert store.topics()[0].rows == 4
+
+
 def test_nothing_is_left_of_a_queue_when_its_end_is_old(
     store: kmq.Store, queues: KeyedQueues, monkeypatch: pytest.MonkeyPatch
 ):

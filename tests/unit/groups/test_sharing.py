@@ -70,7 +70,7 @@ def _look(consumer: kmq.Consumer, until: Callable[[], Any]) -> None:
     for _ in range(200):
         if until():
             return
-        consumer._watch.look(consumer._assignment)  # type: ignore[union-attr]
+        consumer._watch.look(consumer._taking)  # type: ignore[union-attr]
         time.sleep(0.01)
     raise AssertionError("nothing happened")
 
@@ -196,10 +196,10 @@ def test_a_call_that_has_records_of_a_partition_releases_it_only_with_the_next_o
     others: list[kmq.Consumer] = []
     refresh = first._assignment.refresh
 
-    def join_first() -> Any:
-        if first._assignment._has_taken and not others:
+    def join_first(*, begun: bool = False) -> Any:
+        if begun and not others:
             others.append(shop.consumer("g", topics=["t"], auto_commit=True))
-        return refresh()
+        return refresh(begun=begun)
 
     monkeypatch.setattr(first._assignment, "refresh", join_first)
     assert len(first.consume(1_000, timeout=0)) == 60
@@ -327,7 +327,7 @@ def test_one_that_is_alone_keeps_its_partitions_however_slow_it_is(shop: kmq.Sto
     slow.consume(5, timeout=0)
     for _ in range(5):
         time.sleep(0.02)
-        slow._watch.look(slow._assignment)  # type: ignore[union-attr]
+        slow._watch.look(slow._taking)  # type: ignore[union-attr]
     slow.commit()
     assert shop.describe_group("g").committed["t"] != {}
 
@@ -384,17 +384,17 @@ def test_a_member_leaves_no_lock_behind(tmp_path: Any):
 
 
 def test_a_query_and_consumers_keep_out_of_each_others_group(shop: kmq.Store):
-    from kmq_storage.groups import Membership
+    from kmq_storage.exclusive import ExclusiveMembership
 
-    alone = Membership(shop.log, "g", "query")
+    alone = ExclusiveMembership(shop.log, "g", "query")
     with pytest.raises(kmq.IllegalStateError, match="already, which reads it alone"):
         shop.consumer("g", topics=["t"])
     alone.leave()
     with shop.consumer("g", topics=["t"], name="a") as consumer:
         assert len(consumer.consume(10, timeout=0)) == 10
         with pytest.raises(kmq.IllegalStateError, match="group g has a live member already"):
-            Membership(shop.log, "g", "query")
+            ExclusiveMembership(shop.log, "g", "query")
         consumer.commit()
-    alone = Membership(shop.log, "g", "query")
+    alone = ExclusiveMembership(shop.log, "g", "query")
     assert shop.describe_group("g").members[0].name == "query"
     alone.leave()

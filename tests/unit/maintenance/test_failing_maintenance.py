@@ -105,3 +105,16 @@ def test_a_damaged_record_is_named_and_never_sealed_away(
             WORK[work](store)
     assert len(rows_of(store, "t", start=31)) == 1
     assert [file for file in files_below(disk, paths.SEGMENT_FOLDER) if "tmp" in file] == []
+
+
+def test_segments_that_were_written_beside_one_that_failed_are_not_left(tmp_path: Path):
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        for topic in ("a", "b"):
+            store.create_topic(topic)
+            with store.producer() as producer:
+                producer.send_batch(topic, [topic.encode() * 9_999] * 200).result()
+        (file, *_) = sorted((tmp_path / "store/staged").iterdir(), key=lambda f: f.stat().st_mtime)
+        file.write_bytes(file.read_bytes().replace(b"aaaa", b"aaab"))
+        with pytest.raises(CorruptionError, match="a-0"):
+            store.seal()
+    assert not list((tmp_path / "store").rglob("segments/*/*/*.arrow"))

@@ -178,6 +178,38 @@ def test_merging_has_only_a_part_of_what_it_merges_in_memory(
         assert queues.get("queue 4321", 0, 9) == [b"%d" % turn * 500 for turn in range(4)]
 
 
+def test_what_is_sorted_is_handed_on_a_few_rows_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "SORTED_ROWS", 7)
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues(TOPIC)
+        with store.producer() as producer:
+            producer.send(TOPIC, b"of no queue").result()
+            _fill(queues, 0)
+            producer.send(TOPIC, b"nor this").result()
+            _fill(queues, 1)
+        before = _contents(store)
+        store.seal()
+        assert _contents(store) == before
+        assert store.verify(deep=True).ok
+
+
+@pytest.mark.parametrize(("rows", "runs"), [(40_000, 1), (20_000, 4)])
+def test_large_batches_become_one_run_where_small_ones_are_put_together_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, runs: int
+):
+    monkeypatch.setattr(limits, "SEGMENT_BYTES", 1)
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues(TOPIC)
+        names = pa.array([b"q%d" % number for number in range(rows)])
+        batch = pa.table({"queue": names, "value": [b"x" * 40] * rows})
+        for _ in range(4):
+            queues.put_arrow(batch)
+        assert store.seal().segments == runs
+        assert queues.get("q19999", 0, 9) == [b"x" * 40] * 4
+
+
 def test_a_run_of_no_queue_is_passed_over_by_whoever_asks_for_many(tmp_path: Path):
     with kmq.open(tmp_path / "store") as store:
         queues = store.keyed_queues(TOPIC)

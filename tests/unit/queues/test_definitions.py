@@ -215,6 +215,8 @@ def test_a_full_queue_takes_nothing_more_until_something_is_finished(store: kmq.
         ("lock_timeout", 0),
         ("lock_timeout", -1),
         ("lock_timeout", float("nan")),
+        ("lock_timeout", 1e11),
+        ("uniq_window", 1e308),
         ("lock_timeout", "30"),
         ("lock_timeout", True),
         ("max_deliveries", 0),
@@ -224,6 +226,7 @@ def test_a_full_queue_takes_nothing_more_until_something_is_finished(store: kmq.
         ("backoff", "15"),
         ("backoff", (-1,)),
         ("backoff", (float("inf"),)),
+        ("backoff", (1e308,)),
         ("order", "any"),
         ("order", None),
         ("dead_letter", "a/b"),
@@ -281,6 +284,7 @@ def test_what_is_not_there_is_said_by_name(store: kmq.Store):
         {"delay": -1},
         {"delay": "1"},
         {"delay": float("nan")},
+        {"delay": 1e300},
         {"delay": 1, "deliver_at": datetime(2030, 1, 1, tzinfo=UTC)},
         {"deliver_at": datetime(2030, 1, 1)},  # noqa: DTZ001 - that is the point
         {"deliver_at": 5},
@@ -321,9 +325,11 @@ def test_bad_calls_of_a_queue_are_refused(store: kmq.Store):
         lambda: queue.ack(foreign),
         lambda: held.nack(-1),
         lambda: held.nack(bad),
+        lambda: held.nack(1e300),
         lambda: held.reject(bad),
         lambda: held.extend(0),
         lambda: held.extend(bad),
+        lambda: held.extend(1e300),
         lambda: queue.redrive(0),
         lambda: queue.recall(to_topic),
         lambda: queue.recall(bad),
@@ -338,6 +344,13 @@ def test_bad_calls_of_a_queue_are_refused(store: kmq.Store):
         with pytest.raises(kmq.InvalidRequestError):
             call()
     held.ack()
+
+
+def test_who_wants_more_than_there_ever_is_gets_what_there_is(store: kmq.Store):
+    store.create_queue("q")
+    with store.producer(linger=0) as producer:
+        producer.send_to_queue("q", b"1").result()
+    assert [each.value for each in store.queue("q").receive(10**30)] == [b"1"]
 
 
 def test_a_read_only_store_tells_of_queues_and_changes_none(tmp_path):

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from tests.data import make_golden_ended, make_golden_keyed, make_golden_runs
+from tests.data import (
+    make_golden_ended,
+    make_golden_inboxes,
+    make_golden_keyed,
+    make_golden_runs,
+)
 from tests.support.golden import KINDS, placed
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -59,6 +64,19 @@ def test_the_golden_queues_that_ended_stay_ended(kind: str, tmp_path: Path) -> N
         store.compact("inbox")
         assert queues.get("a", 0, 9) == [b"4", b"10"]
         assert store.verify(deep=True).ok
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_golden_inboxes_know_what_is_done_and_held(kind: str, tmp_path: Path) -> None:
+    golden = DATA / "format-1-inboxes"
+    with kmq.open(placed(kind, golden, make_golden_inboxes.make, tmp_path / "store")) as store:
+        queues = store.keyed_queues("inbox")
+        assert (queues.lag("a"), queues.lag("b")) == (2, 1)
+        found = queues.receive("a", 9)
+        assert [(each.value, each.delivery_count) for each in found] == [(b"3", 2), (b"4", 1)]
+        assert queues.receive("b") == []
+        queues.ack(found)
+        assert queues.lag("a") == 0
 
 
 def _numbers() -> list[int]:

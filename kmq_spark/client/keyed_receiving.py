@@ -1,0 +1,236 @@
+"""Receiving from keyed queues: each message to one receiver at a time, until it is acknowledged.
+
+What a group has done of a queue is its account, a message of another keyed topic. Who changes one
+takes a turn, so of two who read the same account the second reads it again.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+from kmq_spark.client.arguments import checked_count, checked_seconds, checked_timeout
+from kmq_spark.client.encoding import rows_of_columns
+from kmq_spark.client.units import records_unit
+from kmq_spark.errors import ConflictError, IllegalStateError
+from kmq_storage.format.turn_entry import TurnEntry
+from kmq_storage.keyed.account import Account
+from kmq_storage.keyed.reading import Message, QueueReader
+from kmq_storage.keyed.topic import ensure_keyed_topic
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state import StoreState
+from kmq_storage.model import to_datetime
+from kmq_storage.names import check_name
+
+#: Queues whose accounts are changed one after the other share one of so many.
+_LANES = 1_024
+#: How often a change is tried while others are faster.
+_TURNS = 1_000
+_FOREVER = 1e9
+
+#: What becomes of an account for a message at an offset.
+_Change: TypeAlias = Callable[[Account, int], Account]
+_Given = TypeVar("_Given")
+
+
+def text_of(name: bytes) -> str | bytes:
+    """The name of a queue: text where it is UTF-8."""
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return name
+
+
+class KeyedDelivery:
+    """A message of a keyed queue, held until it is answered or `locked_until` has come.
+
+    A late answer raises LeaseExpiredError and changes nothing.
+    """
+
+    __slots__ = (
+        *("_receiver", "_name", "_offset", "_process"),
+        *("delivery_count", "group", "index", "locked_until", "queue", "value"),
+    )
+
+    def __init__(
+        self, receiver: GroupReceiver, name: bytes, message: Message, count: int, until: int
+    ) -> None:
+        self._receiver = receiver
+        self._name = name
+        self._offset = message.offset
+        self._process = os.getpid()
+        self.group = receiver.group
+        #: The name of its queue: text where it is UTF-8.
+        self.queue = text_of(name)
+        self.index = message.index
+        self.value = message.value
+        #: How often it was handed out, this time included.
+        self.delivery_count = count
+        #: When it may be handed to somebody else, UTC.
+        self.locked_until: datetime = to_datetime(until)
+
+    def ack(self) -> None:
+        """It is done; nobody of the group gets it again."""
+        self._receiver.ack([self])
+
+    def nack(self, delay: float | timedelta = 0.0) -> None:
+        """It failed, and comes again after `delay` seconds."""
+        after = round(checked_seconds("delay", delay) * 1e6)
+        self._receiver.move(self, after, is_held=False)
+
+    def extend(self, seconds: float | timedelta) -> None:
+        """It takes longer: it is held until so many seconds from now."""
+        after = round(checked_seconds("seconds", seconds, above=0.0) * 1e6)
+        self.locked_until = to_datetime(self._receiver.move(self, after, is_held=True))
+
+    def check_process(self) -> None:
+        """IllegalStateError in a forked child, which does not hold what its parent holds."""
+        if self._process != os.getpid():
+            raise IllegalStateError(
+                "this message was received by the parent of this process, which answers it; "
+                "receive in the child what the child shall have"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"KeyedDelivery(queue={self.queue!r}, index={self.index}, "
+            f"delivery_count={self.delivery_count})"
+        )
+
+
+@dataclass(frozen=True)
+class GroupReceiver:
+    """One group's receiving from the queues of a topic. Safe for any threads and processes."""
+
+    log: CommitLog
+    topic: str
+    #: Reads the messages of the topic.
+    messages: QueueReader
+    group: str
+
+    def __post_init__(self) -> None:
+        check_name("group", self.group)
+
+    @property
+    def accounts_topic(self) -> str:
+        """The keyed topic with an account per queue."""
+        return f"{self.topic}%{self.group}"
+
+    @cached_property
+    def _accounts(self) -> QueueReader:
+        return QueueReader(self.log, check_name("topic", self.accounts_topic))
+
+    def receive(
+        self, queue: bytes, most: int, timeout: float | None, lock_timeout: float | timedelta
+    ) -> list[KeyedDelivery]:
+        """As `KeyedQueues.receive`."""
+        most, timeout = checked_count("max_records", most), checked_timeout(timeout)
+        held_for = round(checked_seconds("lock_timeout", lock_timeout, above=0.0) * 1e6)
+        clock = self.log.environment.monotonic
+        deadline = clock() + (_FOREVER if timeout is None else timeout)
+        while True:
+            found, lsn, due = self._turn(lambda state: self._take(state, queue, most, held_for))
+            left = deadline - clock()
+            if found or left <= 0:
+                return found
+            self.log.wait(lsn, min(left, due))
+
+    def _take(
+        self, state: StoreState, queue: bytes, most: int, held_for: int
+    ) -> tuple[list[KeyedDelivery], int, float]:
+        """What a receiver gets now, as of which commit, and seconds until something comes back."""
+        lsn, now, account = state.lsn, self._now(state), self._account(state, queue)
+        free, full = account.free(now), account.room < most
+        found = self.messages.at(queue, free, most)
+        if len(found) < most:  # all were looked at
+            account = self._without_gone(account, queue, account.offsets if full else free)
+            room = min(most - len(found), account.room)
+            found += self.messages.since(queue, account.next, room)
+        if not found:
+            return [], lsn, account.due(now)
+        until = now + held_for
+        account = account.handed_out((message.offset for message in found), until)
+        self._commit(lsn, {queue: account})
+        counts = {each.offset: each.count for each in account.under_way}
+        held = [KeyedDelivery(self, queue, each, counts[each.offset], until) for each in found]
+        return held, lsn, 0.0
+
+    def _without_gone(self, account: Account, queue: bytes, offsets: Sequence[int]) -> Account:
+        """An account without those of some messages that went with an end of the queue."""
+        there = self.messages.at(queue, offsets, len(offsets))
+        return account.without({*offsets} - {message.offset for message in there})
+
+    def ack(self, deliveries: Sequence[KeyedDelivery]) -> None:
+        """As `KeyedQueues.ack`."""
+        self._answer(deliveries, lambda account, offset: account.without([offset]))
+
+    def move(self, delivery: KeyedDelivery, after: int, *, is_held: bool) -> int:
+        """A message may be had again so many microseconds from now; when that is (UTC us)."""
+        at = self._now(self.log.refresh()) + after
+        self._answer([delivery], lambda account, offset: account.moved(offset, at, is_held=is_held))
+        return at
+
+    def _answer(self, deliveries: Sequence[KeyedDelivery], changed: _Change) -> None:
+        """Change the accounts of deliveries, all or none."""
+
+        def answered(state: StoreState) -> None:
+            lsn, now, accounts = state.lsn, self._now(state), dict[bytes, Account]()
+            for each in deliveries:
+                each.check_process()
+                account = accounts.get(each._name) or self._account(state, each._name)
+                account.check_held(each._offset, each.delivery_count, now)
+                accounts[each._name] = changed(account, each._offset)
+            self._commit(lsn, accounts)
+
+        self._turn(answered)
+
+    def lag(self, queue: bytes) -> int:
+        """As `KeyedQueues.lag`."""
+        state = self.log.refresh()
+        if state.find_topic(self.accounts_topic) is None:
+            return self.messages.size(queue)
+        account = self._account(state, queue)
+        account = self._without_gone(account, queue, account.offsets)
+        return len(account.under_way) + self.messages.size_from(queue, account.next)
+
+    def _account(self, state: StoreState, queue: bytes) -> Account:
+        topic_id = state.topic(self.topic).id
+        if state.find_topic(self.accounts_topic) is None:
+            ensure_keyed_topic(self.log, self.accounts_topic)
+        stored = self._accounts.messages(queue, 0, 1).to_pylist()
+        account = Account.from_bytes(stored[0]) if stored else Account(topic_id)
+        return account if account.topic_id == topic_id else Account(topic_id)
+
+    def _now(self, state: StoreState) -> int:
+        """UTC us, never before the last commit."""
+        return max(self.log.environment.now_us(), state.time)
+
+    def _commit(self, seen: int, accounts: Mapping[bytes, Account]) -> None:
+        """Put accounts in place of those which were read up to a commit."""
+        topic = self.log.refresh().topic(self.accounts_topic)
+        keys = [queue for queue in accounts for _ in range(2)]
+        values = [value for each in accounts.values() for value in (None, each.to_bytes())]
+        times = np.full(len(keys), self.log.environment.now_us())
+        unit = records_unit(self.log, topic, rows_of_columns(values, keys, times, {}), 0)
+        lanes = {zlib.crc32(queue) % _LANES for queue in accounts}
+        turns = (TurnEntry(topic.id, lane, seen) for lane in sorted(lanes))
+        self.log.commit([replace(unit, entries=(*unit.entries, *turns))])
+
+    def _turn(self, change: Callable[[StoreState], _Given]) -> _Given:
+        """What a change of accounts gives that nobody came in between of."""
+        for _ in range(_TURNS):
+            try:
+                return change(self.log.refresh())
+            except ConflictError as error:
+                if "lsn" not in error.context:
+                    raise
+                if self.log.durable:  # then what others wrote is seen
+                    self.log.sync(error.context["lsn"])
+        raise ConflictError(f"others were faster {_TURNS} times; try again", topic=self.topic)

@@ -1,0 +1,158 @@
+"""Taking records for a call of a consumer: those in hand, then what is fetched, waiting if need be.
+
+Not thread-safe, but for what says so: the consumer lets one thread in at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from kmq_spark.client.assignment import Assignment
+from kmq_spark.client.hand import Hand, Taken
+from kmq_spark.client.record import Record
+from kmq_spark.client.record_values import records_of
+from kmq_spark.client.subscription import TopicPartition
+from kmq_spark.client.topic_tables import check_one_schema, table_of
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.few_records import Part
+from kmq_storage.log.scan import Slice
+
+#: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
+_HAND_ROWS = 4_096
+_FOREVER = 365 * 86_400.0
+
+Stopped = Callable[[], bool]
+
+
+class Taking:
+    """Takes records of what is assigned; what nothing was handed out of is taken again."""
+
+    def __init__(self, log: CommitLog, assignment: Assignment) -> None:
+        self._log = log
+        self._assignment = assignment
+        self._fetcher = assignment.fetcher
+        self._holding = assignment.fetcher.holding
+        #: Whether a call waits now.
+        self._waits = False
+
+    def activity(self) -> tuple[object, int] | None:
+        """What it has in hand, always another thing after a poll; None while one waits.
+
+        For another thread.
+        """
+        hand = self._holding.hand
+        return None if self._waits or self._assignment.calls_back else (hand, hand.taken)
+
+    def look_for(self, generation: int) -> None:
+        """Have the next call look at the group first, unless it saw this generation already.
+
+        From another thread, again and again: what one call overlooks the next one sees.
+        """
+        if generation != self._assignment.generation:
+            self._assignment.is_called_in = True
+            self._holding.hand.size = 0  # so that it is a call
+
+    def _come_in(self) -> None:
+        self._assignment.is_called_in = False
+        hand = self._holding.hand
+        hand.size = len(hand.records)
+        self._assignment.refresh()
+
+    def go_back(self) -> None:
+        """Begin where the last call began, unless it handed out what it took."""
+        self._waits = False
+        self._fetcher.go_back()
+
+    def take_records(
+        self, most: int, timeout: float | None, stopped: Stopped
+    ) -> Taken[list[Record]]:
+        """At most so many records: those in hand, then others."""
+        if self._assignment.is_called_in:
+            self._come_in()
+        hand = self._holding.hand
+        upto = min(hand.taken + most, len(hand.records))
+        records = hand.records[hand.taken : upto]
+        if len(records) < most:
+            hand, upto = self._fetcher.use_up(), 0
+        try:
+            while len(records) < most:
+                found = self._next_part(_HAND_ROWS, timeout, stopped, begun=bool(records))
+                if found is None:
+                    hand, upto = Hand(), 0  # used up; a callback may have sought elsewhere
+                    break
+                made = self._made(*found)
+                hand, upto = Hand(found, made, len(made)), min(most - len(records), len(made))
+                records += made[:upto]
+        except Exception:  # it is met again by the next call
+            if not records:
+                self._holding.before = {}  # nothing was taken, and whose turn it is stays
+                raise
+        return Taken(records, self._holding, self._holding.before, hand, upto)
+
+    def _made(self, place: TopicPartition, part: Part) -> list[Record]:
+        try:
+            return records_of(part)
+        except Exception:
+            self._fetcher.seek(place, part.offset)  # none of them was handed out
+            raise
+
+    def take_table(
+        self, rows: int, timeout: float | None, stopped: Stopped
+    ) -> Taken[pa.Table | None]:
+        """At most so many records as one table, or None when nothing came."""
+        if self._assignment.is_called_in:
+            self._come_in()
+        self._fetcher.put_back()
+        self._check_one_schema()
+        slices: list[Slice] = []
+        left = rows
+        try:
+            while left > 0:
+                found = self._next_part(left, timeout, stopped, begun=bool(slices))
+                if found is None:
+                    break
+                slices.append(found[1].as_slice())
+                left -= found[1].rows
+        except Exception:
+            if not slices:
+                self._holding.before = {}
+                raise
+        table = table_of(slices) if slices else None
+        return Taken(table, self._holding, self._holding.before, self._holding.hand, 0)
+
+    def _next_part(
+        self, rows: int, timeout: float | None, stopped: Stopped, *, begun: bool
+    ) -> tuple[TopicPartition, Part] | None:
+        """The next records, at most `rows`; None when none come within the time.
+
+        A call that has `begun` to take records waits for no others.
+        """
+        found = None if self._fetcher.drained else self._fetcher.next_part(rows)
+        if found is not None:
+            return found
+        now = self._log.environment.monotonic
+        deadline = now() + (0.0 if begun else _FOREVER if timeout is None else timeout)
+        state = self._assignment.refresh(begun=begun)
+        while True:
+            found = self._fetcher.next_part(rows)
+            left = deadline - now()
+            if found is not None or left <= 0 or stopped():
+                return found
+            self._waits = True
+            self._log.wait(state.lsn, left, stopped, self._rehearse)
+            self._waits = False
+            # Where each look is a request, waiting has looked already.
+            follow = self._assignment
+            state = follow.knowing(self._log.state) if self._log.is_remote else follow.refresh()
+
+    def _rehearse(self) -> None:
+        part = self._fetcher.read_again()
+        if part is not None:
+            records_of(part)
+
+    def _check_one_schema(self) -> None:
+        """InvalidRequestError unless all topics that are read have the same columns."""
+        topics = (self._log.state.topic_by_id(each.topic_id) for each in self._fetcher.positions)
+        check_one_schema(topic for topic in topics if topic is not None)

@@ -1,0 +1,115 @@
+"""What a group has done with the messages of one keyed queue. Pure: instants are UTC microseconds.
+
+Messages are named by their offsets: no later life of a queue has them again.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kmq_storage.errors import LeaseExpiredError
+
+#: Messages of one queue that may be under way at a time.
+UNDER_WAY_MAX = 1_000
+_HEAD = struct.Struct("<16sq")
+_ROW = struct.Struct("<qqI?xxx")
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A message that was handed out and is not done."""
+
+    offset: int
+    #: When it may be had again.
+    at: int
+    #: How often it was handed out.
+    count: int
+    #: Whether somebody holds it until then; else it waits to be tried again.
+    is_held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a group has done of one queue of a topic."""
+
+    topic_id: bytes
+    #: From this offset on nobody had a message.
+    next: int = 0
+    #: What is not done below, by offset.
+    under_way: tuple[UnderWay, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """The binary form."""
+        rows = (
+            _ROW.pack(each.offset, each.at, each.count, each.is_held) for each in self.under_way
+        )
+        return _HEAD.pack(self.topic_id, self.next) + b"".join(rows)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Account:
+        """The account of a binary form."""
+        topic_id, behind = _HEAD.unpack_from(data)
+        rows = (UnderWay(*row) for row in _ROW.iter_unpack(data[_HEAD.size :]))
+        return cls(topic_id, behind, tuple(rows))
+
+    @property
+    def room(self) -> int:
+        """How many messages more may be handed out for the first time."""
+        return UNDER_WAY_MAX - len(self.under_way)
+
+    @property
+    def offsets(self) -> list[int]:
+        """Those of the messages under way."""
+        return [each.offset for each in self.under_way]
+
+    def free(self, now: int) -> list[int]:
+        """The offsets of messages that may be had once more, the oldest first."""
+        return [each.offset for each in self.under_way if each.at <= now]
+
+    def due(self, now: int) -> float:
+        """Seconds until a message comes back by itself."""
+        return min(((each.at - now) / 1e6 for each in self.under_way), default=math.inf)
+
+    def handed_out(self, offsets: Iterable[int], until: int) -> Account:
+        """These are held until then, some of them once more."""
+        known = {each.offset: each for each in self.under_way}
+        for offset in offsets:
+            count = known[offset].count if offset in known else 0
+            known[offset] = UnderWay(offset, until, count + 1, is_held=True)
+        behind = max((self.next, *(offset + 1 for offset in known)))
+        return replace(self, next=behind, under_way=_sorted(known.values()))
+
+    def without(self, offsets: Iterable[int]) -> Account:
+        """These are done."""
+        gone = set(offsets)
+        return replace(
+            self, under_way=tuple(each for each in self.under_way if each.offset not in gone)
+        )
+
+    def moved(self, offset: int, at: int, *, is_held: bool) -> Account:
+        """This one may be had at another time."""
+        return replace(
+            self,
+            under_way=tuple(
+                replace(each, at=at, is_held=is_held) if each.offset == offset else each
+                for each in self.under_way
+            ),
+        )
+
+    def check_held(self, offset: int, count: int, now: int) -> None:
+        """LeaseExpiredError unless a message is held by the delivery of this number still."""
+        held = [each for each in self.under_way if each.offset == offset and each.is_held]
+        if not any(each.count == count and each.at > now for each in held):
+            raise LeaseExpiredError(
+                f"delivery {count} of the message at offset {offset} is not held any more: it was "
+                "answered, or its lock ended; whoever has it next answers it",
+                offset=offset,
+                delivery_count=count,
+            )
+
+
+def _sorted(found: Iterable[UnderWay]) -> tuple[UnderWay, ...]:
+    return tuple(sorted(found, key=lambda each: each.offset))

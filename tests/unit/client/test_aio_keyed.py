@@ -1,0 +1,37 @@
+"""The asyncio twin of receiving from keyed queues.
+
+Finds: an answer that is not awaited, a wait that keeps its thread or loses what it took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from kmq_spark import aio
+
+
+def test_messages_of_keyed_queues_are_received_and_answered(store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as store, store.keyed_queues("inbox") as queues:
+            waiting = asyncio.create_task(queues.receive("a", timeout=60))
+            await queues.put_batch(["a", "a", "a"], [b"1", b"2", b"3"])
+            (first,) = await waiting
+            assert (first.value, first.delivery_count) == (b"1", 1)
+            second, third = await queues.receive("a", 9, lock_timeout=60)
+            await first.ack()
+            await second.nack()
+            await third.extend(90)
+            (again,) = await queues.receive("a", 9, group="default")
+            assert (again.index, again.delivery_count) == (1, 2)
+            await queues.ack([again, third])
+            assert await queues.lag("a") == 0
+            cancelled = asyncio.create_task(queues.receive("a", timeout=None))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            with suppress(asyncio.CancelledError):
+                await cancelled
+            await queues.put("a", b"4")
+            assert [each.value for each in await queues.receive("a", timeout=60)] == [b"4"]
+
+    asyncio.run(work())

@@ -1,0 +1,275 @@
+"""Receiving from keyed queues: who gets what, for how long, and what an answer changes.
+
+Finds: a message that two have, or nobody gets; one that comes again though it is done, or does not
+come again though it is not; groups that share what each should get; a late answer that counts.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.errors import (
+    ClosedError,
+    IllegalStateError,
+    InvalidRequestError,
+    LeaseExpiredError,
+)
+from kmq_storage.format.turn_entry import TurnEntry
+from kmq_storage.keyed import account
+from kmq_storage.log.binding import Unit
+
+
+@pytest.fixture
+def queues(store: kmq.Store) -> KeyedQueues:
+    """Three messages in one queue, one in another."""
+    queues = store.keyed_queues("inbox")
+    queues.put_batch(["a", "b", "a", "a"], [b"1", b"x", b"2", b"3"])
+    return queues
+
+
+def _values(deliveries: list[Any]) -> list[bytes]:
+    return [each.value for each in deliveries]
+
+
+def test_the_oldest_message_comes_first_and_nobody_else_gets_it(queues: KeyedQueues):
+    (first,) = queues.receive("a")
+    assert (first.queue, first.index, first.value) == ("a", 0, b"1")
+    assert (first.delivery_count, first.group) == (1, "default")
+    assert _values(queues.receive("a", 9)) == [b"2", b"3"]
+    assert queues.receive("a") == []
+    assert _values(queues.receive(b"b")) == [b"x"]
+
+
+def test_what_is_acknowledged_is_done_and_what_is_not_comes_again(queues: KeyedQueues):
+    first, second, third = queues.receive("a", 3, lock_timeout=1e-6)
+    again = queues.receive("a", 3)
+    assert [(each.index, each.delivery_count) for each in again] == [(0, 2), (1, 2), (2, 2)]
+    queues.ack(again[1])
+    again[0].nack()
+    assert queues.lag("a") == 2
+    (last,) = queues.receive("a", 3)
+    assert (last.value, last.delivery_count) == (b"1", 3)
+    for late in (first, second, third, again[0]):
+        with pytest.raises(LeaseExpiredError, match="not held any more"):
+            late.ack()
+    queues.ack([last, again[2]])
+    assert (queues.lag("a"), queues.receive("a")) == (0, [])
+
+
+def test_all_or_none_are_acknowledged_over_several_queues(queues: KeyedQueues):
+    (late,) = queues.receive("a", lock_timeout=1e-6)
+    held = [*queues.receive("b"), *queues.receive("a", 3)]
+    with pytest.raises(LeaseExpiredError):
+        queues.ack([*held, late])
+    assert (queues.lag("a"), queues.lag("b")) == (3, 1)
+    queues.ack(held)
+    queues.ack([])
+    assert (queues.lag("a"), queues.lag("b")) == (0, 0)
+
+
+def test_each_group_gets_every_message(queues: KeyedQueues):
+    for group in ("mail", "push"):
+        found = queues.receive("a", 9, group=group)
+        assert _values(found) == [b"1", b"2", b"3"]
+        assert queues.lag("a", group=group) == 3
+    queues.ack(found)
+    assert [queues.lag("a", group=group) for group in ("mail", "push", "none")] == [3, 0, 3]
+    with pytest.raises(InvalidRequestError, match="several groups"):
+        queues.ack([found[0], *queues.receive("b", group="mail")])
+
+
+def test_a_delay_and_an_extension_move_the_time(queues: KeyedQueues):
+    held, other = queues.receive("a", 2)
+    until = held.locked_until
+    held.extend(100)
+    assert held.locked_until > until
+    other.nack(delay=0.05)
+    assert _values(queues.receive("a", 9)) == [b"3"]
+    assert _values(queues.receive("a", 9, timeout=60)) == [b"2"]
+    held.ack()
+    with pytest.raises(LeaseExpiredError):
+        held.extend(1)
+
+
+def test_who_waits_gets_what_comes(queues: KeyedQueues):
+    assert queues.receive("c", timeout=0.01) == []
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(queues.receive, "c", timeout=60)
+        queues.put("d", b"other").result()
+        queues.put("c", b"it").result()
+        assert _values(waiting.result()) == [b"it"]
+
+
+def test_who_waits_when_the_store_is_closed_is_told(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store, ThreadPoolExecutor(1) as pool:
+        queues = store.keyed_queues("inbox")
+        begun = threading.Event()
+        waiting = pool.submit(lambda: (begun.set(), queues.receive("c", timeout=None)))
+        begun.wait()
+        store.close()
+        with pytest.raises(ClosedError):
+            waiting.result()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_what_a_parent_holds_its_child_does_not_answer(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        queues.put_batch(["a", "a"], [b"1", b"2"])
+        (held,) = queues.receive("a")
+        child = os.fork()
+        if child == 0:
+            with suppress(IllegalStateError):
+                held.ack()
+                os._exit(1)
+            (own,) = queues.receive("a")
+            own.ack()
+            os._exit(int(own.value != b"2"))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert queues.lag("a") == 1
+        held.ack()
+        assert queues.lag("a") == 0
+
+
+def test_a_deleted_queue_is_new_to_every_group(queues: KeyedQueues):
+    (held,) = queues.receive("a")
+    queues.delete("a")
+    assert (queues.receive("a"), queues.lag("a")) == ([], 0)
+    assert queues.put("a", b"new").result() == 0
+    (found,) = queues.receive("a")
+    assert (found.value, found.index, found.delivery_count) == (b"new", 0, 1)
+    held.ack()
+    found.ack()
+    assert queues.lag("a") == 0
+
+
+def test_a_queue_that_is_full_of_dead_messages_gives_new_ones(
+    queues: KeyedQueues, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(account, "UNDER_WAY_MAX", 2)
+    assert _values(queues.receive("a", 9)) == [b"1", b"2"]
+    assert queues.receive("a", 9) == []
+    queues.delete("a")
+    queues.put("a", b"new").result()
+    assert _values(queues.receive("a")) == [b"new"]
+
+
+def test_a_topic_that_is_made_again_is_new_to_every_group(store: kmq.Store, queues: KeyedQueues):
+    queues.ack(queues.receive("a", 3))
+    store.delete_topic("inbox")
+    queues = store.keyed_queues("inbox")
+    queues.put("a", b"new").result()
+    assert _values(queues.receive("a")) == [b"new"]
+
+
+def test_a_group_is_forgotten_with_its_topic(store: kmq.Store, queues: KeyedQueues):
+    queues.ack(queues.receive("a", 3, group="mail"))
+    store.delete_topic("inbox%mail")
+    assert queues.lag("a", group="mail") == 3
+    assert _values(queues.receive("a", 3, group="mail")) == [b"1", b"2", b"3"]
+
+
+def test_what_others_hold_survives_checkpoints_and_restarts(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        queues.put_batch(["a"] * 4, [b"1", b"2", b"3", b"4"])
+        queues.receive("a")
+        queues.ack(queues.receive("a"))
+        store.seal()
+        store.checkpoint()
+        store.collect(grace=0)
+        queues.receive("a")
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        assert queues.lag("a") == 3
+        assert _values(queues.receive("a", 9)) == [b"4"]
+
+
+def test_an_account_costs_a_few_bytes_however_often_it_changes(
+    store: kmq.Store, queues: KeyedQueues
+):
+    for _ in range(20):
+        for delivery in queues.receive("a", 3):
+            delivery.nack()
+    store.seal()
+    store.compact("inbox%default")
+    (info,) = [topic for topic in store.topics() if topic.name == "inbox%default"]
+    assert info.rows <= 2
+    assert info.bytes < 200
+
+
+def test_many_threads_of_two_handles_share_an_inbox(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as one, kmq.open(tmp_path / "store") as other:
+        handles = [store.keyed_queues("inbox") for store in (one, other)]
+        handles[0].put_batch(["a"] * 24, [b"%d" % n for n in range(24)])
+
+        def work(number: int) -> list[int]:
+            done = []
+            while found := handles[number % 2].receive("a", 2):
+                handles[number % 2].ack(found)
+                done += [each.index for each in found]
+            return done
+
+        with ThreadPoolExecutor(4) as pool:
+            found = [index for done in pool.map(work, range(4)) for index in done]
+        assert sorted(found) == list(range(24))
+        assert handles[1].lag("a") == 0
+
+
+def test_of_two_turns_that_saw_the_same_one_is_refused(store: kmq.Store, queues: KeyedQueues):
+    queues.receive("a")
+    state = store.log.refresh()
+    topic_id, lsn = state.topic("inbox%default").id, state.lsn
+    store.log.commit([Unit((TurnEntry(topic_id, 5, lsn),))])
+    store.log.commit([Unit((TurnEntry(topic_id, 6, lsn),))])
+    with pytest.raises(kmq.errors.ConflictError, match="read again"):
+        store.log.commit([Unit((TurnEntry(topic_id, 5, lsn),))])
+    store.checkpoint()
+    with pytest.raises(kmq.errors.ConflictError):
+        store.log.commit([Unit((TurnEntry(topic_id, 6, lsn),))])
+
+
+def test_queues_and_groups_over_all_inboxes_work(store: kmq.Store, queues: KeyedQueues):
+    store.create_queue("workers", topics=["inbox"], order="key")
+    with store.queue("workers") as one, store.queue("workers") as other:
+        (first,) = one.receive()
+        assert (first.key, first.value) == (b"a", b"1")
+        store.seal()  # a run has the messages in another order
+        (second,) = other.receive(9)
+        assert (second.key, second.value) == (b"b", b"x")
+        first.ack()
+        assert _values(one.receive(9)) == [b"2", b"3"]
+    with store.consumer("archive", topics=["inbox"]) as consumer:
+        found = consumer.consume(9, timeout=60)
+        assert _values(found) == [b"1", b"x", b"2", b"3"]
+        consumer.commit()
+    (group,) = [each for each in store.groups() if each.name == "archive"]
+    assert group.lag == {"inbox": {0: 0}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (("", 1), {}),
+        (("a", 0), {}),
+        (("a", 1, -1), {}),
+        (("a",), {"group": "no/name"}),
+        (("a",), {"group": "g" * 245}),
+        (("a",), {"lock_timeout": 0}),
+        (("a",), {"lock_timeout": "1"}),
+    ],
+    ids=str,
+)
+def test_bad_input_is_refused(queues: KeyedQueues, arguments: Any, options: Any):
+    with pytest.raises(InvalidRequestError):
+        queues.receive(*arguments, **options)
+    assert queues.lag("a") == 3

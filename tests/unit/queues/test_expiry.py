@@ -1,0 +1,47 @@
+"""Records whose time is over: who they are in the way of, and when they are forgotten."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.format.queue_entries import (
+    RETRY,
+    AcquireEntry,
+    AnswerEntry,
+    LookEntry,
+    Schedule,
+)
+from kmq_storage.log.queue_rows import PRIORITY
+from kmq_storage.log.queue_state import Queue
+from kmq_storage.model import QueueSettings
+
+
+def test_what_expired_takes_no_room_and_is_forgotten_by_who_finds_nothing_else(store: kmq.Store):
+    store.create_queue("q", capacity=1)
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    with store.producer(linger=0) as producer:
+        for _ in range(3):
+            producer.send_to_queue("q", b"too old", expires_at=past).result()
+    assert store.queue("q").receive() == []
+    (source,) = store.log.refresh().queues.named("q").sources.values()
+    assert source.rows.live == 0
+    before = store.log.refresh().lsn
+    assert store.queue("q").receive() == []
+    assert store.log.refresh().lsn == before, "there is nothing left to forget"
+    assert store.queue("q").stats().expired == 3
+
+
+@pytest.mark.parametrize("order", ["key", "strict"])
+def test_a_failed_record_that_expired_holds_no_other_one_up(order: str):
+    queue = Queue(b"q" * 16, "q", QueueSettings(order=order))
+    spans = {queue.log_key: (0, 2)}
+    queue.apply_schedule(0, [Schedule(0, 0, 50, PRIORITY)])
+    queue.apply_look(LookEntry(queue.id, *queue.log_key, 0, 2, ((0, 2),), (7, 7)))
+    runs = tuple(queue.take(spans, 1, 10))
+    queue.apply_acquire(AcquireEntry(queue.id, 10, 20, 1, "c", runs))
+    queue.apply_answer(AnswerEntry(queue.id, RETRY, 15, 1_000, runs))
+    assert queue.take(spans, 1, 49) == []
+    assert [run.first for run in queue.take(spans, 1, 50)] == [1]
