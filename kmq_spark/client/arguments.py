@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -12,16 +12,14 @@ from kmq_storage import limits
 
 #: What an acknowledgement can mean.
 DURABILITIES = ("fsync", "os")
+#: The largest float: an int above it is no number of seconds, either.
+_MOST = sys.float_info.max
 
 
 def checked_seconds(what: str, value: object, *, above: float = -1e-9) -> float:
     """A duration in seconds from a number or timedelta above a bound; nan and inf are refused."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    if (
-        isinstance(number, int | float)
-        and not isinstance(number, bool)
-        and above < number < math.inf
-    ):
+    if isinstance(number, int | float) and not isinstance(number, bool) and above < number <= _MOST:
         return float(number)
     raise InvalidRequestError(f"{what} must be seconds or a timedelta, not {value!r}", option=what)
 
@@ -36,7 +34,7 @@ def checked_stored_seconds(what: str, value: object, *, above: float = -1e-9) ->
 
 def checked_milliseconds(what: str, value: object) -> float:
     """A duration in seconds from a number of milliseconds."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST:
         return value / 1000
     raise InvalidRequestError(f"{what} must be milliseconds from 0 on, not {value!r}", option=what)
 

@@ -8,6 +8,7 @@ grows what waiting needs only when somebody waits.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from concurrent.futures import Future
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
+from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.errors import KmqError, KmqTimeoutError
 from kmq_storage.waking import Sleepers
 
@@ -159,6 +161,8 @@ class Delivery(Future[T], tuple[Outcome, int]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The send's error or None; KmqTimeoutError after `timeout` seconds."""
         outcome = self._outcome
+        if timeout is not None:  # what is past is no error: there is no time left
+            timeout = checked_seconds("timeout", timeout, above=-math.inf)
         outcome.awaited_by = threading.get_ident() if timeout is None else 0
         if not (outcome.done or outcome.wait(timeout)):
             raise KmqTimeoutError(f"the send is not durable after {timeout:g} s", timeout=timeout)

@@ -314,9 +314,11 @@ class Producer(Transactional):
         worker = self._commits.worker
         worker.join(timeout)
         if worker.is_alive():
-            raise KmqTimeoutError(
-                f"{len(self)} records are not durable after {timeout:g} s", timeout=timeout
-            )
+            if left := len(self):
+                raise KmqTimeoutError(
+                    f"{left} records are not durable after {timeout:g} s", timeout=timeout
+                )
+            return  # it only ends, or calls back, which the interpreter's exit waits for
         atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
@@ -360,8 +362,13 @@ def _by_position(column: Any) -> Any:
     return column if column is None or isinstance(column, list | tuple) else list(column)
 
 
+#: Sequences, too, but of characters, bytes or names.
+_NO_COLUMNS = (str, bytes, bytearray, Mapping)
+
+
 def _length(name: str, column: Any) -> int:
-    if isinstance(column, str | bytes | bytearray | Mapping) or not hasattr(column, "__getitem__"):
+    many = hasattr(column, "__getitem__") and not isinstance(column, _NO_COLUMNS)
+    if not many or len(getattr(column, "shape", (1,))) != 1:  # a table: columns, not rows
         raise InvalidRequestError(
             f"{name} must be a sequence with an element per record, not {type(column).__name__}",
             field=name,

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from kmq_storage.format.records import TIMESTAMP_TYPE
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_binding import spans_of
 from kmq_storage.log.queue_rows import LOCKED, NEVER, Array
 from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import spans_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.looking import entering_later
 from kmq_storage.names import queue_of_log

@@ -16,6 +16,7 @@ from kmq_spark.client.arguments import (
     checked_partition,
 )
 from kmq_spark.client.record_columns import public_batches, public_schema
+from kmq_spark.client.subscription import checked_topics
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError, NotFoundError
 from kmq_storage.groups import committed_offsets
@@ -176,7 +177,7 @@ def resolve_group_offsets(
             f"offsets must be 'earliest', 'latest', an instant or a mapping, not {offsets!r}"
         )
     state = log.refresh()
-    chosen = list(names) if names is not None else list(committed_offsets(state, group))
+    chosen = checked_topics(names) or tuple(committed_offsets(state, group))
     if not chosen:
         raise NotFoundError(f"Group[{group}] has no offsets yet; name the topics", group=group)
     reader = ChunkReader(log.files)

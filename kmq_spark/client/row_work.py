@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, TypeAlias
@@ -51,11 +51,13 @@ class RowWork:
         self._places: tuple[Numbers, Numbers] | None = None
         self._bases: dict[int, int] = {}
         #: By row; taken sends change no more.
-        self._extras: dict[int, PlainExtras] = {
-            start + row: extra
-            for start, send in zip(self._starts, sends, strict=False)
-            for row, extra in send.extras.items()
-        }
+        self._extras: Mapping[int, PlainExtras] = sends[0].extras
+        if len(sends) > 1:
+            self._extras = {
+                start + row: extra
+                for start, send in zip(self._starts, sends, strict=False)
+                for row, extra in send.extras.items()
+            }
         self.doubles = Doubles()
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:

@@ -30,8 +30,8 @@ class Progress:
     def show(self, produced: int, processed: int, producer: str) -> None:
         """Show where the work stands, in place of what was shown before."""
         lag = produced - processed
-        line = f"  produced {produced:,}/{self.total:,} | processed {processed:,} | lag {lag:,}"
-        line += f" | producer {producer}"
+        line = f"produced {produced:,}/{self.total:,} | processed {processed:,} | lag {lag:,}"
+        line += f" | {producer}"
         if self._live:
             # A line that wraps could not be overwritten.
             width = shutil.get_terminal_size().columns - 1

@@ -25,11 +25,12 @@ from kmq_storage.format.manifest import SEGMENT, Row, weight_of
 from kmq_storage.groups import has_live_member
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.manifest_rows import row_of_segment
 from kmq_storage.log.moving import missing_file
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import moved
-from kmq_storage.log.state import StoreState, row_of_segment
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.segment_files import write_segment

@@ -20,8 +20,8 @@ from kmq_storage.format.queue_entries import (
 )
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_binding import spans_of
 from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import spans_of
 from kmq_storage.log.state import StoreState
 
 #: One hour is as good as for ever: a waiting receiver then looks again.

@@ -15,8 +15,8 @@ from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.queue_entries import BindEntry, QueueEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_binding import spans_of
 from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import spans_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.looking import entering_later

@@ -45,10 +45,9 @@ from kmq_storage.format.queue_entries import (
     SlipAnswerEntry,
 )
 from kmq_storage.log.binding import RefusedError, Unit, bind
-from kmq_storage.log.queue_binding import spans_of
 from kmq_storage.log.queue_rows import NEVER
 from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows_snapshot
-from kmq_storage.log.queues import Queues
+from kmq_storage.log.queues import Queues, spans_of
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import QueueSettings, QueueStats
 from tests.property.queue_records import Model, SlipModel, Totals

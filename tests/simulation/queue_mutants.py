@@ -18,10 +18,10 @@ from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.queue_entries import EXHAUSTED, AcquireEntry, AnswerEntry, Run
 from kmq_storage.log import binding, checkpoint, local_log
 from kmq_storage.log.binding import Unit
-from kmq_storage.log.queue_binding import spans_of
 from kmq_storage.log.queue_rows import LOCKED, Rows
 from kmq_storage.log.queue_source import Source
 from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import spans_of
 from kmq_storage.log.state import StoreState
 from tests.simulation import transacting
 from tests.simulation.mutants import Mutant, _nothing

@@ -16,7 +16,7 @@ from kmq_storage.format.uniq_entry import Uniq, UniqEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.queue_rows import NEVER
 from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
-from kmq_storage.log.uniqs import StoredBeforeError
+from kmq_storage.log.uniq_binding import StoredBeforeError
 from kmq_storage.names import queue_log
 from tests.simulation.ledger import Place
 from tests.simulation.oracle import Record

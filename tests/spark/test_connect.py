@@ -37,8 +37,11 @@ spark.sql(f"CREATE TEMPORARY VIEW recent USING kmq OPTIONS (path '{url}', subscr
     "startingTimestamp '-1h', columns 'offset', partitions '0')")
 assert spark.sql("SELECT max(offset) FROM recent").first()[0] == 9
 
+with kmq.incremental(spark, url, "jobs", subscribe="orders") as new:
+    new.write(new.df.select("key", "value"), topic="totals")
+
 kmq.register(spark)
-assert spark.read.format("kmq").option("subscribe", "totals").load(url).count() == 15
+assert spark.read.format("kmq").option("subscribe", "totals").load(url).count() == 25
 try:
     spark.read.format("kmq").option("subscribe", "nowhere").load(url).count()
 except Exception as error:
@@ -62,4 +65,4 @@ def test_everything_works_under_spark_connect(shop: Shop, tmp_path: Path) -> Non
         check=False,
     )
     assert done.stdout.endswith("done\n"), done.stderr[-4_000:]
-    assert shop.committed("g", "orders")[0] == 10
+    assert [shop.committed(group, "orders")[0] for group in ("g", "jobs")] == [10, 10]

@@ -66,9 +66,15 @@ class LocalLog:
         reopen_in_child(self)
 
     def _open(self) -> None:
+        with translated(self.files.url):
+            self._begin()
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._closed = self._looked_beyond = False
+
+    def _begin(self) -> None:
         files, identity = self.files, self.identity
-        with translated(files.url):
-            self._hint = open_hint(files, identity.seed, self.environment)
+        self._hint = open_hint(files, identity.seed, self.environment)
         lock = files.open_lock(paths.APPEND_LOCK)
         append_lock = AppendLock(lock, self._hint, self.environment)
         sync_lock = SyncLock(files.open_lock(paths.SYNC_LOCK), self.environment)
@@ -80,9 +86,6 @@ class LocalLog:
         self._past = PastCommits(log)
         self._end = WrittenEnd(log, append_lock)
         self._reader = VisibleReplica(log, self._sync, durable=self.durable)
-        self._writing = threading.Lock()
-        self._reading = threading.Lock()
-        self._closed = self._looked_beyond = False
 
     def after_fork_in_child(self) -> None:
         """Start over with own descriptors, locks and replicas."""
@@ -162,13 +165,10 @@ class LocalLog:
 
         UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
         """
-        if isinstance(commit, int):
-            self._sync.wait_durable(commit)
-            return
         hint, past = self._hint, self._past  # though the handle may be closed meanwhile
-        self._sync.wait_durable(commit.lsn)
-        if hint.losses != commit.losses:
-            with translated(self.files.url):
+        with translated(self.files.url):
+            self._sync.wait_durable(commit if isinstance(commit, int) else commit.lsn)
+            if not isinstance(commit, int) and hint.losses != commit.losses:
                 past.check_survived(commit)
 
     def refresh(self) -> StoreState:

@@ -18,20 +18,9 @@ from kmq_storage.format.queue_entries import (
     QueueStateEntry,
     SlipAnswerEntry,
 )
-from kmq_storage.log.queue_state import Queue, Spans
-from kmq_storage.log.queues import no_queue
+from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import no_queue, spans_of
 from kmq_storage.log.state import StoreState
-
-
-def spans_of(state: StoreState, queue: Queue) -> Spans:
-    """Start and end of each partition that a queue reads."""
-    topics = [state.topic_by_id(topic_id) for topic_id in queue.topic_ids()]
-    return {
-        (topic.id, number): (part.start, part.end)
-        for topic in topics
-        if topic is not None
-        for number, part in enumerate(topic.parts)
-    }
 
 
 def check_queue(state: StoreState, entry: QueueEntry) -> None:

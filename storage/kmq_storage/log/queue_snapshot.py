@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,6 @@ from kmq_storage.log.queue_rows import ROW
 from kmq_storage.log.queue_source import Source
 from kmq_storage.log.queue_state import Binding, Queue, Slip, queue_settings_of
 from kmq_storage.log.queues import Queues
-
-if TYPE_CHECKING:
-    from kmq_storage.log.state import StoreState
 
 _COLUMNS = ROW.names or ()
 _SCHEMA = pa.schema(
@@ -52,16 +49,12 @@ def state_entry(queue: Queue, replaces: int | None) -> QueueStateEntry:
     return QueueStateEntry(facts, rows.decode(), replaces)
 
 
-def put_queue(state: StoreState, entry: QueueStateEntry) -> None:
-    """Have the queue that an entry tells of, but for what is not there any more in this store."""
+def restored(entry: QueueStateEntry) -> Queue:
+    """The queue that an entry tells of."""
     alone = Queues()
     restore_queues(alone, [dict(entry.facts)], entry.rows.encode())
     (queue,) = alone
-    state.queues.add(queue)
-    for topic in filter(None, map(state.topic_by_id, queue.topic_ids())):
-        for number, part in enumerate(topic.parts):
-            if part.start:
-                queue.trim((topic.id, number), part.start)
+    return queue
 
 
 def _snapshot(queue: Queue) -> tuple[list[Any], bytes]:

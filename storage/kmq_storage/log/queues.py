@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kmq_storage.errors import NotFoundError
 from kmq_storage.format.queue_entries import (
@@ -16,7 +16,10 @@ from kmq_storage.format.queue_entries import (
     SlipAcquireEntry,
     SlipAnswerEntry,
 )
-from kmq_storage.log.queue_state import Queue, queue_settings_of
+from kmq_storage.log.queue_state import Queue, Spans, queue_settings_of
+
+if TYPE_CHECKING:
+    from kmq_storage.log.state import StoreState
 
 
 class Queues:
@@ -127,3 +130,14 @@ class Queues:
 def no_queue(name: object) -> NotFoundError:
     """The error for a queue that is not there."""
     return NotFoundError(f"Queue[{name}] doesn't exist.", queue=name)
+
+
+def spans_of(state: StoreState, queue: Queue) -> Spans:
+    """Start and end of each partition that a queue reads."""
+    topics = [state.topic_by_id(topic_id) for topic_id in queue.topic_ids()]
+    return {
+        (topic.id, number): (part.start, part.end)
+        for topic in topics
+        if topic is not None
+        for number, part in enumerate(topic.parts)
+    }

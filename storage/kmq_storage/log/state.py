@@ -34,7 +34,6 @@ from kmq_storage.format.layout_entries import (
     SegmentEntry,
     TrimEntry,
 )
-from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
 from kmq_storage.format.queue_entries import QueueStateEntry
 from kmq_storage.format.records import COMPACTED
 from kmq_storage.format.turn_entry import TurnEntry
@@ -42,9 +41,10 @@ from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.manifest_rows import row_of_records, row_of_segment
 from kmq_storage.log.offset_index import Gap, Hole
-from kmq_storage.log.queue_snapshot import put_queue
-from kmq_storage.log.queues import Queues, no_queue
+from kmq_storage.log.queue_snapshot import restored
+from kmq_storage.log.queues import Queues, no_queue, spans_of
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.log.uniqs import Uniqs
 from kmq_storage.model import ENDS, LogDamage, TopicSettings
@@ -123,8 +123,8 @@ class StoreState:
             GapEntry: self._apply_gap,
             CondemnEntry: self._apply_condemn,
             UniqEntry: self._apply_uniqs,
-            QueueStateEntry: lambda entry, *_: put_queue(self, entry),
             TurnEntry: self._apply_turn,
+            QueueStateEntry: self._apply_queue_state,
             **self.queues.rules(),
         }
 
@@ -229,7 +229,7 @@ class StoreState:
             if entry.base_offset > part.end and self.damage:
                 damage = part.doubt or self.damage[-1]
                 part.index.holes.append(Hole(part.end, entry.base_offset, damage))
-            part.index.append(_row_of_records(entry, time, file, position))
+            part.index.append(row_of_records(entry, time, file, position))
         part.doubt = None
         part.end = entry.base_offset + entry.rows
         part.rows += entry.rows
@@ -301,6 +301,14 @@ class StoreState:
         if len(self.batches) > limits.APPLICATIONS_REMEMBERED:
             del self.batches[next(iter(self.batches))]
 
+    def _apply_queue_state(self, entry: QueueStateEntry, lsn: int, time: int) -> None:
+        """A queue is as it was in another store, but for what was trimmed here."""
+        queue = restored(entry)
+        self.queues.add(queue)
+        for key, (start, _) in spans_of(self, queue).items():
+            if start:
+                queue.trim(key, start)
+
     def _apply_uniqs(self, entry: UniqEntry, lsn: int, time: int) -> None:
         topic = self._by_id.get(entry.topic_id)
         if topic is not None:  # its making may be damaged
@@ -358,41 +366,3 @@ def _tombstones(part: Partition, entry: SegmentEntry) -> int:
     if entry.columns & COMPACTED and entry.tombstones:
         return 0 if entry.tombstones == NO_TOMBSTONES else entry.tombstones
     return part.tombstones or entry.tombstones
-
-
-def _row_of_records(entry: RecordsEntry, time: int, file: int, position: int) -> Row:
-    kind, where = (STAGED, entry.staged) if entry.staged else (LOG, log_file_id(file))
-    return Row(
-        entry.base_offset,
-        entry.base_offset + entry.rows,
-        entry.rows,
-        kind,
-        where,
-        entry.position if entry.staged else position + entry.position,
-        entry.length,
-        entry.checksum,
-        entry.columns,
-        entry.min_timestamp,
-        entry.max_timestamp,
-        time,
-        entry.size,
-    )
-
-
-def row_of_segment(entry: SegmentEntry) -> Row:
-    """The row of the manifest for a segment."""
-    return Row(
-        entry.base_offset,
-        entry.end_offset,
-        entry.rows,
-        SEGMENT,
-        entry.file_id,
-        entry.footer_position,
-        entry.length - entry.footer_position,
-        entry.footer_checksum,
-        entry.columns,
-        entry.min_timestamp,
-        entry.max_timestamp,
-        entry.time,
-        entry.size,
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kmq_storage import limits, paths
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import translated
 from kmq_storage.maintenance.checkpointing import log_damage, what_to_do
 from kmq_storage.maintenance.clones import clone_records
 from kmq_storage.maintenance.references import References, references_of
@@ -21,6 +22,11 @@ _KINDS = {
 
 def store_stats(log: CommitLog) -> StoreStats:
     """Look at every file's name and size; no record is read."""
+    with translated(log.files.url):
+        return _stats(log)
+
+
+def _stats(log: CommitLog) -> StoreStats:
     state, _ = log.snapshot()
     found = {kind: list(log.files.walk(folder)) for kind, folder in _KINDS.items()}
     live = references_of(log.files, state)

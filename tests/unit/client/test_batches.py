@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -72,6 +73,8 @@ def test_a_batch_takes_every_part_of_a_record_row_by_row(store: kmq.Store, produ
         {"values": None},
         {"values": 5},
         {"values": (b"a" for _ in range(2))},
+        {"values": pd.DataFrame({"value": [b"a"]})},
+        {"values": [b"a"], "keys": pd.DataFrame({"key": [b"a"]})},
     ],
     ids=repr,
 )

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import math
 import threading
 import time
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -66,11 +69,14 @@ def test_a_wait_with_a_limit_raises_a_retryable_timeout(store: kmq.Store, error_
     with store.producer(partitioner=partitioner) as producer:
         future = producer.send("t", b"v", b"k")
         started.wait(10)
-        for limit in (0, 0.05):
+        for limit in (0, 0.05, -1, timedelta(milliseconds=1)):
             with pytest.raises(kmq.KmqTimeoutError) as caught:
                 getattr(future, error_of)(limit)
             assert caught.value.retryable
             assert isinstance(caught.value, TimeoutError)
+        for wrong in ("1", math.nan, Decimal(1)):
+            with pytest.raises(kmq.InvalidRequestError, match="timeout"):
+                getattr(future, error_of)(wrong)
         go_on.set()
         assert future.result(timeout=10).offset == 0
 

@@ -157,6 +157,17 @@ def test_flush_and_close_wait_until_all_is_durable_or_say_how_many_are_not(store
     assert len(values(store, "t")) == 5
 
 
+def test_closing_without_waiting_is_no_error_when_all_is_durable(store: kmq.Store):
+    store.create_topic("t")
+    for _ in range(20):  # its thread may or may not have ended by then
+        producer = store.producer()
+        producer.send("t", b"v").result()
+        producer.close(timeout=0)
+        with pytest.raises(kmq.ClosedError):
+            producer.send("t", b"v")
+        producer.close()
+
+
 def test_a_forked_producer_starts_empty_and_pending_records_stay_the_parents(local: kmq.Store):
     producer = local.producer(linger=30.0)
     waiting = producer.send("t", b"parent")

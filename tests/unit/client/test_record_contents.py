@@ -6,6 +6,7 @@ rounded, values that are refused after something was written.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import pickle
@@ -250,6 +251,14 @@ def test_a_record_is_frozen_equal_by_content_and_picklable(store: kmq.Store):
         record.value = b"other"  # type: ignore[misc]
     with pytest.raises((AttributeError, TypeError)):
         record.note = "more"  # type: ignore[attr-defined]
+
+
+def test_a_plain_record_can_be_pickled_and_copied_too(store: kmq.Store):
+    record = send_one(store, b"v")
+    for again in (pickle.loads(pickle.dumps(record)), copy.deepcopy(record)):
+        assert again == record
+        assert type(again) is kmq.Record
+        assert again.properties == {}
 
 
 def test_a_record_with_properties_can_be_copied_and_shows_what_it_is(store: kmq.Store):

@@ -23,6 +23,12 @@ def test_a_terminal_shows_one_line_that_is_overwritten():
     assert "produced 20/100 | processed 15 | lag 5" in target.getvalue().split("\r")[-1]
 
 
+def test_no_number_of_the_demo_is_cut_off_in_a_terminal_of_80_columns():
+    target = _Terminal()
+    Progress(target, total=336_776).show(336_776, 200_000, "killed at 154,000")
+    assert target.getvalue().endswith("| lag 136,776 | killed at 154,000")
+
+
 def test_a_log_gets_a_line_every_two_seconds_only():
     target, seconds = io.StringIO(), iter(range(100))
     environment = replace(SYSTEM, monotonic=lambda: float(next(seconds)) / 4)
