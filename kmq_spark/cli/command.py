@@ -23,6 +23,13 @@ def count(text: str) -> int:
     return number
 
 
+def positive(text: str) -> int:
+    """A whole number from 1 on, as `argparse` asks for one."""
+    if (number := int(text)) < 1:
+        raise ArgumentTypeError(f"must be 1 or more, not {text}")
+    return number
+
+
 def seconds(text: str) -> float:
     """A time in seconds, as `argparse` asks for one."""
     number = float(text)

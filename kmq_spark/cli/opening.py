@@ -20,10 +20,17 @@ def open_store(
     *,
     create: bool = False,
     read_only: bool = False,
+    durability: str = "fsync",
     storage_options: Mapping[str, str] | None = None,
 ) -> kmq.Store:
     """Open the store of --store or KMQ_STORE; only commands that write may create one."""
     url = store_url(arguments)
     if url is None:
         raise UsageError("which store? Say --store URL, or set KMQ_STORE")
-    return kmq.open(url, create=create, read_only=read_only, storage_options=storage_options)
+    return kmq.open(
+        url,
+        create=create,
+        read_only=read_only,
+        durability=durability,
+        storage_options=storage_options,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kmq_spark.cli import (
     archive,
+    bench,
     consume,
     copying,
     demo,
@@ -22,6 +23,7 @@ from kmq_spark.cli.command import Command
 COMMANDS: tuple[Command, ...] = (
     *demo.COMMANDS,
     *doctor.COMMANDS,
+    *bench.COMMANDS,
     *topic.COMMANDS,
     *produce.COMMANDS,
     *consume.COMMANDS,

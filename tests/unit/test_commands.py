@@ -29,6 +29,7 @@ _QUEUE = "tests/unit/queues/test_queue_command.py"
 #: Which test runs each command of `kmq` that a document shows: its file, and how its name begins.
 RUN_BY = {
     "archive": ("tests/spark/test_archive_command.py", "test_the_command_archives_what_is_new"),
+    "bench": _README,
     "clone": (_CLI, "test_a_store_is_copied_and_cloned"),
     "consume": _README,
     "copy": (_CLI, "test_a_store_is_copied_and_cloned"),
