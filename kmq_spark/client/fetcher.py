@@ -105,7 +105,8 @@ class Fetcher:
         """The next records of the partition whose turn it is; None when there are none."""
         state = self._log.state
         self.drained = False
-        for partition in list(self.positions):
+        passed: list[TopicPartition] = []
+        for partition in self.positions:
             if partition in self.paused:
                 continue
             self.holding.before.setdefault(partition, self.positions[partition])
@@ -116,7 +117,10 @@ class Fetcher:
                 self.drained = True  # what is new comes before the same error
                 raise
             if found is None:
+                passed.append(partition)
                 continue
+            for each in passed:  # with thousands of them they are not asked before each other one
+                self._stand(each, self.positions[each])
             if found.rows > rows:
                 found, self._returned[partition] = found.cut(rows)
             self._stand(partition, found.end)
