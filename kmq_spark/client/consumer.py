@@ -336,6 +336,7 @@ class Consumer(OneThread):
 
     def _end(self, *, commit: bool) -> None:
         with ExitStack() as ending:
+            ending.callback(self._assignment.fetcher.let_go)
             if self._member is not None and self._watch is not None:
                 ending.callback(self._member.place.leave)
                 ending.callback(self._watch.end)

@@ -97,6 +97,12 @@ class Fetcher:
         self.holding.hand = empty  # no call comes in between: it could be interrupted
         return empty
 
+    def let_go(self) -> None:
+        """Keep no file open or mapped: nobody reads any more."""
+        self._scans, self._returned, self._few = {}, {}, None
+        self.holding.hand, self.holding.before = Hand(), {}
+        self._reader = ChunkReader(self._log.files)
+
     def _forget(self, partition: TopicPartition) -> None:
         self._scans.pop(partition, None)
         self._returned.pop(partition, None)

@@ -111,6 +111,7 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
     def delete_topic(self, name: str) -> None:
         """Delete a topic; one made later under this name is another topic."""
         topics.delete_topic(self.log, name)
+        self.log.refresh()  # who reads by this handle knows it, too
 
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name; KmqWarning when damage may hide some, or ends of them."""

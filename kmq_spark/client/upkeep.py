@@ -54,7 +54,9 @@ class Upkeep:
         """
         from kmq_storage.maintenance.trim import trim_topic
 
-        return trim_topic(self.log, topic, lambda found: trim_offsets(self.log, found, before))
+        report = trim_topic(self.log, topic, lambda found: trim_offsets(self.log, found, before))
+        self.log.refresh()  # who reads by this handle knows it, too
+        return report
 
     def compact(self, topic: str) -> CompactReport:
         """Rewrite a topic's segments into fewer; with `cleanup="compact"` without old values."""

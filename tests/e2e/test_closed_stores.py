@@ -62,6 +62,30 @@ def test_a_closed_store_has_no_file_open_and_none_mapped(tmp_path: Path):
     store.close()
 
 
+def test_a_closed_consumer_has_no_file_open_and_none_mapped_though_somebody_has_it(tmp_path: Path):
+    store = _used(tmp_path)
+    with store.consumer(topics="t") as consumer:
+        assert consumer.poll(10)
+    store.close()
+    gc.collect()
+    assert _open_files(tmp_path) == []
+    assert _maps(tmp_path) == []
+    with pytest.raises(kmq.ClosedError):
+        consumer.poll()
+
+
+def test_commits_that_are_read_on_after_their_store_was_closed_are_an_error(tmp_path: Path):
+    store = _used(tmp_path)
+    commits = store.commits()
+    next(commits)
+    store.close()
+    with pytest.raises(kmq.ClosedError):
+        next(commits)
+    gc.collect()
+    assert _open_files(tmp_path) == []
+    assert _maps(tmp_path) == []
+
+
 def test_batches_outlive_their_store_and_hold_no_file_open(tmp_path: Path):
     store = _used(tmp_path)
     table = store.read("t").read_all()

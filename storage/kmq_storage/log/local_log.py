@@ -249,7 +249,9 @@ class LocalLog:
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still in the log."""
-        yield from self._past.commits(start, self.refresh())
+        for commit in self._past.commits(start, self.refresh()):
+            self.check_open()
+            yield commit
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit on disk, and where the log goes on."""

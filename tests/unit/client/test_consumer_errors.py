@@ -49,6 +49,20 @@ def _damage(store: kmq.Store, value: bytes) -> None:
                 file.write(b"#")
 
 
+@pytest.mark.parametrize("take", [_consume, _consume_arrow, lambda consumer: consumer.poll()])
+def test_what_its_own_handle_trimmed_or_deleted_is_not_handed_out(store: kmq.Store, take: Take):
+    _fill(store, commits=10)
+    with store.consumer(auto_offset_reset="none") as consumer:
+        consumer.assign({"t": [0]})
+        consumer.seek("t", 0, 2)
+        store.trim("t", {0: 5})
+        with pytest.raises(kmq.OffsetOutOfRangeError, match="5"):
+            take(consumer)
+        consumer.seek("t", 0, 5)
+        store.delete_topic("t")
+        assert not take(consumer)
+
+
 @pytest.mark.parametrize("take", [_consume, _consume_arrow])
 def test_what_was_gathered_before_an_error_is_handed_out(store: kmq.Store, take: Take):
     _fill(store, commits=10)
