@@ -296,6 +296,7 @@ def test_words_of_the_command_line():
     assert [command.name for command in COMMANDS] == [
         "demo",
         "doctor",
+        "bench",
         "topic create",
         "topic list",
         "topic describe",
