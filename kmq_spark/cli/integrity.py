@@ -15,6 +15,8 @@ from kmq_storage.integrity.verify import why_closed
 from kmq_storage.log.open import open_place
 from kmq_storage.objects.open import open_files
 
+_WHOLE = "The store is whole."
+_NOT_DEEP = "No damage was found; --deep looks at every record, too."
 _WAYS_OUT = (
     "{} place(s) are damaged: put the files back from a copy; `kmq repair` mends what it can "
     "without loss, and with --drop-damaged gives up what can't be read."
@@ -22,7 +24,8 @@ _WAYS_OUT = (
 
 
 def _verify(arguments: Namespace, output: Output) -> int:
-    return _print(verified(arguments), output)
+    looked = _WHOLE if arguments.deep else _NOT_DEEP
+    return _print(verified(arguments), output, whole=looked)
 
 
 def verified(arguments: Namespace) -> kmq.Report:
@@ -40,7 +43,7 @@ def _repair(arguments: Namespace, output: Output) -> int:
     done = rebuilt(arguments) if arguments.drop_damaged else []
     with open_store(arguments) as store:
         report = store.repair(drop_damaged=arguments.drop_damaged)
-    return _print(replace(report, notes=done + report.notes), output)
+    return _print(replace(report, notes=done + report.notes), output, whole=_WHOLE)
 
 
 def rebuilt(arguments: Namespace) -> list[str]:
@@ -55,11 +58,11 @@ def rebuilt(arguments: Namespace) -> list[str]:
     return []
 
 
-def _print(report: kmq.Report, output: Output) -> int:
+def _print(report: kmq.Report, output: Output, *, whole: str) -> int:
     lines = [f"damaged  {damage}" for damage in report.damage]
     lines += [f"unused   {file}" for file in report.unreferenced]
     lines += [f"note     {note}" for note in report.notes]
-    lines.append("The store is whole." if report.ok else _WAYS_OUT.format(len(report.damage)))
+    lines.append(whole if report.ok else _WAYS_OUT.format(len(report.damage)))
     output.fact(plain(report), "\n".join(lines))
     return 0 if report.ok else 1
 

@@ -159,6 +159,8 @@ def test_the_command_ends_with_1_when_there_is_damage(
     assert (damage["topic"], damage["partition"]) == ("t", 0)
     assert main(["--store", str(folder), "verify", "--deep"]) == 1
     assert "t-0, offsets 0 to 3" in capsys.readouterr().out
+    assert main(["--store", str(folder), "verify"]) == 0
+    assert "--deep looks at every record" in capsys.readouterr().out
 
 
 def test_the_command_reports_a_store_that_cannot_be_opened(

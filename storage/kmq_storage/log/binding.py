@@ -263,10 +263,11 @@ class _Binding:
         if capacity is None:
             check_queue_capacity(self._state, topic.id, rows, added)
             return
-        room = capacity - topic.held - added
+        held = topic.held + added
+        room = capacity - held
         if rows > room:
             raise QueueFullError(
-                f"topic {topic.name} is full: it holds {topic.held} of {capacity} records and "
+                f"topic {topic.name} is full: it holds {held} of {capacity} records and "
                 f"{rows} more don't fit",
                 topic=topic.name,
                 capacity=capacity,

@@ -185,6 +185,16 @@ def test_single_sends_fill_a_topic_to_its_capacity_exactly(store: kmq.Store, lin
     assert "t is full" in str(errors[-1])
 
 
+def test_a_full_topic_counts_what_the_same_commit_adds(store: kmq.Store):
+    store.create_topic("t", partitions=3, capacity=4)
+    with store.producer(linger=1.0) as producer:
+        first, second = (producer.send_batch("t", [value] * 3) for value in (b"1", b"2"))
+        producer.flush()
+    assert first.exception(10) is None
+    with pytest.raises(kmq.QueueFullError, match="holds 3 of 4 records and 3 more"):
+        second.result(10)
+
+
 def test_a_full_topic_refuses_batches_whole_and_writes_nothing(store: kmq.Store):
     store.create_topic("t", capacity=10)
     with store.producer() as producer:
