@@ -189,6 +189,15 @@ class CommitLogContract:
         with pytest.raises(ClosedError):
             log.refresh()
 
+    def test_commits_that_somebody_is_in_the_middle_of_end_with_the_handle(self, log: CommitLog):
+        for n in range(3):
+            send(log, b"%d" % n)
+        commits = log.commits(1)
+        next(commits)
+        log.close()
+        with pytest.raises(ClosedError):
+            next(commits)
+
     def test_a_read_only_handle_writes_nothing(self, log: CommitLog, open_handle: Open):
         reader = open_handle(read_only=True)
         with pytest.raises(IllegalStateError):

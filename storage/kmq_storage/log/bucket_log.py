@@ -213,6 +213,7 @@ class BucketLog:
         if wanted < first:
             raise collected(self._files.url, wanted, first)
         for lsn in range(wanted, last + 1):
+            self.check_open()
             if (lsn - wanted) % _AHEAD == 0:
                 self._objects.fetch_ahead(lsn, min(2 * _AHEAD, last + 1 - lsn))
             with translated(self._files.url):
