@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from kmq_spark.client.arguments import checked_count, checked_seconds, checked_timeout
+from kmq_spark.client.arguments import checked_count, checked_stored_seconds, checked_timeout
 from kmq_spark.client.encoding import rows_of_columns
 from kmq_spark.client.units import records_unit
 from kmq_spark.errors import ConflictError, IllegalStateError
@@ -82,12 +82,12 @@ class KeyedDelivery:
 
     def nack(self, delay: float | timedelta = 0.0) -> None:
         """It failed, and comes again after `delay` seconds."""
-        after = round(checked_seconds("delay", delay) * 1e6)
+        after = round(checked_stored_seconds("delay", delay) * 1e6)
         self._receiver.move(self, after, is_held=False)
 
     def extend(self, seconds: float | timedelta) -> None:
         """It takes longer: it is held until so many seconds from now."""
-        after = round(checked_seconds("seconds", seconds, above=0.0) * 1e6)
+        after = round(checked_stored_seconds("seconds", seconds, above=0.0) * 1e6)
         self.locked_until = to_datetime(self._receiver.move(self, after, is_held=True))
 
     def check_process(self) -> None:
@@ -132,7 +132,7 @@ class GroupReceiver:
     ) -> list[KeyedDelivery]:
         """As `KeyedQueues.receive`."""
         most, timeout = checked_count("max_records", most), checked_timeout(timeout)
-        held_for = round(checked_seconds("lock_timeout", lock_timeout, above=0.0) * 1e6)
+        held_for = round(checked_stored_seconds("lock_timeout", lock_timeout, above=0.0) * 1e6)
         clock = self.log.environment.monotonic
         deadline = clock() + (_FOREVER if timeout is None else timeout)
         while True:

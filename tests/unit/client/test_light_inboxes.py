@@ -266,6 +266,7 @@ def test_queues_and_groups_over_all_inboxes_work(store: kmq.Store, queues: Keyed
         (("a",), {"group": "g" * 245}),
         (("a",), {"lock_timeout": 0}),
         (("a",), {"lock_timeout": "1"}),
+        (("a",), {"lock_timeout": 1e30}),
     ],
     ids=str,
 )
@@ -273,3 +274,12 @@ def test_bad_input_is_refused(queues: KeyedQueues, arguments: Any, options: Any)
     with pytest.raises(InvalidRequestError):
         queues.receive(*arguments, **options)
     assert queues.lag("a") == 3
+
+
+def test_a_delay_of_ages_is_refused_and_changes_nothing(queues: KeyedQueues):
+    (held,) = queues.receive("a")
+    for answer in (held.nack, held.extend):
+        with pytest.raises(InvalidRequestError, match="1,000 years"):
+            answer(1e30)
+    held.ack()
+    assert queues.lag("a") == 2
