@@ -48,6 +48,17 @@ class Handle:
         except RuntimeError:
             raise ClosedError("the handle is closed") from None
 
+    async def _received(
+        self, receive: Callable[..., T], give_back: Callable[[T], object], seconds: float
+    ) -> T:
+        """What was received; given back when the task is cancelled meanwhile."""
+        future = self._submit(receive, timeout=seconds)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda done: give_back(done.result()))
+            raise
+
     async def close(self) -> None:
         """Close it, as the twin does; again is no error."""
         await self.__aexit__(None, None, None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
@@ -49,17 +49,8 @@ class KeyedQueues(Handle):
     ) -> list[KeyedDelivery]:
         """The oldest messages of a queue that are not acknowledged and that nobody holds."""
         receive = partial(self._queues.receive, queue, max_records, **options)
-        found = await in_slices(partial(self._received, receive), timeout)
+        found = await in_slices(partial(self._received, receive, _give_back), timeout)
         return [KeyedDelivery(self, each) for each in found]
-
-    async def _received(self, receive: Callable[..., _Held], seconds: float) -> _Held:
-        """What was received; given back when the task is cancelled meanwhile."""
-        future = self._submit(receive, timeout=seconds)
-        try:
-            return await asyncio.shield(asyncio.wrap_future(future))
-        except asyncio.CancelledError:
-            future.add_done_callback(_give_back)
-            raise
 
     async def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
         """These are done, all in one commit."""
@@ -90,11 +81,8 @@ class KeyedDelivery:
         await self._queues._run(self.delivery.extend, seconds)
 
 
-_Held: TypeAlias = list[keyed_receiving.KeyedDelivery]
-
-
-def _give_back(received: Future[_Held]) -> None:
-    for delivery in received.result():
+def _give_back(received: Iterable[keyed_receiving.KeyedDelivery]) -> None:
+    for delivery in received:
         delivery.nack()
 
 

@@ -128,7 +128,7 @@ class Queue(Handle):
     async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
         """Records that nobody else gets until they are answered, or their lock ends."""
         receive = partial(self._queue.receive, max_records)
-        found = await in_slices(partial(self._received, receive), timeout)
+        found = await in_slices(partial(self._received, receive, self._queue._give_back), timeout)
         return [Delivery((*each, self)) for each in found or ()]
 
     async def receive_arrow(
@@ -136,13 +136,4 @@ class Queue(Handle):
     ) -> pa.Table | None:
         """The same as a table, with a column `_delivery` for `ack`; None when nothing came."""
         receive = partial(self._queue.receive_arrow, max_rows)
-        return await in_slices(partial(self._received, receive), timeout)
-
-    async def _received(self, receive: Callable[..., T], seconds: float) -> T:
-        """What was received; given back when the task is cancelled meanwhile."""
-        future = self._submit(receive, timeout=seconds)
-        try:
-            return await asyncio.shield(asyncio.wrap_future(future))
-        except asyncio.CancelledError:
-            future.add_done_callback(lambda done: self._queue._give_back(done.result()))
-            raise
+        return await in_slices(partial(self._received, receive, self._queue._give_back), timeout)
