@@ -37,10 +37,7 @@ def queues_snapshot(queues: Queues) -> list[Any]:
 
 def copied(queue: Queue) -> Queue:
     """A queue of its own with the same state."""
-    alone = Queues()
-    restore_queues(alone, *_snapshot(queue))
-    (copy,) = alone
-    return copy
+    return _only(*_snapshot(queue))
 
 
 def state_entry(queue: Queue, replaces: int | None) -> QueueStateEntry:
@@ -51,8 +48,13 @@ def state_entry(queue: Queue, replaces: int | None) -> QueueStateEntry:
 
 def restored(entry: QueueStateEntry) -> Queue:
     """The queue that an entry tells of."""
+    return _only([dict(entry.facts)], entry.rows.encode())
+
+
+def _only(members: list[Any], rows: bytes) -> Queue:
+    """The queue of a snapshot that has no other."""
     alone = Queues()
-    restore_queues(alone, [dict(entry.facts)], entry.rows.encode())
+    restore_queues(alone, members, rows)
     (queue,) = alone
     return queue
 
