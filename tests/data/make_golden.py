@@ -77,6 +77,11 @@ def make(folder: Path) -> None:
     _commit(log, TopicEntry(GONE, "gone", 0, {}))
     _records(log, ORDERS, 0, rows(70, 1, 0), ProducerEntry("producer", 1, 1))
     log.close()
+    without_traces(folder)
+
+
+def without_traces(folder: Path) -> None:
+    """Remove what only those need who have the store open."""
     shutil.rmtree(folder / "locks")
     (folder / "log" / "hint").unlink()
 

@@ -6,7 +6,6 @@ for ever, so the files in `format-1-columns` are never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.local import LocalDisk
 from tests.data import make_golden_typed
-from tests.data.make_golden import environment, rows
+from tests.data.make_golden import environment, rows, without_traces
 
 ROWS, LOG_FILE_BYTES = 100, 32_768
 #: By name: the columns that records have, and how segments are compressed.
@@ -46,8 +45,7 @@ def make(folder: Path) -> None:
     _filled(log, bytes([39]) * 16, "typed", settings, typed, version=1)
     seal(log, plan_seal(log.refresh()))
     log.close()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 def _filled(

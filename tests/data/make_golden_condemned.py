@@ -6,7 +6,6 @@ are never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import FILE_BYTES, ORDERS, environment, rows
+from tests.data.make_golden import FILE_BYTES, ORDERS, environment, rows, without_traces
 
 #: The first one is in the checkpoint, the other behind it.
 CONDEMNED = (2, 5)
@@ -38,8 +37,7 @@ def make(folder: Path) -> None:
         if before == CONDEMNED[0]:
             checkpoint(log)
     log.close()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 if __name__ == "__main__":

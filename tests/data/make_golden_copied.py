@@ -6,7 +6,6 @@ never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -16,7 +15,7 @@ from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.data import make_golden_queues
-from tests.data.make_golden import environment
+from tests.data.make_golden import environment, without_traces
 
 
 def make(folder: Path) -> None:
@@ -32,8 +31,7 @@ def make(folder: Path) -> None:
         copy_topics(source, log)
         source.close()
         log.close()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 if __name__ == "__main__":

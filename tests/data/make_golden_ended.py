@@ -6,14 +6,13 @@ never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
 import kmq_spark as kmq
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import FILE_BYTES, environment
+from tests.data.make_golden import FILE_BYTES, environment, without_traces
 
 
 def make(folder: Path) -> None:
@@ -29,8 +28,7 @@ def make(folder: Path) -> None:
         store.checkpoint()
         queues.delete("c", "d")
         queues.put("d", b"8").result()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from kmq_storage.maintenance.pins import Pin, encode_pin
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.trim import plan_trim, trim
 from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import FILE_BYTES, environment, rows
+from tests.data.make_golden import FILE_BYTES, environment, rows, without_traces
 
 STREAM, STATE, CUT, GONE = (bytes([n]) * 16 for n in (21, 22, 23, 24))
 EVERYTHING = KEY | HEADERS | PROPERTIES
@@ -68,8 +67,7 @@ def make(folder: Path) -> None:
     _tail(log)
     disk.publish(paths.pin_file(bytes(16)), [encode_pin(Pin(lsn=1, expires=1))], sync=True)
     log.close()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 def _first_records(log: CommitLog) -> None:

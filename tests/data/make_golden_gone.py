@@ -6,7 +6,6 @@ never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import FILE_BYTES, environment, rows
+from tests.data.make_golden import FILE_BYTES, environment, rows, without_traces
 
 #: Both were called `orders`.
 FIRST, SECOND = bytes([41]) * 16, bytes([42]) * 16
@@ -38,8 +37,7 @@ def make(folder: Path) -> None:
             checkpoint(log)
         log.commit([Unit((TopicEntry(topic_id, "orders", 0, {}),))])
     log.close()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ for ever, so the files in `format-1-parts` are never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.data import make_golden_typed
-from tests.data.make_golden import environment
+from tests.data.make_golden import environment, without_traces
 
 ROWS, LOG_FILE_BYTES = 1_000, 131_072
 SCHEMA = make_golden_typed.FIRST
@@ -41,8 +40,7 @@ def make(folder: Path) -> None:
         placed = stager.place(records, room=2**20)
         log.commit([Unit(placed.entries, placed.bodies)])
     log.close()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 if __name__ == "__main__":

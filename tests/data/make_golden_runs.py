@@ -6,11 +6,11 @@ never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
 import kmq_spark as kmq
+from tests.data.make_golden import without_traces
 from tests.data.make_golden_keyed import make as make_queues
 
 
@@ -24,8 +24,7 @@ def make(folder: Path) -> None:
         queues.put_batch(["key 1", "key 21", "key 1"], [b"value 1", b"value 21", b"value 1"])
         store.seal()
         store.checkpoint()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ for ever, so the files in `format-1-schemas` are never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.local import LocalDisk
 from tests.data import make_golden_typed
-from tests.data.make_golden import environment
+from tests.data.make_golden import environment, without_traces
 
 ROWS, LOG_FILE_BYTES = 20, 16_384
 TOPIC = bytes([41]) * 16
@@ -40,8 +39,7 @@ def make(folder: Path) -> None:
         log.commit([Unit(placed.entries, placed.bodies)])
         seal(log, plan_seal(log.refresh()))
     log.close()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 if __name__ == "__main__":

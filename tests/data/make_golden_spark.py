@@ -6,7 +6,6 @@ never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import FILE_BYTES, environment, rows
+from tests.data.make_golden import FILE_BYTES, environment, rows, without_traces
 
 TOTALS = bytes([31]) * 16
 APPLICATIONS = {"job": (8, 5), "query": (1, 4)}
@@ -36,8 +35,7 @@ def make(folder: Path) -> None:
     checkpoint(log)
     _write(log, BatchIdEntry("job", 8), 30)
     log.close()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 def _write(log: CommitLog, batch: BatchIdEntry, first: int) -> None:

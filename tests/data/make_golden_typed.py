@@ -6,7 +6,6 @@ never made again.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +23,7 @@ from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_i
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import BEGIN_US, FILE_BYTES, environment
+from tests.data.make_golden import BEGIN_US, FILE_BYTES, environment, without_traces
 
 SALES = bytes([7]) * 16
 FIRST = pa.schema(
@@ -87,8 +86,7 @@ def make(folder: Path) -> None:
     _define(log, SALES, "sales", [first, second])
     _records(log, SALES, rows(SECOND, 35, 3, KEY | TOMBSTONES), 2)
     log.close()
-    shutil.rmtree(folder / "locks")
-    (folder / "log" / "hint").unlink()
+    without_traces(folder)
 
 
 def _define(log: CommitLog, topic: bytes, name: str, schemas: list[str]) -> None:
