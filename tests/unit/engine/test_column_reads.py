@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
-from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.format.packing import PART, packed, parts_of
@@ -26,18 +25,10 @@ from kmq_storage.model import Chunk, Location
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.support.arrow_data import tables
 from tests.support.counting_bucket import CountingBucket
+from tests.support.wide_tables import check_damage_is_told, check_others_are_read, wide_table
 
 ROWS = 1_000
 COMPRESSIONS = pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-
-
-def _wide(columns: int, width: int, rows: int) -> pa.Table:
-    """Columns c0, c1, ... that no codec makes small: hashes of the row and the column."""
-    cells = {
-        f"c{n}": [uuid.uuid5(uuid.NAMESPACE_OID, f"{n} {row}").bytes * width for row in range(rows)]
-        for n in range(columns)
-    }
-    return pa.table(cells)
 
 
 def _sealed(store: kmq.Store, table: pa.Table, compression: str | None = None) -> None:
@@ -59,7 +50,7 @@ def _chunk(store: kmq.Store) -> Chunk:
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A store with one sealed batch of the columns c0 to c4."""
     with kmq.open(tmp_path / "store", maintenance=False) as store:
-        _sealed(store, _wide(5, 1, ROWS), request.param)
+        _sealed(store, wide_table(5, 1, ROWS), request.param)
     return tmp_path / "store"
 
 
@@ -75,18 +66,13 @@ def _damage(folder: Path, column: int) -> None:
 
 def test_damage_in_a_column_that_is_not_read_hurts_nobody(folder: Path):
     _damage(folder, 3)
-    with kmq.open(folder, read_only=True) as store:
-        found = store.read("t", columns=["c4", "c1", "_offset"]).read_all()
-    assert found.select(["c4", "c1"]).equals(_wide(5, 1, ROWS).select(["c4", "c1"]))
-    assert found["_offset"].to_pylist() == list(range(ROWS))
+    check_others_are_read(folder, wide_table(5, 1, ROWS))
 
 
 @pytest.mark.parametrize("columns", [["c3"], ["c1", "c3"], None])
 def test_damage_in_a_column_that_is_read_is_an_error(folder: Path, columns: list[str] | None):
     _damage(folder, 3)
-    with kmq.open(folder, read_only=True) as store, pytest.raises(CorruptionError) as caught:
-        store.read("t", columns=columns).read_all()
-    assert (caught.value.context["start"], caught.value.context["end"]) == (0, ROWS)
+    check_damage_is_told(folder, columns, ROWS)
 
 
 def test_verify_looks_at_every_column(folder: Path):
@@ -140,7 +126,7 @@ def bucket() -> Iterator[tuple[kmq.Store, CountingBucket]]:
     counting = CountingBucket(f"memory-bucket://{uuid.uuid4().hex}")
     identity = Identity(SYSTEM.new_uuid(), bucket=BucketFacts("", True, ()))
     writer = kmq.Store(BucketLog(BucketFiles(counting), identity, SYSTEM), maintenance=False)
-    _sealed(writer, _wide(6, 75, ROWS))
+    _sealed(writer, wide_table(6, 75, ROWS))
     reader = kmq.Store(BucketLog(BucketFiles(counting), identity, SYSTEM), maintenance=False)
     reader.log.refresh()
     counting.asked.clear()
@@ -163,7 +149,7 @@ def test_of_a_bucket_only_the_wanted_columns_are_fetched(
 ):
     store, counting = bucket
     found = store.read("t", columns=["c4", "c2"]).read_all()
-    assert found.to_pydict() == _wide(6, 75, ROWS).select(["c4", "c2"]).to_pydict()
+    assert found.to_pydict() == wide_table(6, 75, ROWS).select(["c4", "c2"]).to_pydict()
     chunk = _chunk(store)
     head, *wanted = parts_of(chunk, (2, 4, len(chunk.parts) // PART.size - 2))
     assert _asked(counting, chunk) == [(part.start, part.end) for part in wanted]
