@@ -32,6 +32,17 @@ async def in_slices(take: Callable[[float], Awaitable[T]], timeout: float | None
             return found
 
 
+async def to_its_end(call: Future[T]) -> T:
+    """Wait for a call, also when the task is cancelled meanwhile: that is raised afterwards."""
+    waiting = asyncio.wrap_future(call)
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        await asyncio.wait([waiting])
+        waiting.exception()  # nobody else asks for it
+        raise
+
+
 class Handle:
     """A handle whose calls run one after another in a thread of its own."""
 
@@ -53,10 +64,12 @@ class Handle:
     ) -> T:
         """What was received; given back when the task is cancelled meanwhile."""
         future = self._submit(receive, timeout=seconds)
+        waiting = asyncio.wrap_future(future)
         try:
-            return await asyncio.shield(asyncio.wrap_future(future))
+            return await asyncio.shield(waiting)
         except asyncio.CancelledError:
-            future.add_done_callback(lambda done: give_back(done.result()))
+            waiting.add_done_callback(asyncio.Future.exception)  # nobody asks for it any more
+            future.add_done_callback(lambda done: done.exception() or give_back(done.result()))
             raise
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from kmq_spark.aio.handles import Handle, in_slices
 from kmq_spark.client import keyed_queues, keyed_receiving
+from kmq_spark.errors import KmqError
 
 
 class KeyedQueues(Handle):
@@ -82,8 +83,9 @@ class KeyedDelivery:
 
 
 def _give_back(received: Iterable[keyed_receiving.KeyedDelivery]) -> None:
-    for delivery in received:
-        delivery.nack()
+    with suppress(KmqError):  # else they come again when their lock ends
+        for delivery in received:
+            delivery.nack()
 
 
 def _put_all(put: Any, *arguments: Any) -> list[int]:

@@ -125,6 +125,11 @@ class Queue(Handle):
     def __getattr__(self, name: str) -> Any:
         return partial(self._run, getattr(self._queue, name))
 
+    async def __aexit__(self, *raised: object) -> None:
+        await super().__aexit__(*raised)
+        # Until what a cancelled call received is given back, for which the store has to be open.
+        await asyncio.to_thread(self._thread.shutdown)
+
     async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
         """Records that nobody else gets until they are answered, or their lock ends."""
         receive = partial(self._queue.receive, max_records)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Generic, Self
 
-from kmq_spark.aio.handles import Handle, T
+from kmq_spark.aio.handles import Handle, T, to_its_end
 from kmq_spark.aio.receiving import Consumer, Delivery
 from kmq_spark.client import producer, transaction
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
@@ -94,7 +94,7 @@ class Transaction:
     """The twin of a producer's transaction: awaited sends are in it, and done after its commit."""
 
     def __init__(self, producer: Producer, twin: transaction.Transaction) -> None:
-        self._run = producer._run
+        self._run, self._submit = producer._run, producer._submit
         self._twin = twin
 
     async def send(self, *arguments: Any, **options: Any) -> Sent[RecordMetadata]:
@@ -122,11 +122,21 @@ class Transaction:
         await self._run(self._twin.commit_offsets, twin_of(offsets))
 
     async def __aenter__(self) -> Self:
-        await self._run(self._twin.__enter__)
+        begun = self._submit(self._twin.__enter__)
+        try:
+            await to_its_end(begun)
+        except asyncio.CancelledError as error:  # nobody else would end it
+            await to_its_end(self._submit(self._undo, begun, error))
+            raise
         return self
 
+    def _undo(self, begun: Future[object], error: BaseException) -> None:
+        if begun.exception() is None:
+            self._twin.__exit__(type(error), error, None)
+
     async def __aexit__(self, *raised: object) -> None:
-        await asyncio.shield(self._run(self._twin.__exit__, *raised))
+        # Cancelled, it is waited for: then its producer can begin another one.
+        await to_its_end(self._submit(self._twin.__exit__, *raised))
 
 
 def twin_of(value: Any) -> Any:

@@ -294,9 +294,9 @@ class Queue:
         """Nobody got these after all: they are free at once, and count as never handed out."""
         with suppress(KmqError):  # else they come again when their lock ends
             if isinstance(received, pa.Table):
-                self._answer(RELEASE, runs_of_table(self._id, received))
+                self._ahead.give_back(runs_of_table(self._id, received))
             elif received:
-                self._answer(RELEASE, runs_of_deliveries(self._checked(received)))
+                self._ahead.give_back(runs_of_deliveries(received))
 
     # --- dead letters -------------------------------------------------------------------
 

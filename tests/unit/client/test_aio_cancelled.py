@@ -1,0 +1,105 @@
+"""Tasks of asyncio that are cancelled while a call is under way: the handle stays usable.
+
+Finds: a transaction that nobody ends, a cancelled commit that still runs when the next transaction
+begins, records that a closed queue keeps, errors that nobody asked for on the screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark import aio
+from kmq_spark.client.queue import Queue
+from kmq_spark.client.transaction import Transaction
+from tests.unit.client.stored import values
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+class Gate:
+    """Holds a call up until it is told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        self._reached, self._opened = threading.Event(), threading.Event()
+        monkeypatch.setattr(owner, name, self._held(getattr(owner, name)))
+
+    def _held(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def held(*arguments: Any, **options: Any) -> Any:
+            self._reached.set()
+            assert self._opened.wait(30)
+            return call(*arguments, **options)
+
+        return held
+
+    async def cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task whose call is held up, and let the call go on."""
+        await asyncio.to_thread(self._reached.wait, 30)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        self._opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("step", ["begin", "end"])
+def test_a_producer_goes_on_when_a_task_is_cancelled_while_its_transaction_begins_or_ends(
+    store: kmq.Store, store_url: str, monkeypatch: pytest.MonkeyPatch, step: str
+):
+    store.create_topic("a")
+
+    async def work() -> None:
+        async with aio.open(store_url) as twin, twin.producer() as producer:
+
+            async def send() -> None:
+                async with producer.transaction() as tx:
+                    await tx.send("a", b"1")
+
+            gate = Gate(monkeypatch, Transaction, step)
+            await gate.cancel(asyncio.create_task(send()))
+            await producer.send("a", b"2")
+
+    _run(work())
+    assert values(store, "a") == ([b"2"] if step == "begin" else [b"1", b"2"])
+
+
+def test_what_a_cancelled_task_received_is_free_though_its_queue_is_closed_meanwhile(
+    store: kmq.Store, store_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_queue("q")
+    with store.producer() as producer:
+        producer.send_to_queue("q", b"1").result()
+
+    async def work() -> None:
+        async with aio.open(store_url) as twin:
+            queue = await twin.queue("q")
+            gate = Gate(monkeypatch, Queue, "_received")
+            waiting = asyncio.create_task(queue.receive(timeout=None))
+            await asyncio.gather(gate.cancel(waiting), queue.close())
+
+    _run(work())
+    (held,) = store.queue("q").receive(timeout=0)
+    assert held.delivery_count == 1
+
+
+def test_a_wait_that_is_given_up_and_closed_says_nothing(
+    store: kmq.Store, store_url: str, caplog: pytest.LogCaptureFixture
+):
+    store.create_queue("q")
+
+    async def work() -> None:
+        async with aio.open(store_url) as twin, twin.queue("q") as queue:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(queue.receive(timeout=None), 0.01)
+
+    with caplog.at_level(logging.ERROR):
+        _run(work())
+    assert caplog.records == []
