@@ -243,7 +243,7 @@ class Consumer(OneThread):
             )
         member = self._in_group()
         if offsets is None:
-            offsets = self._assignment.committable_positions()
+            offsets = self._assignment.positions_to_commit()
         return member.entries(self._log.refresh(), offsets)
 
     def _in_group(self) -> GroupMember:

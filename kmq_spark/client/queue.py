@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from kmq_spark.client.arguments import checked_count, checked_stored_seconds, ch
 from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all, moving
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.queue_ahead import Ahead, OpenSlip
-from kmq_spark.client.queue_delivery import Delivery, Hold, runs_of_deliveries
+from kmq_spark.client.queue_delivery import Delivery, Hold, runs_of_deliveries, several
 from kmq_spark.client.queue_reading import (
     deliveries_of,
     missing_of,
@@ -48,6 +48,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.queue_state import Queue as QueueState
+from kmq_storage.log.queue_state import too_late
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.looking import look_ahead
 from kmq_storage.model import QueueStats
@@ -162,7 +163,7 @@ class Queue:
         *,
         name: str | None = None,
     ) -> list[Delivery]:
-        hold = Hold(self, until, self._generation, slip)
+        hold = Hold(self, self._id, until, self._generation, slip)
         with self._reading:
             return deliveries_of(self._log, self._reader, runs, name or self.name, hold)
 
@@ -206,21 +207,19 @@ class Queue:
             self._check_open()
             self._answer(ACK, runs_of_table(self._id, deliveries))
             return
-        records = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
+        records = several(deliveries)
         if not self._noted(records):
             self._answer(ACK, runs_of_deliveries(self._checked(records)))
 
-    def _noted(self, records: Sequence[Any]) -> bool:
+    def _noted(self, records: Sequence[Delivery]) -> bool:
         """Whether it needs no commit of its own that these are done."""
-        notes = records[0].hold.notes if records and isinstance(records[0], Delivery) else None
+        notes = records[0].hold.notes if records else None
         if notes is None or self._closed:
             return False
         places = []
         for each in records:
-            if not isinstance(each, Delivery) or each.queue != self.name:
-                return False
             hold = each.hold
-            if hold.notes is not notes or hold.generation != self._generation:
+            if (hold.notes, hold.queue_id, hold.generation) != (notes, self._id, self._generation):
                 return False
             places.append(each.place)
         return notes.note(places)
@@ -261,22 +260,22 @@ class Queue:
         delivery.hold.extended[delivery.place] = until
 
     def _after(self, seconds: float) -> int:
-        return self._log.environment.now_us() + round(seconds * 1e6)
+        """So long from now, also when the log's time is ahead of this clock."""
+        now = max(self._log.environment.now_us(), self._log.refresh().time)
+        return now + round(seconds * 1e6)
 
     def _checked(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
         """Deliveries that this handle may answer for."""
         self._check_open()
-        checked = list(deliveries)
+        checked = several(deliveries)
         for each in checked:
-            if not isinstance(each, Delivery):
-                raise InvalidRequestError(
-                    f"ack takes deliveries or a table of them, not {each!r:.80}"
-                )
             if each.queue != self.name:
                 raise InvalidRequestError(
                     f"the delivery is one of queue {each.queue}, not of {self.name}",
                     queue=each.queue,
                 )
+            if each.hold.queue_id != self._id:
+                raise too_late(self.name, [each.run])  # of one of this name that was deleted
             if each.hold.generation != self._generation:
                 raise IllegalStateError(
                     "the delivery was received before this process was forked: it is its parent's"
@@ -320,23 +319,32 @@ class Queue:
         """Move what came from a queue back to it; the rest is given back in the end."""
         moved = 0
         others: list[Run] = []
-        while most is None or moved < most:
-            acquired = self._acquire(_MOVED, 0.0, plain=True)
-            if acquired is None:
-                break
-            found, _ = acquired
-            held = self._deliveries(found.runs, found.until)
-            mine = [d for d in held if d.properties.get("dead_letter_queue") == target.name]
-            mine = mine if most is None else mine[: most - moved]
-            kept = {each.place for each in mine}
-            others += runs_of_deliveries([each for each in held if each.place not in kept])
-            if mine:
-                entry = handing.answer(self._log, self._live(), ACK, runs_of_deliveries(mine))
-                records = [(each, each.properties) for each in mine]
-                self._log.commit([moving(self._log, target, records, entry)])
-                moved += len(mine)
-        self._answer(RELEASE, others)
+        try:
+            while most is None or moved < most:
+                acquired = self._acquire(_MOVED, 0.0, plain=True)
+                if acquired is None:
+                    break
+                found, _ = acquired
+                held = self._deliveries(found.runs, found.until)
+                mine = [d for d in held if d.properties.get("dead_letter_queue") == target.name]
+                mine = mine if most is None else mine[: most - moved]
+                kept = {each.place for each in mine}
+                others += runs_of_deliveries([each for each in held if each.place not in kept])
+                moved += self._move(mine, target)
+        finally:
+            self._ahead.give_back(others)
         return moved
+
+    def _move(self, letters: list[Delivery], target: QueueState) -> int:
+        if letters:
+            entry = handing.answer(self._log, self._live(), ACK, runs_of_deliveries(letters))
+            try:
+                records = [(each, each.properties) for each in letters]
+                self._log.commit([moving(self._log, target, records, entry)])
+            except BaseException:  # a full queue, say
+                self._give_back(letters)
+                raise
+        return len(letters)
 
     # --- what is where ------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from kmq_spark.client.record import Record
+from kmq_spark.errors import InvalidRequestError
 from kmq_storage.deliveries import merged
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import AnswerEntry, Run
@@ -46,12 +47,19 @@ class Notes(Protocol):
 class Hold:
     """What deliveries that were received together have in common."""
 
-    __slots__ = ("extended", "generation", "notes", "queue", "until")
+    __slots__ = ("extended", "generation", "notes", "queue", "queue_id", "until")
 
     def __init__(
-        self, queue: Answers, until: int, generation: int, notes: Notes | None = None
+        self,
+        queue: Answers,
+        queue_id: bytes,
+        until: int,
+        generation: int,
+        notes: Notes | None = None,
     ) -> None:
         self.queue = queue
+        #: Another one than that of a queue that has its name later.
+        self.queue_id = queue_id
         self.notes = notes
         #: UTC microseconds.
         self.until = until
@@ -112,6 +120,17 @@ class Delivery(Record):
             f"Delivery(queue={self.queue!r}, topic={self.topic!r}, partition={self.partition}, "
             f"offset={self.offset}, delivery_count={self.delivery_count})"
         )
+
+
+def several(deliveries: Any) -> list[Delivery]:
+    """One delivery or some; InvalidRequestError for anything else."""
+    if isinstance(deliveries, Delivery):
+        return [deliveries]
+    some = list(deliveries) if isinstance(deliveries, Iterable) else [deliveries]
+    for each in some:
+        if not isinstance(each, Delivery):
+            raise InvalidRequestError(f"ack takes deliveries or a table of them, not {each!r:.80}")
+    return some
 
 
 def runs_of_deliveries(deliveries: Iterable[Delivery]) -> list[Run]:

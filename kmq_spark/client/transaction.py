@@ -16,7 +16,7 @@ from kmq_spark.client.consumer import Consumer
 from kmq_spark.client.gathered import Gathered, aborted_by, told
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.pending import Pending
-from kmq_spark.client.queue_delivery import Answers, Delivery
+from kmq_spark.client.queue_delivery import Answers, Delivery, several
 from kmq_spark.errors import (
     FencedError,
     IllegalStateError,
@@ -136,11 +136,7 @@ class Transaction:
 
         One whose lock has ended then aborts the transaction, with LeaseExpiredError as the cause.
         """
-        single = isinstance(deliveries, Delivery)
-        some: list[Any] = [deliveries] if single else list(deliveries)
-        for each in some:
-            if not isinstance(each, Delivery):
-                raise InvalidRequestError(f"ack takes deliveries, not {each!r:.80}")
+        some = several(deliveries)
         with self._turn:
             self._check()
             for each in some:
@@ -149,12 +145,16 @@ class Transaction:
     def commit_offsets(self, offsets: OffsetsToCommit) -> None:
         """Commit what a consumer has handed out, for its group; or `{group: offsets}`.
 
-        A consumer that lost its partitions to another member aborts the transaction (FencedError
-        is the cause); offsets by group are not checked against its members. IllegalStateError for
-        a consumer with `auto_commit`: that would commit whatever becomes of the transaction.
+        A consumer that lost its partitions to another member, or gave some away that it had handed
+        out records of, aborts the transaction (FencedError is the cause); offsets by group are not
+        checked against its members. IllegalStateError for a consumer with `auto_commit`: that would
+        commit whatever becomes of the transaction.
         """
         if isinstance(offsets, Consumer):
-            self._add_offsets(offsets._offsets_to_commit())
+            try:
+                self._add_offsets(offsets._offsets_to_commit())
+            except FencedError as lost:
+                raise aborted_by(lost) from lost
         elif isinstance(offsets, Mapping):
             for group, by_topic in offsets.items():
                 self._add_offsets(self._by_hand(group, by_topic))

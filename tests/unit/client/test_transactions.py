@@ -303,6 +303,48 @@ def test_a_member_that_lost_its_partitions_aborts_all(shop: kmq.Store):
     assert values(shop, "b") == []
 
 
+@pytest.mark.parametrize("look", ["assignment", "committed", "lag", "position", "consume"])
+def test_records_whose_partition_went_to_another_member_before_the_commit_abort_all(
+    shop: kmq.Store, look: str
+):
+    shop.create_topic("two", partitions=2)
+    with shop.producer() as producer:
+        for partition in (0, 1):
+            producer.send("two", b"%d" % partition, partition=partition).result(10)
+        first = shop.consumer("g", topics=["two"])
+        records = first.consume(timeout=0)
+        second = shop.consumer("g", topics=["two"])
+        getattr(first, look)()  # gives one away
+        with pytest.raises(kmq.TransactionAbortedError) as told, producer.transaction() as tx:
+            tx.send_batch("b", [record.value for record in records])
+            tx.commit_offsets(first)
+        assert isinstance(told.value.__cause__, kmq.FencedError)
+        assert len(second.consume(timeout=0)) == 1
+        with producer.transaction() as tx:
+            tx.commit_offsets(first)
+            tx.commit_offsets(second)
+    assert (len(records), values(shop, "b")) == (2, [])
+
+
+def test_what_was_committed_before_its_partition_went_aborts_nothing(shop: kmq.Store):
+    shop.create_topic("two", partitions=2)
+    with shop.producer() as producer:
+        producer.send_batch("two", [b"0"], partition=1).result(10)
+        first = shop.consumer("g")
+        first.subscribe(["two"], on_revoke=lambda _: first.commit())
+        for _ in range(2):
+            first.consume(timeout=0)
+            with shop.consumer("g", topics=["two"]):
+                assert first.assignment() == {"two": [0]}
+            producer.send_batch("two", [b"1"], partition=0).result(10)
+            with producer.transaction() as tx:
+                tx.send("b", b"x")
+                tx.commit_offsets(first)
+            first.consume(timeout=0)
+            first.seek_to_end()
+    assert values(shop, "b") == [b"x", b"x"]
+
+
 def test_offsets_may_be_given_with_the_member_that_commits_them(shop: kmq.Store):
     with shop.producer() as producer:
         producer.send_batch("a", [b"v"] * 10).result(10)
