@@ -16,13 +16,14 @@ from kmq_spark.client.queue_reading import missing_of
 from kmq_spark.client.record import Record
 from kmq_spark.client.units import records_unit
 from kmq_spark.client.values import checked_extras
-from kmq_spark.errors import ConflictError, CorruptionError, DataLossError
+from kmq_spark.errors import ConflictError, CorruptionError, DataLossError, QueueFullError
 from kmq_storage import deliveries as handing
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.queue_entries import EXHAUSTED, RECALL, Run
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queues import spans_of
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.queues import dead_letters_of
 from kmq_storage.slips import take_over_ended
@@ -47,9 +48,25 @@ def bury_all(log: CommitLog, queue: Queue, read: Reading) -> None:
         if each is queue or each.dead_letter == queue.name:
             take_over_ended(log, each)
             runs = each.exhausted(max(log.environment.now_us(), log.state.time))
+            if runs:
+                runs = _as_many_as_fit(log, each, runs)
             while runs:
                 some, runs = _first(runs, _MOVED)
                 _bury_runs(log, each, some, read)
+
+
+def _as_many_as_fit(log: CommitLog, queue: Queue, runs: list[Run]) -> list[Run]:
+    """The first of these runs that its queue of dead letters has room for; the others stay."""
+    target = log.state.queues.find(queue.dead_letter)
+    capacity = None if target is None else target.settings.capacity
+    if target is None or capacity is None:
+        return runs
+    room = capacity - target.held(spans_of(log.state, target), log.state.time)
+    fitting, others = _first(runs, max(room, 0))
+    if others:
+        left = sum(run.rows for run in others)
+        _LOGGER.warning("queue %s is full: %d of %s stay there", target.name, left, queue.name)
+    return fitting
 
 
 def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading) -> None:
@@ -60,8 +77,8 @@ def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading)
             log.commit([Unit((handing.answer(log, queue, RECALL, gone),))])
         if found:
             bury(log, queue, found, EXHAUSTED, TOO_OFTEN)
-    except ConflictError:
-        pass  # somebody else did it
+    except (ConflictError, QueueFullError):
+        pass  # somebody else did it, or took the room
     except (DataLossError, CorruptionError) as error:
         _LOGGER.warning("queue %s: dead letters stay where they are: %s", queue.name, error)
 

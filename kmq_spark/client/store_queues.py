@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
+from kmq_spark.client.arguments import checked_flag
 from kmq_spark.client.queue import Queue
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
@@ -55,7 +56,8 @@ class StoreQueues:
             "capacity": capacity,
             "uniq_window": uniq_window,
         }
-        return queues.create_queue(self.log, name, _names(topics), settings, exist_ok=exist_ok)
+        is_kept = checked_flag("exist_ok", exist_ok)
+        return queues.create_queue(self.log, name, _names(topics), settings, exist_ok=is_kept)
 
     def bind_queue(
         self,
@@ -108,4 +110,6 @@ class StoreQueues:
 
 
 def _names(topics: Iterable[str] | str) -> Sequence[str]:
+    if not isinstance(topics, Iterable):
+        raise InvalidRequestError(f"topics must be names, not {topics!r}", option="topics")
     return [topics] if isinstance(topics, str) else list(topics)

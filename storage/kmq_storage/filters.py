@@ -8,6 +8,7 @@ unknown, as in SQL: so is `not` of it, and only what is true is let in.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -62,11 +63,26 @@ class _Columns:
         return self._known[name]
 
 
+def checked_filter(expression: object) -> str:
+    """An expression that can be evaluated; InvalidRequestError says where it can't be."""
+    if not isinstance(expression, str):
+        raise InvalidRequestError(f"filter must be text, not {expression!r}", option="filter")
+    try:
+        expression.encode()
+    except UnicodeEncodeError as error:
+        at = error.start + 1
+        raise InvalidRequestError(
+            f"filter {expression!r}: what stands at character {at} is no text that can be stored",
+            option="filter",
+            position=at,
+        ) from error
+    parsed_filter(expression)
+    return expression
+
+
 @lru_cache(maxsize=256)
 def parsed_filter(expression: str) -> Filter:
     """The filter of an expression; InvalidRequestError says where it can't be understood."""
-    if not isinstance(expression, str):
-        raise InvalidRequestError(f"filter must be text, not {expression!r}", option="filter")
     return _Parser(expression).whole()
 
 
@@ -86,7 +102,7 @@ def tagged(tags: str, expression: str | None) -> str | None:
     known = ", ".join("'" + name.replace("'", "''") + "'" for name in names)
     if expression is None:
         return f"tag in ({known})"
-    parsed_filter(expression)  # by itself: it may not close the bracket around it
+    checked_filter(expression)  # by itself: it may not close the bracket around it
     return f"tag in ({known}) and ({expression})"
 
 
@@ -260,6 +276,19 @@ def _compared(name: str, sign: str, value: Value) -> Filter:
 def _compared_numbers(compare: Callable[[Any, Any], Any], values: pa.Array, value: Any) -> pa.Array:
     """Whole numbers among each other exactly, whatever their size; all others as floats."""
     whole, broken = pc.struct_field(values, "int"), pc.struct_field(values, "float")
-    inside = isinstance(value, int) and -(2**63) <= value < 2**63
-    of_whole = compare(whole if inside else whole.cast(pa.float64(), safe=False), value)
-    return pc.coalesce(of_whole, compare(broken, float(value)))
+    if isinstance(value, float):
+        of_whole = compare(whole.cast(pa.float64(), safe=False), value)
+    elif -(2**63) <= value < 2**63:
+        of_whole = compare(whole, value)
+    else:  # all whole numbers are on one side of it
+        of_whole = compare(
+            whole.cast(pa.float64(), safe=False), math.inf if value > 0 else -math.inf
+        )
+    return pc.coalesce(of_whole, compare(broken, _as_float(value)))
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -10,7 +10,7 @@ from typing import Any
 
 from kmq_storage import limits
 from kmq_storage.errors import AlreadyExistsError, InvalidRequestError, KmqWarning
-from kmq_storage.filters import parsed_filter
+from kmq_storage.filters import checked_filter
 from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.queue_entries import BindEntry, QueueEntry
 from kmq_storage.log.binding import Unit
@@ -110,7 +110,7 @@ def bind_queue(
     it is; with another filter from now on.
     """
     if filter is not None:
-        parsed_filter(filter)
+        checked_filter(filter)
     state = log.refresh()
     queue = state.queues.named(check_name("queue", name))
     entries = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -148,3 +149,37 @@ def test_a_typed_record_becomes_json(store: kmq.Store):
     held.reject()
     (letter,) = store.queue("q.dlq").receive()
     assert letter.value.decode() == '{"n": 5, "s": "é"}'
+
+
+def test_a_full_queue_of_dead_letters_keeps_what_does_not_fit_and_holds_nobody_up(
+    store: kmq.Store, caplog: pytest.LogCaptureFixture
+):
+    store.create_queue("dead", capacity=1)
+    store.create_queue("q", dead_letter="dead", max_deliveries=1, lock_timeout=0.05)
+    with store.producer() as producer:
+        for n in range(3):
+            producer.send_to_queue("q", b"%d" % n)
+    queue, dead = store.queue("q"), store.queue("dead")
+    assert len(queue.receive(2)) == 2
+    while queue.stats().dead == 0:
+        time.sleep(0.01)
+    assert [each.value for each in queue.receive(9)] == [b"2"]
+    assert "queue dead is full: 1 of q stay there" in caplog.text
+    for n in range(3):
+        while not (letters := dead.receive()):  # which buries others, too
+            time.sleep(0.01)
+        assert letters[0].value == b"%d" % n
+        letters[0].ack()
+
+
+def test_dead_letters_that_do_not_fit_back_are_free_again_at_once(store: kmq.Store):
+    store.create_queue("q", capacity=1)
+    with store.producer() as producer:
+        producer.send_to_queue("q", b"1").result()
+        store.queue("q").receive()[0].reject()
+        producer.send_to_queue("q", b"2").result()
+    queue = store.queue("q")
+    with pytest.raises(kmq.QueueFullError):
+        queue.redrive()
+    queue.ack(queue.receive())
+    assert queue.redrive() == 1

@@ -122,6 +122,22 @@ def test_a_second_answer_is_a_late_one(store: kmq.Store):
     assert store.queue("q").stats().acked == 1
 
 
+def test_what_was_received_from_a_deleted_queue_is_no_answer_for_one_of_its_name(store: kmq.Store):
+    store.create_topic("t")
+    with store.producer() as producer:
+        producer.send("t", b"1").result()
+    held = []
+    for _ in range(2):
+        store.create_queue("q", topics=["t"])
+        queue = store.queue("q")
+        held += queue.receive()
+        if len(held) == 1:
+            store.delete_queue("q")
+    with pytest.raises(kmq.LeaseExpiredError):
+        queue.ack(held[0])
+    queue.ack(held[1])
+
+
 def test_an_extended_lock_holds_longer(store: kmq.Store):
     store.create_queue("q", lock_timeout=0.2)
     _send(store, "q", b"1")
