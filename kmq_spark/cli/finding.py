@@ -14,6 +14,7 @@ from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 from kmq_spark.client.finding import found, wanted_of
 from kmq_spark.client.record_values import records_of
+from kmq_storage.names import queue_log
 
 
 def _find(arguments: Namespace, output: Output) -> None:
@@ -34,7 +35,8 @@ def _replay(arguments: Namespace, output: Output) -> None:
     with open_store(arguments) as store:
         sent = store.replay(
             arguments.topic,
-            arguments.target,
+            None if arguments.queue else arguments.target,
+            queue=arguments.target if arguments.queue else None,
             key=arguments.key,
             headers=arguments.header,
             properties=dict(arguments.property),
@@ -48,7 +50,8 @@ def _replay(arguments: Namespace, output: Output) -> None:
 
 def _trace(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
-        steps = store.trace(arguments.topic, arguments.partition, arguments.offset)
+        topic = queue_log(arguments.topic) if arguments.queue else arguments.topic
+        steps = store.trace(topic, arguments.partition, arguments.offset)
     output.rows(
         [
             {"lsn": step.lsn, "time": step.time, "event": step.event, "facts": step.facts}
@@ -121,11 +124,12 @@ COMMANDS = (
     ),
     Command(
         "log replay",
-        "send such records to another topic",
+        "send such records to another topic, or to a queue",
         _replay,
         (
             _TOPIC,
             argument("target", metavar="TARGET", help="where to"),
+            argument("--queue", action="store_true", help="TARGET is a queue"),
             *_WANTED,
             argument(
                 "--group", metavar="NAME", help="send each once: go on where this group stands"
@@ -140,6 +144,7 @@ COMMANDS = (
             _TOPIC,
             argument("partition", type=count, metavar="PARTITION", help="its partition"),
             argument("offset", type=count, metavar="OFFSET", help="its offset"),
+            argument("--queue", action="store_true", help="it was sent to the queue TOPIC itself"),
         ),
     ),
 )

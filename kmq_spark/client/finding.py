@@ -12,12 +12,13 @@ from kmq_spark.client.arguments import checked_count, checked_offset, checked_pa
 from kmq_spark.client.reading import Bound, plan_read
 from kmq_spark.client.record_columns import public_batches, public_schema
 from kmq_spark.client.values import MEMBERS, Headers, Properties, checked_extras, to_bytes
+from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.matching import Pair, Wanted
 from kmq_storage.groups import check_idle, committed_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.search import Searcher
-from kmq_storage.names import check_name
+from kmq_storage.names import check_name, queue_log
 
 if TYPE_CHECKING:
     from kmq_spark.client.producer import Producer
@@ -60,8 +61,9 @@ class Finding:
     def replay(
         self: _Store,
         topic: str,
-        target: str,
+        target: str | None = None,
         *,
+        queue: str | None = None,
         key: bytes | str | None = None,
         headers: Headers | None = None,
         properties: Properties | None = None,
@@ -71,8 +73,9 @@ class Finding:
     ) -> int:
         """Send the records that `find` finds, all of them, to another topic; how many they are.
 
-        They keep key, value, headers, properties and timestamp, and get partitions as sent ones
-        do: those of a key keep their order. What comes to the topic meanwhile is not among them.
+        Or to a `queue`, which takes no tombstones and none of a typed topic. They keep key, value,
+        headers, properties and timestamp, and get partitions as sent ones do: those of a key keep
+        their order. What comes to the topic meanwhile is not among them.
         Batches are stored one after the other: after an error those before it are there, and
         another call sends all of them again. Not so with a `group`: each batch is one commit with
         the group's offsets, from which another call goes on; two at a time fence each other.
@@ -82,16 +85,16 @@ class Finding:
         from kmq_spark.client.replaying import send_again, send_once
 
         wanted, bounds = wanted_of(key, headers, properties), (start, end)
-        self.log.refresh().topic(target)
+        name = _target(self.log, target, queue)
         if group is None:
             with self.producer() as producer:
-                return send_again(producer, target, *found(self.log, topic, wanted, bounds))
+                return send_again(producer, name, *found(self.log, topic, wanted, bounds))
         check_idle(self.log, check_name("group", group))
         # Its producer comes first: what an earlier call would still store is refused from then on.
         with self.producer(transactional_id=f"redo.{group}") as producer:
             after = committed_offsets(self.log.refresh(), group).get(topic, {})
             schema, parts = found(self.log, topic, wanted, bounds, after=after)
-            return send_once(producer, target, schema, parts, (group, topic))
+            return send_once(producer, name, schema, parts, (group, topic))
 
     def trace(self: _Store, topic: str, partition: int, offset: int) -> list[TraceStep]:
         """The path of a record as the commit log tells it: sent, passed by groups, sealed, trimmed.
@@ -103,6 +106,16 @@ class Finding:
 
         place = checked_partition(partition), checked_offset(offset)
         return trace(self.log, topic, *place)
+
+
+def _target(log: CommitLog, topic: str | None, queue: str | None) -> str:
+    """The name of a topic, or of a queue's own log; NotFoundError when there is none."""
+    if (topic is None) == (queue is None):
+        raise InvalidRequestError("name what records are sent to: either a topic or a queue")
+    state = log.refresh()
+    if queue is not None:
+        return queue_log(state.queues.named(check_name("queue", queue)).name)
+    return state.topic(check_name("topic", topic)).name
 
 
 def wanted_of(

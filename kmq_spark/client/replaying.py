@@ -23,6 +23,7 @@ _PLACE = ("topic", "partition", "offset", "_topic", "_partition", "_offset")
 def send_again(producer: Producer, target: str, schema: pa.Schema, parts: Iterable[Slice]) -> int:
     """Send all records of these slices, in public columns; how many they are.
 
+    `target`: a topic, or a queue's own log.
     The next ones are read while the last ones are stored.
     """
     sent, last = 0, None
@@ -63,7 +64,7 @@ def _sends(
             continue
         for batch in public_batches(some, schema):
             there = [name for name in _PLACE if name in batch.schema.names]
-            yield producer.send_arrow(target, batch.drop_columns(there))
+            yield producer._send_arrow(target, batch.drop_columns(there), None)
 
 
 def _runs(part: Slice) -> Iterator[tuple[bool, Slice]]:

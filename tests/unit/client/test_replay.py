@@ -174,6 +174,16 @@ def test_a_group_that_others_read_by_is_not_moved(store: kmq.Store):
     assert store.describe_topic("u").rows == 0
 
 
+def test_a_topic_is_sent_to_a_queue_as_it_is(store: kmq.Store):
+    _fill(store)
+    store.create_queue("q")
+    wanted: dict[str, Any] = {"properties": {"half": 4.0}}  # the eighth: no tombstone
+    assert [store.replay("t", queue="q", group="g", **wanted) for _ in range(2)] == [1, 0]
+    found = store.queue("q").receive_arrow()
+    assert found is not None
+    assert _by_key(found) == _by_key(store.find("t", **wanted))
+
+
 def test_a_target_that_does_not_fit_is_named(store: kmq.Store):
     _fill(store)
     store.create_topic("typed", schema=pa.schema([("n", pa.int64())]))
@@ -181,6 +191,15 @@ def test_a_target_that_does_not_fit_is_named(store: kmq.Store):
         store.replay("t", "u")
     with pytest.raises(kmq.InvalidRequestError, match="typed"):
         store.replay("t", "typed")
+    with pytest.raises(kmq.NotFoundError, match=r"Queue\[u\]"):
+        store.replay("t", queue="u")
+    store.create_queue("q")
+    with pytest.raises(kmq.InvalidRequestError, match="takes no tombstones"):
+        store.replay("t", queue="q")
+    for both in ((), ("typed",)):
+        with pytest.raises(kmq.InvalidRequestError, match="either a topic or a queue"):
+            store.replay("t", *both, queue="q" if both else None)
+    assert store.queue("q").stats().ready == 0
     assert store.describe_topic("typed").rows == 0
 
 
