@@ -52,7 +52,7 @@ class KeyValue:
             return value
         try:
             return default if value is None else kind(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise InvalidRequestError(
                 f"{key} is {value!r}, which is no {kind.__name__}", key=key
             ) from None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from kmq_spark.client.arguments import checked_offset
 from kmq_spark.client.store import Store
 from kmq_spark.errors import InvalidRequestError, NotFoundError
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.spelling import also_in_camel_case
-from kmq_spark.openmessaging.stored import Stored, messages_of
+from kmq_spark.openmessaging.stored import Stored, messages_of, partition_of
 from kmq_storage.groups import committed_offsets, set_group_offsets
 from kmq_storage.model import to_datetime
 from kmq_storage.names import queue_log
@@ -15,6 +16,8 @@ from kmq_storage.names import queue_log
 #: Where iterators are that were told to persist it.
 _GROUP = "oms.partitions"
 _ROWS = 512
+#: The instants that a datetime has, UTC ms.
+_FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
 
 
 @also_in_camel_case
@@ -24,11 +27,11 @@ class PartitionConsumer(StoreUser):
     def partition_iterator(self, name: str) -> PartitionIterator:
         """The messages of a topic or queue (`name`), or of one partition (`topic:partition`)."""
         self._check_open()
-        name, _, number = name.partition(":")
+        name, number = partition_of(name)
         state = self._store.log.refresh()
         for found in (name, queue_log(name)):
             if state.find_topic(found) is not None:
-                return PartitionIterator(self._store, found, int(number or 0))
+                return PartitionIterator(self._store, found, number or 0)
         raise NotFoundError(f"Topic[{name}] doesn't exist, nor does Queue[{name}].", name=name)
 
 
@@ -67,7 +70,7 @@ class PartitionIterator:
 
     def seek_by_offset(self, offset: int, persistent: bool = False) -> None:
         """Go to an offset; to the first or last message for one that lies outside."""
-        self._at = min(max(offset, self.first_offset()), self.last_offset())
+        self._at = min(max(checked_offset(offset), self.first_offset()), self.last_offset())
         if persistent:
             self.persist()
 
@@ -75,7 +78,7 @@ class PartitionIterator:
         """Go to the first message stored at or after an instant (UTC ms), or to the last."""
         if type(timestamp) is not int:
             raise InvalidRequestError(f"timestamp must be milliseconds, not {timestamp!r}")
-        when = to_datetime(timestamp * 1000)
+        when = to_datetime(min(max(timestamp, _FIRST_TIME), _LAST_TIME) * 1000)
         found = self._store.offsets_for_time(self._topic, when)[self._partition]
         self.seek_by_offset(self.last_offset() if found is None else found, persistent)
 

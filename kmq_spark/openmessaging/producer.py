@@ -17,7 +17,7 @@ from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import KeyValue, put
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.spelling import also_in_camel_case
-from kmq_spark.openmessaging.stored import born_host, extras_of, message_id
+from kmq_spark.openmessaging.stored import born_host, extras_of, message_id, partition_of
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import check_name, queue_log, queue_of_log
 from kmq_storage.objects.fork import reopen_in_child
@@ -213,8 +213,7 @@ class BatchToPartition:
 
     def __init__(self, producer: Producer, name: str) -> None:
         self._producer = producer
-        self._name, _, number = name.partition(":")
-        self._partition = int(number) if number else None
+        self._name, self._partition = partition_of(name)
         self._messages: list[BytesMessage] = []
 
     def send(self, message: BytesMessage) -> None:

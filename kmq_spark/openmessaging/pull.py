@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import chain, groupby
@@ -42,6 +43,8 @@ class PullConsumer(StoreUser):
         self._ready: list[Stored] = []
         #: What may be handed out later: from when on (UTC ms), and the message.
         self._later: list[tuple[float, Stored]] = []
+        #: Whether some may be too late by the time that they are next.
+        self._may_be_late = False
         self._acknowledges = False
         #: Per place how far it was read, what of that is not acknowledged, and what is stored.
         self._read: dict[Place, int] = {}
@@ -58,6 +61,8 @@ class PullConsumer(StoreUser):
             raise InvalidRequestError(
                 f"this consumer reads queue {self._queue}: another queue needs another consumer"
             )
+        if not isinstance(topics, Iterable):
+            raise InvalidRequestError(f"topics must be names, not {topics!r}")
         self._bind(queue, [topics] if isinstance(topics, str) else list(topics))
         self._queue = queue
         self._follow(queue)
@@ -95,6 +100,8 @@ class PullConsumer(StoreUser):
 
         `properties` may have OPERATION_TIMEOUT: milliseconds to wait for one.
         """
+        while self._may_be_late and self._ready and self._is_late(self._ready[-1]):
+            self._ready.pop()
         if not self._ready:
             self._check_open()
             self._wait(properties.get_int("OPERATION_TIMEOUT") if properties else 0)
@@ -140,17 +147,25 @@ class PullConsumer(StoreUser):
         now = self._now()
         while self._later and self._later[0][0] <= now:
             found.append(heapq.heappop(self._later)[1])
+        if self._may_be_late:
+            found = [each for each in found if not self._is_late(each)]
         self._ready = found[::-1]
 
+    def _is_late(self, message: Stored) -> bool:
+        """Whether nobody is to get a message any more; then it is done."""
+        late = delivery_window(headers_of(message, self._host))[1] < self._now()
+        if late:
+            self._open[message[:2]].pop(message[2], None)
+        return late
+
     def _due(self, found: list[Stored]) -> list[Stored]:
-        """The more important first, without those that came too late, or are too early."""
+        """The more important first, without those that are too early."""
         now, due = self._now(), []
         for message in found:
             headers = headers_of(message, self._host)
             start, stop = delivery_window(headers)
-            if stop < now:
-                del self._open[message[:2]][message[2]]
-            elif start > now:
+            self._may_be_late |= stop < math.inf
+            if start > now:
                 heapq.heappush(self._later, (start, message))
             else:
                 due.append((-priority(headers), message))

@@ -31,6 +31,8 @@ class ReceivedMessageContext:
     def __init__(self, queue: str, attempt: int, ack: Callable[[], None]) -> None:
         self.queue, self._ack = queue, ack
         self._properties = KeyValue().put("DeliveryCount", attempt)
+        #: Whether the listener said so itself.
+        self.is_done = False
 
     def properties(self) -> KeyValue:
         """`DeliveryCount`: how often the listener was called with this message."""
@@ -39,6 +41,7 @@ class ReceivedMessageContext:
     def ack(self) -> None:
         """The message is done, whatever the listener still does; its return says the same."""
         self._ack()
+        self.is_done = True
 
 
 @also_in_camel_case
@@ -123,11 +126,16 @@ class PushConsumer(StoreUser):
             pull.ack(identity)
 
         for attempt in range(1, _ATTEMPTS + 1):
+            context = ReceivedMessageContext(queue, attempt, ack)
             try:
-                listener(message, ReceivedMessageContext(queue, attempt, ack))
+                listener(message, context)
             except Exception:
                 _LOGGER.exception("the listener of queue %s failed with %s", queue, identity)
-                if self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)):
+                if context.is_done:
+                    return
+                self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
+                self._running.wait()
+                if self._ended.is_set():
                     return  # the next consumer gets it
             else:
                 break

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kmq_spark.client.record_values import pairs_of
 from kmq_spark.client.values import Extras, size_of
+from kmq_spark.errors import InvalidRequestError
 from kmq_storage.names import queue_of_log
 
 #: Topic (or a queue's own log), partition, offset, body, headers, properties, UTC microseconds. A
@@ -102,6 +103,14 @@ def headers_of(message: Stored, host: str) -> dict[str, Any]:
 
 #: The host of this process.
 born_host = cache(socket.gethostname)
+
+
+def partition_of(name: object) -> tuple[str, int | None]:
+    """The name and number in `topic:partition`; None for the number where there is only a name."""
+    topic, colon, number = name.partition(":") if isinstance(name, str) else ("", ":", "")
+    if colon and not number.isdecimal():
+        raise InvalidRequestError(f"a partition is named as `topic:number`, not {name!r:.80}")
+    return topic, int(number) if number else None
 
 
 def message_id(topic: str, partition: int, offset: int) -> str:

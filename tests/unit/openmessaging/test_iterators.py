@@ -68,3 +68,30 @@ def test_it_walks_what_was_sent_to_a_queue(settings: oms.KeyValue, producer: oms
 def test_a_partition_that_is_not_there_is_named(settings: oms.KeyValue, producer: oms.Producer):
     with pytest.raises(kmq.NotFoundError, match=r"Topic\[nope\] doesn't exist"):
         oms.PartitionConsumer(settings).partition_iterator("nope")
+
+
+@pytest.mark.parametrize("name", ["t:x", "t:", "t:0:1", "t:-1", "t:\u00b2", 5, None, True])
+def test_a_partition_that_is_no_number_is_refused(
+    settings: oms.KeyValue, producer: oms.Producer, name: str
+):
+    with oms.PartitionConsumer(settings) as consumer:
+        for call in (consumer.partition_iterator, producer.create_batch_to_partition):
+            with pytest.raises(kmq.InvalidRequestError, match="topic:number"):
+                call(name)
+
+
+@pytest.mark.parametrize("bad", [True, 1.5, float("nan"), "5", None])
+def test_places_that_are_no_numbers_are_refused(walk: oms.PartitionIterator, bad: int):
+    for call in (walk.seek_by_offset, walk.seek_by_time):
+        with pytest.raises(kmq.InvalidRequestError):
+            call(bad)
+    assert walk.current_offset() == 0
+
+
+def test_times_outside_of_the_calendar_are_before_and_after_everything(
+    walk: oms.PartitionIterator,
+):
+    walk.seek_by_time(10**30)
+    assert walk.current_offset() == 1199
+    walk.seek_by_time(-(10**30))
+    assert walk.current_offset() == 0

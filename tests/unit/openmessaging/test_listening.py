@@ -110,3 +110,41 @@ def test_nothing_is_handed_out_while_it_is_suspended(
         consumer.resume()
         assert not consumer.is_suspended()
         assert got.get(timeout=30) == b"1"
+
+
+def test_a_message_that_its_listener_acknowledged_does_not_come_again_though_it_fails(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    got: SimpleQueue[bytes | None] = SimpleQueue()
+
+    def listen(message: oms.BytesMessage, context: oms.ReceivedMessageContext) -> None:
+        got.put(message.get_body())
+        context.ack()
+        raise RuntimeError("after that")
+
+    with oms.PushConsumer(settings) as consumer:
+        consumer.attach_queue("q", ["t"], listen)
+        _send(producer, b"1", b"2")
+        assert [got.get(timeout=30) for _ in range(2)] == [b"1", b"2"]
+    assert got.empty()
+
+
+def test_a_listener_that_failed_is_not_called_again_while_it_is_suspended(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    got: SimpleQueue[int] = SimpleQueue()
+    with oms.PushConsumer(settings) as consumer:
+
+        def listen(message: oms.BytesMessage, context: oms.ReceivedMessageContext) -> None:
+            got.put(context.properties().get_int("DeliveryCount"))
+            if got.qsize() == 1:
+                consumer.suspend()
+            raise RuntimeError("not now")
+
+        consumer.attach_queue("q", ["t"], listen)
+        _send(producer, b"1")
+        assert got.get(timeout=30) == 1
+        with pytest.raises(Empty):
+            got.get(timeout=3 * push._PAUSE)
+        consumer.resume()
+        assert got.get(timeout=30) == 2

@@ -23,6 +23,12 @@ def _send(producer: oms.Producer, name: str, *found: bytes, **headers: int | str
     producer.flush()
 
 
+@pytest.mark.parametrize("topics", [5, None, True])
+def test_topics_that_are_no_names_are_refused(settings: oms.KeyValue, topics: object):
+    with pytest.raises(kmq.InvalidRequestError, match="topics must be names"):
+        attached(settings, "q", topics)  # type: ignore[arg-type]
+
+
 def test_a_queue_gets_its_topics_and_what_was_sent_to_it_and_no_more(
     settings: oms.KeyValue, producer: oms.Producer
 ):
@@ -184,6 +190,23 @@ def test_a_message_that_is_too_old_is_not_handed_out(
     assert bodies(consumer) == [b"never", b"stop before start", b"timeout wins", b"odd"]
     consumer.shutdown()
     assert bodies(attached(settings, "q", ["t"])) == []
+
+
+def test_a_message_whose_time_ends_while_another_one_is_worked_on_is_not_handed_out(
+    settings: oms.KeyValue, producer: oms.Producer, monkeypatch: pytest.MonkeyPatch
+):
+    now = time.time_ns() // 1_000_000
+    _send(producer, "t", b"1")
+    _send(producer, "t", b"2", Timeout=60_000)
+    _send(producer, "t", b"3")
+    consumer = attached(settings, "q", ["t"])
+    first = consumer.poll()
+    assert first is not None
+    consumer.ack(first.headers().get_string("MessageId"))
+    monkeypatch.setattr(consumer, "_now", lambda: now + 100_000)
+    assert bodies(consumer) == [b"3"]
+    consumer.shutdown()
+    assert bodies(attached(settings, "q", ["t"])) == [b"3"]  # nobody acknowledged it
 
 
 def test_a_message_is_not_handed_out_before_its_time_and_holds_up_nobody(
