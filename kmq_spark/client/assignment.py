@@ -49,6 +49,8 @@ class Assignment:
         self._placed: dict[TopicPartition, int] = {}
         #: Partitions that went while records of them were handed out and not committed.
         self.given_up: set[TopicPartition] = set()
+        #: Whether some of these were taken by others since the last call that took records.
+        self.was_robbed = False
 
     def follow(self, wanted: Subscription) -> None:
         """Read what this subscription says from now on."""
@@ -92,7 +94,7 @@ class Assignment:
             generation = self._member.generation(state)
         wanted = set(self._wanted(state))
         lost = [each for each in self.fetcher.positions if each not in wanted]
-        self._give_up(state, lost)
+        self.was_robbed |= self._give_up(state, lost)
         self._remove(lost)
         self._tell(self._subscription.on_lost, lost)
         wanted_now = self._wanted(state)
@@ -120,7 +122,7 @@ class Assignment:
         """Be in the group, whose plan has all partitions; the state that says so."""
         if not member.is_in(state):
             lost = list(self.fetcher.positions)
-            self._give_up(state, lost)
+            self.was_robbed |= self._give_up(state, lost)
             self.fetcher.holding.hand, self.fetcher.holding.before = Hand(), {}
             self._remove(lost)
             self._tell(self._subscription.on_lost, lost)
@@ -154,8 +156,12 @@ class Assignment:
         for partition in partitions:
             self.fetcher.remove(partition)
 
-    def _give_up(self, state: StoreState, partitions: list[TopicPartition]) -> None:
-        """Remember those of which the caller has records that will come again elsewhere."""
+    def _give_up(self, state: StoreState, partitions: list[TopicPartition]) -> bool:
+        """Remember those of which the caller has records that will come again elsewhere.
+
+        Whether there are any.
+        """
+        found = False
         positions = self.positions() if partitions else {}
         for each in partitions:
             topic = state.topic_by_id(each.topic_id)
@@ -165,6 +171,8 @@ class Assignment:
                 begin = topic.partition(each.partition).start
                 if at > max(placed, begin, self._committed(state, each) or 0):
                     self.given_up.add(each)
+                    found = True
+        return found
 
     def revoke(self) -> None:
         """Tell the subscriber that nothing is read any more."""
@@ -213,18 +221,22 @@ class Assignment:
 
         FencedError, once, when some are of partitions that another member reads them of again.
         """
-        gone, self.given_up = by_topic(self.given_up), set()
         found = self.committable_positions()
         for each in self.partitions():
             self._placed[each] = found.get(each.topic, {}).get(each.partition, NO_POSITION)
-        if gone:
-            raise FencedError(
-                f"records of {gone} were handed out and not committed before these partitions "
-                f"went to another member of group {self._group}, which gets them again",
-                group=self._group,
-                partitions=gone,
-            )
+        if self.given_up:
+            raise self.fenced()
         return found
+
+    def fenced(self) -> FencedError:
+        """What a commit is told, once, that leaves out what another member has by now."""
+        gone, self.given_up, self.was_robbed = by_topic(self.given_up), set(), False
+        return FencedError(
+            f"records of {gone} were handed out and not committed before these partitions "
+            f"went to another member of group {self._group}, which gets them again",
+            group=self._group,
+            partitions=gone,
+        )
 
     def _positions_inside(
         self, state: StoreState, partitions: Iterable[TopicPartition]

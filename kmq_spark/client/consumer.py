@@ -180,6 +180,7 @@ class Consumer(OneThread):
     def _take_records(self, most: int, timeout: float | None) -> Taken[list[Record]]:
         checked_count("max_records", most)
         taken = self._taking.take_records(most, checked_timeout(timeout), self._stopped)
+        self._assignment.was_robbed = False  # its subscriber was told, and goes on with these
         if not taken.value:
             self._check_open()
         return taken
@@ -188,6 +189,7 @@ class Consumer(OneThread):
     def _take_table(self, most: int, timeout: float | None) -> Taken[pa.Table | None]:
         checked_count("max_rows", most)
         taken = self._taking.take_table(most, checked_timeout(timeout), self._stopped)
+        self._assignment.was_robbed = False
         if taken.value is None:
             self._check_open()
         return taken
@@ -224,6 +226,9 @@ class Consumer(OneThread):
     def _commit(self, offsets: Offsets | None = None, *, durable: bool | None = None) -> None:
         member = self._in_group()
         if offsets is None:
+            assignment = self._assignment
+            if assignment.was_robbed and not (self._auto_commit or assignment.calls_back):
+                raise self._assignment.fenced()
             offsets = self._assignment.committable_positions()
         else:
             self._log.refresh()

@@ -6,6 +6,7 @@ still commits.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,25 @@ def test_a_member_of_an_earlier_generation_is_fenced(shop: kmq.Store):
         consumer.commit({"t": {0: 1}})
     assert shop.log.refresh().lsn == before
     consumer.close()
+
+
+@pytest.mark.parametrize("look", ["assignment", "committed", "lag", "position"])
+def test_a_member_that_was_replaced_is_told_at_its_commit_though_another_call_saw_it_first(
+    shop: kmq.Store, look: str
+):
+    consumer = shop.consumer("g", max_poll_interval=0.01)
+    lost: list[object] = []
+    consumer.subscribe(["t"], on_lost=lost.append)
+    assert len(consumer.consume(2)) == 2
+    other = shop.consumer("g", topics=["t"])
+    while not other.assignment():
+        time.sleep(0.01)
+    getattr(consumer, look)()
+    assert lost == [{"t": [0]}]
+    with pytest.raises(kmq.FencedError, match=r"\{'t': \[0\]\} were handed out"):
+        consumer.commit()
+    consumer.commit()  # told once; nothing was handed out since
+    assert shop.describe_group("g").committed == {}
 
 
 def test_auto_commit_commits_at_the_next_call_what_was_handed_out(shop: kmq.Store):
