@@ -267,7 +267,7 @@ class Producer(Transactional):
         It is handed out after `delay` seconds or at `deliver_at`, to nobody from `expires_at` on,
         before others of a lower `priority` (0 to 9, 4 for all others). The metadata has no topic.
         """
-        check_name("queue", queue)
+        check_name("queue", queue, is_new=False)
         value = to_bytes("value", value)
         key = None if key is None else to_bytes("key", key)
         digest = checked_uniq(uniq)
@@ -284,7 +284,7 @@ class Producer(Transactional):
 
         The metadata has no topic.
         """
-        return self._send_arrow(queue_log(check_name("queue", queue)), data, 0)
+        return self._send_arrow(queue_log(check_name("queue", queue, is_new=False)), data, 0)
 
     def flush(self, timeout: float | None = None) -> int:
         """Wait until everything sent is durable; the number of records that still are not.

@@ -66,7 +66,7 @@ class Queue:
 
     def __init__(self, log: CommitLog, name: str, prefetch: int = PLACES) -> None:
         self._log = log
-        self.name = check_name("queue", name)
+        self.name = check_name("queue", name, is_new=False)
         self._id = log.refresh().queues.named(name).id
         self._prefetch = checked_count("prefetch", prefetch)
         self._ahead = Ahead(log, self._id, prefetch)

@@ -11,9 +11,13 @@ from kmq_storage.errors import InvalidRequestError
 _ALLOWED = re.compile(r"[A-Za-z0-9._%-]+\Z")
 
 
-def check_name(kind: str, name: object) -> str:
-    """Return the name, or raise InvalidRequestError saying which rule it breaks."""
-    longest = limits.GROUP_NAME_LENGTH_MAX if kind in ("group", "queue") else limits.NAME_LENGTH_MAX
+def check_name(kind: str, name: object, *, is_new: bool = True) -> str:
+    """Return the name, or raise InvalidRequestError saying which rule it breaks.
+
+    One that is not new may be derived from another name, and so be longer.
+    """
+    derives = is_new and kind in ("group", "queue")
+    longest = limits.GROUP_NAME_LENGTH_MAX if derives else limits.NAME_LENGTH_MAX
     if not isinstance(name, str):
         raise InvalidRequestError(f"{kind} name must be text, not {type(name).__name__}", kind=kind)
     if not 1 <= len(name) <= longest:

@@ -112,7 +112,7 @@ def bind_queue(
     if filter is not None:
         checked_filter(filter)
     state = log.refresh()
-    queue = state.queues.named(check_name("queue", name))
+    queue = state.queues.named(check_name("queue", name, is_new=False))
     entries = [
         replace(_binding(log, state, queue, topic, start), filter=filter) for topic in topics
     ]
@@ -138,7 +138,7 @@ def _binding(
 def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
     """Have a queue read topics no more; what it had not finished of them is not its any more."""
     state = log.refresh()
-    queue = state.queues.named(check_name("queue", name))
+    queue = state.queues.named(check_name("queue", name, is_new=False))
     ids = [state.topic(topic).id for topic in topics]
     entries = [BindEntry(queue.id, each, None) for each in ids if each in queue.bindings]
     if entries:
@@ -148,7 +148,7 @@ def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
 
 def delete_queue(log: CommitLog, name: str) -> None:
     """Delete a queue with what was sent to it; the topics it read stay."""
-    queue = log.refresh().queues.named(check_name("queue", name))
+    queue = log.refresh().queues.named(check_name("queue", name, is_new=False))
     log.commit(
         [
             Unit(

@@ -183,3 +183,16 @@ def test_dead_letters_that_do_not_fit_back_are_free_again_at_once(store: kmq.Sto
         queue.redrive()
     queue.ack(queue.receive())
     assert queue.redrive() == 1
+
+
+def test_dead_letters_of_the_longest_name_are_received_and_go_back(store: kmq.Store):
+    name = "q" * 244
+    store.create_queue(name)
+    _send(store, name, b"1", b"2")
+    for each in store.queue(name).receive(2):
+        each.reject()
+    (letter,) = store.queue(f"{name}.dlq").receive()
+    letter.ack()
+    assert store.queue(name).redrive() == 1
+    with pytest.raises(kmq.InvalidRequestError, match="1 to 244"):
+        store.create_queue(f"{name}.dlq2")

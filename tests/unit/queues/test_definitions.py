@@ -245,7 +245,7 @@ def test_a_bad_setting_is_named_and_nothing_is_made(store: kmq.Store, name: str,
     assert store.queues() == []
 
 
-@pytest.mark.parametrize("name", ["", ".", "a/b", "x" * 245, "queue:q", None, b"q"])
+@pytest.mark.parametrize("name", ["", ".", "a/b", "x" * 250, "queue:q", None, b"q"])
 def test_a_bad_name_is_refused_everywhere(store: kmq.Store, name: Any):
     with store.producer() as producer:
         for call in (
