@@ -30,7 +30,7 @@ class KmqBroker:
 
     def find_kmq(self, topic: str) -> Kmq | None:
         """The topic of this name, or None; InvalidRequestError when it has several partitions."""
-        known = topic in self._store.log.refresh().topics
+        known = isinstance(topic, str) and topic in self._store.log.refresh().topics
         return Kmq(self._store, topic) if known else None
 
     def create_producer(self) -> KmqProducer:

@@ -45,6 +45,13 @@ def test_a_capacity_that_is_no_number_from_1_is_refused(
     assert broker.find_kmq("new") is None
 
 
+@pytest.mark.parametrize("topic", [None, 5, [], {}, b"t", "", "a/b"])
+def test_a_name_that_is_none_is_refused_and_found_nowhere(broker: KmqBroker, topic: Any):
+    assert broker.find_kmq(topic) is None
+    with pytest.raises(kmq.InvalidRequestError):
+        broker.create_topic(topic)
+
+
 def test_a_topic_of_several_partitions_is_no_array(broker: KmqBroker, store: kmq.Store):
     store.create_topic("wide", partitions=2)
     for attempt in (broker.find_kmq, broker.create_topic):
