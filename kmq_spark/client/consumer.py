@@ -229,7 +229,8 @@ class Consumer(OneThread):
             assignment = self._assignment
             if assignment.was_robbed and not (self._auto_commit or assignment.calls_back):
                 raise self._assignment.fenced()
-            offsets = self._assignment.committable_positions()
+            offsets = assignment.committable_positions()
+            assignment.given_up.clear()  # who commits by itself lets records come again
         else:
             self._log.refresh()
         try:
