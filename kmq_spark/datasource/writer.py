@@ -72,7 +72,7 @@ class KmqStreamWriter(ArrowStreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch visible, unless it is stored already."""
-        from kmq_spark.datasource.sink.commit import commit_written
+        from kmq_spark.datasource.sink.commit import commit_written, stored_by_earlier_kmq
 
         written = _written(messages)
         queries = {each.query for each in written}
@@ -81,7 +81,9 @@ class KmqStreamWriter(ArrowStreamWriter):
             (query,) = queries
             assert query is not None, "a stream's tasks know their query"
             log = open_log(self._sink.url, read_only=False)
-            commit_written(log, written, BatchIdEntry(query, batchId))
+            earlier = BatchIdEntry(query, batchId)
+            if not stored_by_earlier_kmq(log, earlier):
+                commit_written(log, written, self._sink.counted(query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: the commit may have succeeded, and what no commit names is invisible."""

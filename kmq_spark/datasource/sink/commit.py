@@ -51,9 +51,25 @@ def commit_written(
         log.commit([unit], durable=True)
     except DuplicateCommitError as stored:
         _log.info("batch %s is stored already, in commit %s", batch, stored.lsn)
-        # Whoever wrote it may have died before it was on disk; one that was collected was.
-        with suppress(OffsetOutOfRangeError):
-            log.sync(log.written_commit(stored.lsn))
+        _wait_for(log, stored.lsn)
+
+
+def stored_by_earlier_kmq(log: CommitLog, batch: BatchIdEntry) -> bool:
+    """Whether a stream's batch is stored and on disk under the query's id alone, for all topics.
+
+    So earlier versions counted: one may have died after its commit and before Spark's.
+    """
+    known = log.recent_state().batches.get(batch.application)
+    if known is None or batch.version > known[0]:
+        return False
+    _wait_for(log, known[1])
+    return True
+
+
+def _wait_for(log: CommitLog, lsn: int) -> None:
+    """Return when a commit is on disk: whoever wrote it may have died before that."""
+    with suppress(OffsetOutOfRangeError):  # one that was collected was there
+        log.sync(log.written_commit(lsn))
 
 
 def _rows_in(unit: Unit) -> int:

@@ -43,6 +43,11 @@ class Sink:
     #: What moves a group in the same commit.
     move: tuple[GroupOffsetsEntry, ...] = ()
 
+    def counted(self, query: str, number: int) -> BatchIdEntry:
+        """A stream's batch as the log counts it: as a batch write that is known by a name."""
+        target = None if self.topic is None else self.topics().topic(self.topic)
+        return _counted(BatchIdEntry(query, number), target)
+
     def topics(self) -> StoreState:
         """A state that knows these topics and nothing else: executors replay no log for it."""
         state = StoreState()
@@ -110,7 +115,8 @@ def _target(state: StoreState, name: str) -> Topic:
 
 
 def _counted(batch: BatchIdEntry, target: Topic | None) -> BatchIdEntry:
-    """The batch as the log counts it: versions of an application are those of one target."""
+    """The batch as the log counts it: numbers of a query, or of an application, are those of one
+    target, so that of two queries on copies of one checkpoint each stores its own batches."""
     topic_id = _ROUTED if target is None else target.id
     return BatchIdEntry(f"{topic_id.hex()} {batch.application}", batch.version)
 

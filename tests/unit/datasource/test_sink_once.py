@@ -113,6 +113,27 @@ def test_a_version_counts_for_its_target_as_in_delta(shop: Shop) -> None:
     assert _save(shop, [b"c"], txnAppId="job", txnVersion="1")
 
 
+def test_queries_on_copies_of_one_checkpoint_store_their_batches_in_topics_of_their_own(
+    shop: Shop,
+) -> None:
+    shop.create("forked")
+    for topic, value in (("orders", b"a"), ("forked", b"b"), ("orders", b"a"), ("forked", b"b")):
+        writer = KmqStreamWriter(open_sink(SinkOptions(url=shop.url, topic=topic)))
+        rows = [pa.RecordBatch.from_pydict({"value": pa.array([value])})]
+        writer.commit([write_task(writer._sink, rows, task=0, query="q")], 7)
+    assert (shop.values("orders"), shop.values("forked")) == ([b"a"], [b"b"])
+
+
+def test_a_batch_that_an_earlier_kmq_stored_under_its_query_alone_is_not_stored_again(
+    shop: Shop,
+) -> None:
+    log = open_log(shop.url, read_only=False)
+    commit_written(log, [_task(shop, b"a", query="q")], BatchIdEntry("q", 4))
+    for number, value in ((4, b"a"), (5, b"b"), (5, b"b")):
+        _commit_batch(shop, number, _task(shop, value, query="q"))
+    assert shop.values("orders") == [b"a", b"b"]
+
+
 def test_versions_that_earlier_kmqs_counted_for_the_whole_store_still_count(shop: Shop) -> None:
     log = open_log(shop.url, read_only=False)
     commit_written(log, [_task(shop, b"a")], BatchIdEntry("job", 4))
