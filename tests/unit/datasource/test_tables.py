@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import re
 import uuid
@@ -69,6 +70,15 @@ def test_every_table_and_column_is_documented_with_its_type() -> None:
         for table in documented
     }
     assert sorted(documented) == sorted(TABLES)
+
+
+def test_every_kind_of_a_commits_entries_is_documented() -> None:
+    made = re.findall(r'(?:"kind": |_placed\(|_run\()"(\w+)"', inspect.getsource(commit_rows))
+    answers = {f"queue_{answer}" for answer in commit_rows._ANSWERS.values()}
+    section = DOCUMENT.read_text().split("Kinds of entries")[1].split("## queues")[0]
+    rows = re.findall(r"^\| ([a-z_, ]+) \| (?!what)[^|]+ \| [^|]+ \|$", section, re.MULTILINE)
+    documented = [kind for row in rows for kind in row.split(", ")]
+    assert sorted(documented) == sorted({*made, *answers})
 
 
 def test_topics_and_partitions_are_what_the_store_says_of_them(shop: Shop) -> None:
