@@ -7,6 +7,7 @@ that was taken for dead is refused too (docs/design/spark-groups.md).
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -71,7 +72,8 @@ class Incremental:
         self._member: GroupMember | None = None
         self._end = StreamOffset()
         self._df: DataFrame | None = None
-        self._written = False
+        #: Whether a write was tried, and whether it moved the group.
+        self._tried = self._written = False
 
     def __enter__(self) -> Self:
         log = self._log()
@@ -89,11 +91,12 @@ class Incremental:
 
     def _load(self, starts: Positions) -> DataFrame:
         passed = {n: text for n, text in self._given.items() if n.lower() not in _RESOLVED}
-        ends = self._end.positions
+        end, ends = self._end, self._end.positions
         reader = self._spark.read.format("kmq").options(**passed)
         reader = reader.option("assign", json.dumps({name: [*ends[name]] for name in ends}))
-        reader = reader.option("startingOffsets", json.dumps(starts))
-        return reader.option("endingOffsets", json.dumps(ends)).load(self._options.url)
+        for option, each in (("starting", replace(end, positions=starts)), ("ending", end)):
+            reader = reader.option(f"{option}Offsets", json.dumps(each.to_json()))
+        return reader.load(self._options.url)
 
     @property
     def df(self) -> DataFrame:
@@ -105,13 +108,16 @@ class Incremental:
     def write(self, frame: DataFrame, **options: object) -> None:
         """Append to topics or a queue of the same store, and move the group in the same commit.
 
-        Once in a batch: either is everything stored and the group at its end, or nothing.
+        Once in a batch: either is everything stored and the group at its end, or nothing. After one
+        that failed the group stays, unless a later one moves it.
         """
         if self._member is None or self._written:
             raise IllegalStateError(
                 "one write moves the group: put what belongs together into one DataFrame with a "
                 "'topic' column"
             )
+        self._tried = True
+        _refuse_versions(options)
         move = move_option(self._log().refresh(), self._member.place, self._end)
         texts = {name: _text(value) for name, value in options.items()}
         client = {name: n for name, n in self._given.items() if is_storage_option(name.lower())}
@@ -122,7 +128,7 @@ class Incremental:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         assert self._member is not None, "nothing is left that was not entered"
         try:
-            if error is None:
+            if error is None and self._written == self._tried:
                 log = self._log()
                 log.refresh()
                 advance_group(log, self._member.place, self._end, durable=True)
@@ -152,6 +158,16 @@ def _parsed(options: dict[str, str], url: str, group: str) -> SourceOptions:
         )
     starting = parsed.starting or Bound(option="startingOffsets", word=EARLIEST)
     return replace(parsed, starting=starting)
+
+
+def _refuse_versions(options: Mapping[str, object]) -> None:
+    for option in ("txnAppId", "txnVersion"):
+        if option.lower() in map(str.lower, options):
+            raise InvalidRequestError(
+                f"option {option!r}: the group says what is written already; a version that is "
+                "known would leave out these records, and move the group over them",
+                option=option,
+            )
 
 
 def _bounds(

@@ -6,6 +6,7 @@ it doesn't name: `{"orders": {"0": 23, "*": -2}}`.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -43,6 +44,8 @@ class Bound:
     named: Mapping[str, Mapping[int, Point]] = field(default_factory=dict)
     #: By topic, for its partitions that are not named.
     rest: Mapping[str, Point] = field(default_factory=dict)
+    #: Whose offsets these are, by topic, where they say so: those of a query's progress do.
+    ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
 
     @property
     def by_time(self) -> bool:
@@ -105,7 +108,7 @@ def _parse_points(
     option: str, text: str, example: str, point_of: Callable[[str, Any], Point | None]
 ) -> Bound:
     parsed = json_object(option, text, example)
-    parsed.pop(OWN_KEY, None)  # an offset copied from a query's progress is welcome
+    own = parsed.pop(OWN_KEY, None)  # an offset copied from a query's progress is welcome
     named: dict[str, dict[int, Point]] = {}
     rest: dict[str, Point] = {}
     for topic, points in parsed.items():
@@ -120,4 +123,12 @@ def _parse_points(
                 rest[topic] = point
             else:
                 named[topic][int(number)] = point
-    return Bound(option=option, named=named, rest=rest)
+    return Bound(option=option, named=named, rest=rest, ids=_ids(option, text, own))
+
+
+def _ids(option: str, text: str, own: Any) -> dict[str, uuid.UUID]:
+    """Whose offsets these are, by a query's own entry; nothing where there is none."""
+    try:
+        return {} if own is None else {t: uuid.UUID(each) for t, each in own.get("ids", {}).items()}
+    except (ValueError, AttributeError, TypeError):
+        refuse(option, text, f"{OWN_KEY!r} as a query's progress has it, or without it: {_OFFSETS}")

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kmq_spark.datasource.offsets import Positions
+from kmq_spark.datasource.offsets import OWN_KEY, Positions
 from kmq_spark.datasource.options.bounds import (
     EARLIEST,
     GROUP,
@@ -89,7 +89,15 @@ class Coverage:
             for p, point in points.items():
                 assert isinstance(point, int), "instants are resolved before a read is planned"
                 offsets[name][p] = edges[point][name][p] if point in edges else point
-        return offsets
+        return offsets | {name: edges[OFFSET_EARLIEST][name] for name in self.foreign(bound)}
+
+    def foreign(self, bound: Bound) -> dict[str, uuid.UUID]:
+        """The covered topics for which a bound has offsets of another one, and that one's id."""
+        return {
+            name: topic_id
+            for name, topic_id in bound.ids.items()
+            if name in self.topics and self.topics[name].topic_id != topic_id
+        }
 
     def up_to_latest(self, bound: Bound | None) -> Coverage:
         """Only the partitions that an end reads to the end of the log."""
@@ -190,6 +198,7 @@ def first_of_stream(
     if committed.keys() == coverage.topics.keys():
         return committed
     starting = options.starting or _bound("starting", LATEST)
+    _report_foreign(coverage, starting, losses)
     first = coverage.resolve(starting)
     if options.fail_on_data_loss:
         _refuse_beyond_end(coverage, starting, first)
@@ -213,6 +222,8 @@ def bounds_of_batch(
     starting = options.starting or _bound("starting", EARLIEST)
     ending = options.ending or _bound("ending", LATEST)
     _refuse_latest(starting, coverage)
+    for bound in (starting, ending):
+        _report_foreign(coverage, bound, losses)
     starts, ends = coverage.resolve(starting), coverage.resolve(ending)
     if starting.word == GROUP:
         starts |= _continued_by_group(state, options, coverage, losses)
@@ -230,6 +241,20 @@ def bounds_of_batch(
                     end=end,
                 )
     return starts, ends
+
+
+def _report_foreign(coverage: Coverage, bound: Bound, losses: Losses) -> None:
+    """Report offsets that count in a topic that was made again since, as a loss of that one."""
+    for name, topic_id in coverage.foreign(bound).items():
+        losses.report(
+            f"{bound.option} has offsets of Topic[{name}] with id {topic_id}, the one that is "
+            f"there has id {coverage.topics[name].topic_id}: it was deleted and made again, or is "
+            f"in another store (without {OWN_KEY!r}, the numbers count as they are)",
+            topic_id,
+            (),
+            topic=name,
+            option=bound.option,
+        )
 
 
 def _bound(side: str, word: str) -> Bound:

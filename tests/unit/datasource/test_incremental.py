@@ -1,0 +1,76 @@
+"""Finds batch jobs of a group that pass over records, or take those of another topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kmq_spark.datasource.incremental import Incremental, incremental
+from kmq_storage.errors import DataLossError, InvalidRequestError, NotFoundError
+from tests.spark.shop import Shop
+from tests.unit.datasource.spark_stand_in import Frame, SparkStandIn
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(tmp_path / "shop")
+    made.create("orders")
+    made.create("copies")
+    made.send("orders", count=3)
+    yield made
+    made.close()
+
+
+def _job(shop: Shop, **options: object) -> Incremental:
+    spark = cast("SparkSession", SparkStandIn())
+    return incremental(spark, shop.url, "g", subscribe="orders", **options)
+
+
+def _values(new: Incremental) -> list[bytes]:
+    batches = cast("Frame", new.df).batches()
+    return [value for each in batches for value in each.column("value").to_pylist()]
+
+
+def _make_again(shop: Shop) -> None:
+    shop.delete("orders")
+    shop.create("orders")
+    shop.send("orders", count=5)
+
+
+def test_a_topic_that_was_made_again_after_the_job_began_is_no_part_of_it(shop: Shop) -> None:
+    with pytest.raises(DataLossError, match="made again"), _job(shop) as new:
+        _make_again(shop)
+        new.write(new.df, topic="copies")
+    assert (shop.values("copies"), shop.committed("g", "orders")) == ([], {})
+    with _job(shop, failOnDataLoss=False) as new:
+        _make_again(shop)
+        assert _values(new) == []
+    with _job(shop) as new:
+        new.write(new.df, topic="copies")
+    assert shop.values("copies") == shop.values("orders")
+
+
+def test_a_write_that_failed_leaves_the_group_though_the_job_goes_on(shop: Shop) -> None:
+    with _job(shop) as new, suppress(NotFoundError):
+        new.write(new.df, topic="nowhere")
+    assert shop.committed("g", "orders") == {}
+    with _job(shop) as new:
+        with suppress(NotFoundError):
+            new.write(new.df, topic="nowhere")
+        new.write(new.df, topic="copies")
+    assert shop.committed("g", "orders") == {0: 3}
+    assert shop.values("copies") == shop.values("orders")
+
+
+@pytest.mark.parametrize("option", [{"txnAppId": "job"}, {"TXNVERSION": 7}])
+def test_a_version_is_refused_that_could_leave_out_what_the_group_moves_over(
+    shop: Shop, option: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequestError, match="the group says"), _job(shop) as new:
+        new.write(new.df, topic="copies", **option)
+    assert shop.committed("g", "orders") == {}
