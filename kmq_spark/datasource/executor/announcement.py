@@ -56,4 +56,5 @@ def _name() -> str:
     # Spark describes the job as "NAME\nid = ...\nrunId = ...\nbatch = ...", or without a name.
     description = context.getLocalProperty("spark.job.description") or ""
     name, more, _ = description.partition("\nid = ")
-    return f"streaming query {name!r} (id {query})" if more else f"streaming query (id {query})"
+    named = f" {name!r}" if more and name else ""
+    return f"streaming query{named} (id {query})"

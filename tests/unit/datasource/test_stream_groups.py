@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -188,6 +189,24 @@ def test_a_query_that_has_read_nothing_and_one_that_is_idle_since_its_restart_ha
         with pytest.raises(FencedError, match=r"UTC by streaming query 'bills' \(id 7\), \S+ \("):
             _patient(shop, Clock()).start().trigger()
     assert stream.sizes == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("description", "name"),
+    [
+        ("bills\nid = 7\nrunId = 8\nbatch = 0", "streaming query 'bills' (id 7)"),
+        ("\nid = 7\nrunId = 8\nbatch = 0", "streaming query (id 7)"),
+        ("id = 7\nrunId = 8\nbatch = 0", "streaming query (id 7)"),
+        (None, "streaming query (id 7)"),
+    ],
+)
+def test_a_query_without_a_name_is_told_by_its_id(
+    monkeypatch: pytest.MonkeyPatch, description: str | None, name: str
+) -> None:
+    told = {"sql.streaming.queryId": "7", "spark.job.description": description}
+    context = SimpleNamespace(getLocalProperty=told.get)
+    monkeypatch.setattr(announcement.TaskContext, "get", lambda: context)
+    assert announcement._name() == name
 
 
 def test_a_query_tells_its_partitions_with_the_first_topic_that_there_is(shop: Shop) -> None:
