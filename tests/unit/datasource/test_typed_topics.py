@@ -166,6 +166,22 @@ def test_a_frame_that_does_not_fit_is_refused_before_any_task(
         _source(shop, topic="typed").writer(StructType(fields), overwrite=False)
 
 
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["NAME", "place"], "'NAME': topic loose has 'name', and letter case counts"),
+        (["nom", "_key"], r"has columns name, place, the rows have none of them \(there are nom, "),
+    ],
+)
+def test_a_frame_whose_columns_would_all_be_null_is_refused(
+    shop: Shop, names: list[str], reason: str
+) -> None:
+    shop.create("loose", schema=pa.schema([("name", pa.string()), ("place", pa.string())]))
+    fields = StructType([StructField(name, StringType()) for name in names])
+    with pytest.raises(InvalidRequestError, match=reason):
+        _source(shop, topic="loose").writer(fields, overwrite=False)
+
+
 def test_tasks_write_own_columns_and_what_stands_beside_them(shop: Shop) -> None:
     fields = [StructField("id", IntegerType()), StructField("_key", StringType())]
     writer = _source(shop, topic="typed").writer(StructType(fields), overwrite=False)
