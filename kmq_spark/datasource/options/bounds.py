@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from kmq_spark.datasource.offsets import OWN_KEY
 from kmq_spark.datasource.options.instants import INSTANT_FORMS, Instant, parse_instant
-from kmq_spark.datasource.options.values import Given, json_object
+from kmq_spark.datasource.options.values import LARGEST, Given, json_object
 from kmq_spark.datasource.refusal import refuse
 
 EARLIEST, LATEST, GROUP = "earliest", "latest", "group"
@@ -96,7 +96,7 @@ def _parse_offsets(option: str, text: str, words: tuple[str, ...]) -> Bound:
     lowest = OFFSET_EARLIEST if EARLIEST in words else OFFSET_LATEST
 
     def offset(where: str, value: object) -> int | None:
-        if type(value) is int and value < lowest:
+        if type(value) is int and not lowest <= value <= LARGEST:
             what = "earliest" if value == OFFSET_EARLIEST else str(value)
             refuse(option, text, f"no {what} for {where}; use {_OFFSETS}")
         return value if type(value) is int else None

@@ -21,8 +21,8 @@ from kmq_storage.objects.urls import absolute
 Given = Mapping[str, str]
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,19}\Z")
-#: Spark holds numbers of rows in a signed 64-bit integer.
-_LARGEST = 2**63 - 1
+#: Spark holds numbers of rows, and offsets, in signed 64-bit integers.
+LARGEST = 2**63 - 1
 
 #: As Spark writes sizes and lengths of time: `64m`, `500kb`; `15m`, `90s`, `1min`.
 _AMOUNT = re.compile(r"([0-9]{1,19})([a-z]*)\Z")
@@ -48,14 +48,14 @@ def whole_number(given: Given, option: str) -> int | None:
     text = given.get(option.lower())
     if text is None:
         return None
-    if not _WHOLE_NUMBER.match(text) or not 1 <= int(text) <= _LARGEST:
+    if not _WHOLE_NUMBER.match(text) or not 1 <= int(text) <= LARGEST:
         refuse(option, text, "a whole number of at least 1")
     return int(text)
 
 
 def count(text: str, option: str) -> int:
     """A number of at least 0."""
-    if not _WHOLE_NUMBER.match(text) or int(text) > _LARGEST:
+    if not _WHOLE_NUMBER.match(text) or int(text) > LARGEST:
         refuse(option, text, "a whole number of at least 0")
     return int(text)
 
@@ -63,7 +63,7 @@ def count(text: str, option: str) -> int:
 def size(given: Given, option: str) -> int | None:
     """A number of bytes of at least 1, such as 64m; None when it is not given."""
     found = _amount(given, option, _BYTES, "a size such as 64m or 500kb")
-    return None if found is None else min(int(found), _LARGEST)
+    return None if found is None else min(int(found), LARGEST)
 
 
 def seconds(given: Given, option: str, default: float) -> float:
@@ -176,7 +176,7 @@ def json_object(option: str, text: str, example: str) -> dict[str, Any]:
     """The JSON object that an option holds."""
     try:
         parsed = json.loads(text)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         refuse(option, text, f"{example}: {problem}")
     if not isinstance(parsed, dict):
         refuse(option, text, example)

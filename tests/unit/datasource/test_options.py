@@ -154,6 +154,19 @@ REFUSED = {
     "no number": ({"startingOffsets": '{"orders":{"0":true}}'}, "expected JSON such as"),
     "no partition": ({"startingOffsets": '{"orders":{"x":1}}'}, "expected JSON such as"),
     "below earliest": ({"startingOffsets": '{"orders":{"0":-3}}'}, "no -3 for orders\\[0\\]"),
+    "above the largest": (
+        {"startingOffsets": '{"orders":{"0":9223372036854775808}}'},
+        "no 9223372036854775808 for orders",
+    ),
+    "endless brackets": (
+        {"startingOffsets": '{"orders":' + "[" * 100_000},
+        "expected JSON such as",
+    ),
+    "ids of no topic": (
+        {"startingOffsets": '{"#kmq":{"ids":{"orders":"x"}},"orders":{"0":1}}'},
+        "'#kmq' as a query's progress has it",
+    ),
+    "an archive nowhere": ({"archive": " "}, "'archive' is ' ': expected the folder or URL"),
     "end at earliest": ({"endingOffsets": "earliest"}, "'endingOffsets' is 'earliest'"),
     "end at -2": ({"endingOffsets": '{"orders":{"0":-2}}'}, "no earliest for orders\\[0\\]"),
 }
