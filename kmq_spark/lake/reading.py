@@ -66,7 +66,9 @@ class ArchivedRange:
             & (pc.field(column("offset")) < self.end)
         )
         names = list({*schema.names, column("offset")})
-        rows = _dataset(self.place, self.files, schema, self.record).to_table(names, filter=wanted)
+        rows = _dataset(self.place, self.files, schema, self.record).to_table(
+            names, filter=wanted, batch_readahead=1, fragment_readahead=1
+        )
         yield from rows.sort_by(column("offset")).to_batches(_BATCH_ROWS)
 
 

@@ -19,7 +19,7 @@ from kmq_spark.datasource.executor.record_batches import (
 )
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import SourceOptions
-from kmq_spark.datasource.planning.history import ArchivedTask, history_of
+from kmq_spark.datasource.planning.history import ArchivedTask, history_of, small_parts
 from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.tasks import Slice, Slices, Task
 from kmq_spark.datasource.planning.topic_ranges import TopicRange
@@ -129,7 +129,7 @@ class _SliceReader:
 
 
 def _of_archive(ranges: Iterable[ArchivedRange], view: View) -> Iterator[pa.RecordBatch]:
-    for each in ranges:
+    for each in small_parts(ranges):
         origin = Origin(each.topic, each.topic_id, each.partition)
         for batch in each.read(view.arrow):
             yield of_archive(batch, origin, view)

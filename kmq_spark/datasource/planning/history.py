@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import InputPartition
 from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning.pieces import Pieces, share_of
 from kmq_spark.datasource.planning.ranges import (
+    TASK_BYTES_MAX,
     OffsetRange,
     at_most,
     divide,
@@ -28,10 +30,14 @@ from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.model import to_datetime
+from kmq_storage.model import to_datetime, to_microseconds
 
 if TYPE_CHECKING:
     from kmq_spark.lake.reading import Archive, ArchivedRange
+
+
+#: The second day of a calendar, whose first one has none before it to compare with.
+_FIRST_DAY = to_microseconds(datetime(1, 1, 2, tzinfo=UTC))
 
 
 @dataclass(frozen=True)
@@ -114,8 +120,13 @@ class History:
         """By partition; looked for once, since a file holds records of all partitions."""
         key = topic.id, microseconds
         if key not in self._times:
-            self._times[key] = self.archive.first_since(
-                topic.name, topic.topic_id, range(topic.partitions), to_datetime(microseconds)
+            when = _in_calendar(microseconds)
+            self._times[key] = (
+                {}
+                if when is None
+                else self.archive.first_since(
+                    topic.name, topic.topic_id, range(topic.partitions), when
+                )
             )
         return self._times[key]
 
@@ -134,6 +145,15 @@ def history_of(log: CommitLog, state: StoreState, path: str | None) -> History |
     return History(open_archive(path, log.identity.store_id, storage_options(path)), state)
 
 
+def _in_calendar(microseconds: int) -> datetime | None:
+    """The instant as a day that files can hold, which is the first one for any before it; None for
+    an instant after the last day."""
+    try:
+        return to_datetime(max(microseconds, _FIRST_DAY))
+    except OverflowError:
+        return None
+
+
 def archived_tasks(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
     """Tasks as `plan_tasks` makes them; a task holds one range after the other in memory."""
     if limits.min_partitions is not None or limits.max_records is not None:
@@ -141,6 +161,13 @@ def archived_tasks(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[
     pieces, largest = _pieces(ranges), limits.max_bytes and share_of(limits.max_bytes)
     runs = pieces.balanced(task_count(pieces.total, os.cpu_count() or 1, largest))
     return [ArchivedTask(tuple(ranges[n].between(*at) for n, *at in run.tolist())) for run in runs]
+
+
+def small_parts(ranges: Iterable[ArchivedRange]) -> list[ArchivedRange]:
+    """The same records in ranges that memory has room for: a task may have many more of them."""
+    known = list(ranges)
+    parts = _pieces(known).of_bytes(TASK_BYTES_MAX).tolist()
+    return [known[number].between(*at) for number, *at in parts]
 
 
 def _divided(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:

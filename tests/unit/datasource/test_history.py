@@ -21,7 +21,9 @@ from pyspark.sql.datasource import InputPartition
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.incremental import incremental
 from kmq_spark.datasource.options.source_options import parse_source_options
+from kmq_spark.datasource.planning import history
 from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.reading import ArchivedRange
 from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
 from tests.spark.shop import Place, Shop
@@ -195,6 +197,21 @@ def test_a_time_before_the_log_begins_is_found_in_the_archive(shop: Shop, archiv
     assert sorted(found) == sorted(second + third)
 
 
+@pytest.mark.parametrize("far", [2**63 - 1, -(2**63 - 1)])
+def test_times_that_no_calendar_has_are_after_or_before_everything(
+    shop: Shop, archiver: Archiver, far: int
+):
+    places = _send(shop, 5)
+    archiver.run()
+    places += _send(shop, 2)
+    begin = _read(
+        _reader(archiver, startingTimestamp=str(far), startingOffsetsByTimestampStrategy="latest")
+    )
+    end = _read(_reader(archiver, endingTimestamp=str(far)))
+    assert sorted(begin) == ([] if far > 0 else sorted(places))
+    assert sorted(end) == (sorted(places) if far > 0 else [])
+
+
 def test_a_stream_goes_from_the_archive_into_the_log(shop: Shop, archiver: Archiver):
     places = _send(shop, 10)
     archiver.run()
@@ -311,6 +328,32 @@ def test_limits_of_tasks_hold_in_the_archive_and_in_the_log_together(
         if "minPartitions" in options:
             assert len(tasks) <= 14
         assert sorted(place for task in tasks for place in task) == sorted(places)
+
+
+def test_a_task_has_no_more_of_an_archive_in_memory_than_there_is_room_for(
+    shop: Shop, archiver: Archiver, monkeypatch: pytest.MonkeyPatch
+):
+    places = [place for _ in range(5) for place in _send_and_archive(archiver, 20)]
+    reader = _reader(archiver, minPartitions="1")
+    tasks = reader.partitions()
+    held: list[int] = []
+    read = ArchivedRange.read
+
+    def read_and_note(part: ArchivedRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        held.append(part.bytes)
+        return read(part, schema)
+
+    monkeypatch.setattr(ArchivedRange, "read", read_and_note)
+    monkeypatch.setattr(history, "TASK_BYTES_MAX", 2_000)
+    assert sorted(_places(reader, tasks)) == sorted(places)
+    assert len(tasks) < len(held)
+    assert max(held) <= 2_000
+
+
+def _send_and_archive(archiver: Archiver, count: int) -> list[Place]:
+    places = _send(archiver.shop, count)
+    archiver.run()
+    return places
 
 
 def test_a_limit_of_bytes_weighs_what_is_only_in_the_archive_as_it_is_in_memory(
