@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    PythonException,
+    StreamingQueryException,
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
@@ -115,6 +120,15 @@ def test_spark_itself_refuses_update_mode_for_sinks_in_python(
     writer = writer.option("checkpointLocation", str(tmp_path / "update"))
     with pytest.raises(StreamingQueryException, match="kmq does not support Update mode"):
         writer.trigger(availableNow=True).start(shop.url).awaitTermination(120)
+
+
+def test_spark_itself_keeps_asynchronous_progress_to_its_own_sinks(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    writer = load(spark, shop).writeStream.format("kmq").option("topic", "totals")
+    writer = writer.option("asyncProgressTrackingEnabled", True)
+    with pytest.raises(IllegalArgumentException, match="does not support async progress tracking"):
+        writer.option("checkpointLocation", str(tmp_path / "async")).start(shop.url)
 
 
 def test_windows_that_are_over_are_appended(

@@ -52,6 +52,24 @@ def test_records_between_two_questions_for_the_first_offset_are_not_lost(shop: S
     assert stream.sink.places == sent
 
 
+def test_a_stream_sees_a_transaction_when_it_is_committed_and_never_one_that_was_aborted(
+    shop: Shop,
+) -> None:
+    stream = Stream(shop, startingOffsets="earliest")
+    query = stream.start()
+    with shop.store.producer() as producer:
+        for end in (producer.commit_transaction, producer.abort_transaction) * 2:
+            producer.begin_transaction()
+            for partition in (0, 1):
+                producer.send("orders", end.__name__, partition=partition)
+            shop.send("orders", 0)
+            query.all_available()
+            end()
+            query.all_available()
+    assert sorted(stream.sink.places) == shop.places("orders")
+    assert [len(rows) for rows in stream.sink.batches.values() if rows] == [1, 2, 1, 1, 2, 1]
+
+
 @pytest.mark.parametrize("crash", [Crash.AFTER_WAL, Crash.AFTER_READ, Crash.AFTER_SINK])
 def test_a_first_batch_that_failed_begins_at_the_same_place_again(shop: Shop, crash: Crash) -> None:
     shop.send("orders", 0, 10)
