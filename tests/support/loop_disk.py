@@ -1,8 +1,9 @@
-"""A small ext4 of its own, in a file, that can lose its power: needs root and loop devices."""
+"""A small file system of its own, in a file, that can fail: needs root and loop devices."""
 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import shutil
 import struct
@@ -14,23 +15,27 @@ from pathlib import Path
 _SHUTDOWN, _NO_LOG_FLUSH = 0x8004587D, 2
 
 
-def missing_loop_disk() -> str:
+def missing_loop_disk(kind: str = "ext4") -> str:
     """Why there can be none here; empty when there can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "mounting a file system of its own needs Linux and root"
-    missing = [name for name in ("mkfs.ext4", "mount", "umount") if shutil.which(name) is None]
+    missing = [name for name in (f"mkfs.{kind}", "mount", "umount") if shutil.which(name) is None]
     return f"{missing[0]} is not installed" if missing else ""
 
 
 class LoopDisk:
-    """An ext4 in a file. `mount` before use, `unmount` when everything on it is closed."""
+    """An ext4, or another kind, in a file.
 
-    def __init__(self, folder: Path, *, megabytes: int) -> None:
+    `mount` before use, `unmount` when everything on it is closed.
+    """
+
+    def __init__(self, folder: Path, *, megabytes: int, kind: str = "ext4") -> None:
         self._image, self.root = folder / "disk.img", folder / "disk"
         self.root.mkdir()
         with self._image.open("wb") as image:
             image.truncate(megabytes << 20)
-        _run("mkfs.ext4", "-q", "-m", "0", str(self._image))
+        options = {"ext4": ("-m", "0"), "btrfs": ("-d", "single")}[kind]
+        _run(f"mkfs.{kind}", "-q", *options, str(self._image))
 
     def mount(self) -> None:
         """OSError when the system does not allow it."""
@@ -43,6 +48,16 @@ class LoopDisk:
             fcntl.ioctl(handle, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
         finally:
             os.close(handle)
+
+    def damage(self, contents: bytes) -> None:
+        """Change every block with these bytes; while it is not mounted.
+
+        A btrfs, which has checksums of its own, can't read that block then, as a disk can't read
+        a bad sector.
+        """
+        with self._image.open("r+b") as image, mmap.mmap(image.fileno(), 0) as raw:
+            while (position := raw.find(contents)) >= 0:
+                raw[position : position + 1] = bytes([contents[0] ^ 1])
 
     def unmount(self, *, lazy: bool = False) -> None:
         """Let go of it; what the power cut left in memory is forgotten.

@@ -13,6 +13,7 @@ from kmq_storage.format.records import decode_batch, is_run, offsets_of, timesta
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk
+from kmq_storage.objects.mapping import brought_in
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,7 +24,7 @@ def stored_batch(contents: pa.Buffer, chunk: Chunk, topic: Topic) -> pa.RecordBa
     location = chunk.location
     if location.position + location.length > contents.size:
         raise CorruptionError("the file is shorter than its commit says")
-    message = contents.slice(location.position, location.length)
+    message = brought_in(contents.slice(location.position, location.length))
     return decode_batch(message, schema_of(chunk, topic), chunk.checksum, f"topic {topic.name}")
 
 

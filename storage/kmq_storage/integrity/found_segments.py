@@ -18,6 +18,7 @@ from kmq_storage.format.records import RUN, SEALED
 from kmq_storage.format.segment import decode_footer, end_of_run, schemas_of
 from kmq_storage.model import Chunk
 from kmq_storage.objects.files import Files, FoundFile
+from kmq_storage.objects.mapping import brought_in
 
 _PATH = re.compile(
     rf"{paths.SEGMENT_FOLDER}/([0-9a-f]{{32}})/(\d+)/(\d{{20}})-[0-9a-f]{{32}}\.arrow\Z"
@@ -53,7 +54,7 @@ def find_segments(files: Files) -> Iterator[FoundSegment]:
         if match is not None:
             topic_id, partition, base = match.groups()
             with suppress(CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
-                contents = files.map(file.path)
+                contents = brought_in(files.map(file.path))
                 reader = pa.ipc.open_file(contents)
                 yield FoundSegment(
                     bytes.fromhex(topic_id),

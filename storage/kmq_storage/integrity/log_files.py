@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
+
 from kmq_storage import paths
 from kmq_storage.format.frame import HEADER_BYTES, MAGIC, InvalidFrameError
 from kmq_storage.integrity.blank import first_mark
@@ -72,7 +74,9 @@ class LogFilesCheck:
 
     def _frame(self, frame: StoredFrame) -> Iterator[Finding]:
         if self._deep:
-            raw, file = self._journal.raw(frame), paths.log_file(frame.file)
+            log, file = self._journal.folder.open(frame.file), paths.log_file(frame.file)
+            assert log is not None, "the frame was read there"
+            raw = pa.py_buffer(log.read(frame.position, frame.header.length))
             yield from check_frame(raw, frame.header, frame.entries(), file, self._state)
 
     def _behind(self, end: Cursor) -> Iterator[Finding]:

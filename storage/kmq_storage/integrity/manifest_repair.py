@@ -11,6 +11,7 @@ from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.files import Files
+from kmq_storage.objects.mapping import brought_in
 
 #: What a repair sets aside keeps its bytes under its name and this.
 ASIDE = ".damaged"
@@ -40,7 +41,7 @@ def repair_manifest(log: CommitLog) -> Iterator[str]:
 def _is_whole(files: Files, lsn: int, digest: bytes) -> bool:
     try:
         for ref in read_checkpoint(files, lsn, digest).refs:
-            decode_page(files.map(paths.page_file(ref.page_id)), ref)
+            decode_page(brought_in(files.map(paths.page_file(ref.page_id))), ref)
     except (CorruptionError, FileNotFoundError):
         return False
     return True
@@ -60,7 +61,7 @@ def _reaches_back(log: CommitLog, lsn: int) -> bool:
 def set_aside(files: Files, file: str) -> None:
     """Keep the bytes of a damaged file under a name that nobody reads."""
     try:
-        files.publish(file + ASIDE, [files.map(file)], sync=True)
+        files.publish(file + ASIDE, [brought_in(files.map(file))], sync=True)
     except FileNotFoundError:
         return
     files.remove(file)

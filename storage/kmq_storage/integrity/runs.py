@@ -21,6 +21,7 @@ from kmq_storage.log.runs import Run, run_offsets
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, Segment
+from kmq_storage.objects.mapping import brought_in
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,7 +50,7 @@ class RunFile:
     def _message(self, place: MessagePlace) -> pa.Buffer:
         if place.end > self._contents.size:
             raise CorruptionError(f"{self._file} is shorter than its directory says")
-        return self._contents.slice(place.position, place.length)
+        return brought_in(self._contents.slice(place.position, place.length))
 
     def check(self) -> None:
         """CorruptionError when a block changed, or they don't follow each other."""

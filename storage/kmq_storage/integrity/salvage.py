@@ -20,6 +20,7 @@ from kmq_storage.log.scan import Slice
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, Segment
 from kmq_storage.objects.files import Files
+from kmq_storage.objects.mapping import brought_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def _named(contents: pa.Buffer, segment: Segment) -> tuple[list[Chunk], bool]:
     try:
         return list(footer_of(contents, segment).chunks), True
     except CorruptionError:
-        footer = contents.slice(min(segment.location.position, contents.size))
+        footer = brought_in(contents.slice(min(segment.location.position, contents.size)))
         return _unproven(footer, segment), False
 
 

@@ -16,6 +16,7 @@ from kmq_storage.integrity.report import Damage
 from kmq_storage.integrity.runs import check_directory, of_run
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Segment
+from kmq_storage.objects.mapping import brought_in
 
 
 def check_segment(
@@ -37,7 +38,7 @@ def check_segment(
         return
     chunks = footer.chunks
     first = _first_position(footer, segment)
-    if checksum(contents.slice(0, first)) != footer.head_checksum:
+    if checksum(brought_in(contents.slice(0, first))) != footer.head_checksum:
         yield Damage(whole.file, reason="checksum of what stands before the batches doesn't match")
     runs = is_run(segment.columns)
     for chunk in chunks:
@@ -55,7 +56,7 @@ def footer_of(contents: pa.Buffer, segment: Segment) -> SegmentFooter:
             f"the file has {contents.size} bytes and should have {segment.length}", file=file
         )
     return decode_footer(
-        contents.slice(place.position, place.length),
+        brought_in(contents.slice(place.position, place.length)),
         file,
         paths.segment_id(file),
         columns=segment.columns,

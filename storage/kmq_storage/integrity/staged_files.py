@@ -15,6 +15,7 @@ from kmq_storage.integrity.batches import check_chunk, schema_of, stored_batch
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk
+from kmq_storage.objects.mapping import brought_in
 
 _MAGIC = pa.py_buffer(b"ARROW1")
 
@@ -45,6 +46,7 @@ def _check_around(
 ) -> Iterator[Damage]:
     """Before, between and behind the batches stands what Arrow writes there."""
     file = chunks[0].location.file
+    brought_in(contents)
     schema = staged_schema(schema_of(chunks[0], topic), topic.name, partition)
     if not part_of(contents, contents.size - len(_MAGIC), len(_MAGIC)).equals(_MAGIC):
         yield Damage(file, reason="it doesn't end as an Arrow file: it was cut, or added to")

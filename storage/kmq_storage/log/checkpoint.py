@@ -32,6 +32,7 @@ from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows
 from kmq_storage.log.snapshot import restored, snapshot
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.files import Files
+from kmq_storage.objects.mapping import brought_in
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ def has_newer_checkpoint(files: Files, state: StoreState, now: float) -> bool:
 def read_checkpoint(files: Files, lsn: int, digest: bytes) -> Checkpoint:
     """A checkpoint; CorruptionError when its bytes changed."""
     file = paths.checkpoint_file(lsn, digest)
-    contents = files.map(file)
+    contents = brought_in(files.map(file))
     if _digest(contents) != digest:
         raise CorruptionError(f"checkpoint {file} is damaged", file=file)
     refs, raw, parts = decode_refs(contents)

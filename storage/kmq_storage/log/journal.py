@@ -6,6 +6,7 @@ greatest first LSN that is not above n; which files there are, `log_folder` know
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,7 +20,9 @@ from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import Entry, RecordsEntry, decode_entries
 from kmq_storage.format.frame import (
     ALIGNMENT,
+    HEADER_BYTES,
     MAGIC,
+    TRAILER_BYTES,
     FrameHeader,
     InvalidFrameError,
     decode_header,
@@ -32,8 +35,10 @@ from kmq_storage.log.hint import Hint
 from kmq_storage.log.log_folder import LogFolder
 from kmq_storage.objects.disk import Disk, LogFile
 from kmq_storage.objects.files import Bytes
+from kmq_storage.objects.mapping import is_readable
 
 _SEARCH_STEP = 1024 * 1024
+_UNREADABLE = "the disk can't read it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,32 +106,49 @@ class Journal:
         """
         here = self.locate(cursor)
         log = self.folder.contents(here.file)
-        if log is None or is_blank(log, here.position):
+        if log is None or self._is_blank(log, here):
             return None
-        header = decode_header(log, here.position, self._seed)
+        header = self._header(log, here.file, here.position)
         if header.lsn != cursor.lsn + 1 or cursor.chain not in (None, header.previous):
             raise InvalidFrameError("the frame does not follow its predecessor")
-        frame = StoredFrame(
-            header, read_directory(log, here.position, header), here.file, here.position
-        )
+        frame = self._frame(log, header, here.file, here.position)
         if whole:
             self.verify_batches(frame)
         return frame
+
+    def _is_blank(self, log: pa.Buffer, here: Cursor) -> bool:
+        self._check_readable(here.file, here.position, HEADER_BYTES)
+        return is_blank(log, here.position)
+
+    def _header(self, log: pa.Buffer, file: int, position: int) -> FrameHeader:
+        self._check_readable(file, position, HEADER_BYTES)
+        return decode_header(log, position, self._seed)
+
+    def _frame(self, log: pa.Buffer, header: FrameHeader, file: int, position: int) -> StoredFrame:
+        self._check_readable(file, position, HEADER_BYTES + header.directory_length)
+        self._check_readable(file, position + header.length - TRAILER_BYTES, TRAILER_BYTES)
+        return StoredFrame(header, read_directory(log, position, header), file, position)
+
+    def _check_readable(self, file: int, position: int, length: int) -> None:
+        if not self.folder.is_readable(file, position, length):
+            raise InvalidFrameError(_UNREADABLE)
 
     def has_bytes_at(self, cursor: Cursor) -> bool:
         """Whether something stands where the next frame will be written."""
         try:
             here = self.locate(cursor)
+            log = self.folder.contents(here.file)
+            return log is not None and not self._is_blank(log, here)
         except InvalidFrameError:
             return True
-        log = self.folder.contents(here.file)
-        return log is not None and not is_blank(log, here.position)
 
     def verify_batches(self, frame: StoredFrame) -> None:
         """Check the record batches of a frame; InvalidFrameError when one is not whole."""
         for entry in frame.entries():
             if isinstance(entry, RecordsEntry):
                 batch = self._batch(frame, entry)
+                if not is_readable(batch):
+                    raise InvalidFrameError(_UNREADABLE)
                 if batch.size < entry.length or checksum(batch) != entry.checksum:
                     raise InvalidFrameError("record batch checksum does not match")
 
@@ -153,7 +175,7 @@ class Journal:
         # None to walk over but after a failed sync, when files were replaced under the cursor.
         for lsn in range(file, cursor.lsn + 1):
             log = self.folder.contents(file)
-            header = None if log is None else decode_header(log, position, self._seed)
+            header = None if log is None else self._header(log, file, position)
             if header is None or header.lsn != lsn:
                 raise InvalidFrameError("the log files were replaced")
             position += header.length
@@ -247,7 +269,7 @@ class Journal:
         return Cursor(file - 1, None if file > 1 else 0, 0, file, 0)
 
     def raw(self, frame: StoredFrame) -> pa.Buffer:
-        """All bytes of a frame."""
+        """All bytes of a frame, of which those of its batches may not be readable."""
         log = self.folder.contents(frame.file)
         assert log is not None, "the frame was read there"
         return log.slice(frame.position, frame.header.length)
@@ -282,7 +304,10 @@ class Journal:
             log = self.folder.contents(file)
             length = end.position if file == end.file else self.folder.file_bytes
             if log is not None:
-                yield file, [log.slice(0, min(length, log.size)).to_pybytes()]
+                kept = log.slice(0, min(length, log.size))
+                if not is_readable(kept):  # zeros in its place would be damage for ever
+                    raise OSError(errno.EIO, _UNREADABLE, paths.log_file(file))
+                yield file, [kept.to_pybytes()]
 
     def try_resync(self, cursor: Cursor) -> tuple[Cursor, StoredFrame] | None:
         """Beyond a damaged frame: the next place where a later frame proves itself, or None."""
@@ -303,10 +328,9 @@ class Journal:
             return None
         for position in _magic_positions(opened, start):
             try:
-                header = decode_header(log, position, self._seed)
+                header = self._header(log, file, position)
                 if header.lsn >= lsn and self.folder.file_of(header.lsn) == file:
-                    directory = read_directory(log, position, header)
-                    return StoredFrame(header, directory, file, position)
+                    return self._frame(log, header, file, position)
             except InvalidFrameError:
                 continue
         return None

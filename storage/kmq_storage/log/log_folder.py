@@ -14,8 +14,11 @@ import pyarrow as pa
 from kmq_storage import paths
 from kmq_storage.log.hint import Hint
 from kmq_storage.objects.disk import Disk, LogFile
+from kmq_storage.objects.mapping import is_readable
 
 _UNSETTLED = -1
+#: Bytes of a log file that are brought into memory at once.
+_LOOKED_AT = 65_536
 
 
 class LogFolder:
@@ -28,6 +31,8 @@ class LogFolder:
         self._hint = hint
         self._opened: dict[int, LogFile] = {}
         self._contents: dict[int, pa.Buffer] = {}
+        #: The bytes of each that were readable the last time that somebody looked elsewhere.
+        self._readable: dict[int, tuple[int, int]] = {}
         #: The files by their first LSNs, in order, as they were listed.
         self.first_lsns: list[int] = []
         #: What the page said of the files when they were listed; -1: to be listed each time.
@@ -51,6 +56,7 @@ class LogFolder:
         found = sorted(lsn for lsn in map(paths.try_first_lsn, names) if lsn is not None)
         self._opened.clear()
         self._contents.clear()
+        self._readable.clear()
         self.first_lsns = found
 
     def file_of(self, lsn: int) -> int | None:
@@ -81,6 +87,20 @@ class LogFolder:
         if file not in self._contents and not self.open(file):
             return None
         return self._contents[file]
+
+    def is_readable(self, file: int, start: int, length: int) -> bool:
+        """Whether the disk can read these bytes of an open log file, as far as it has them."""
+        log = self._contents[file]
+        end = min(start + length, log.size)
+        first, behind = self._readable.get(file, (0, 0))
+        if (first <= start and end <= behind) or start >= end:
+            return True
+        first = start - start % _LOOKED_AT
+        behind = min(end - end % -_LOOKED_AT, log.size)
+        if is_readable(log.slice(first, behind - first)):
+            self._readable[file] = first, behind
+            return True
+        return is_readable(log.slice(start, end - start))  # nobody may have written behind
 
     def sizes(self) -> dict[int, int]:
         """The sizes in bytes of the log files that there are now, by first LSN."""

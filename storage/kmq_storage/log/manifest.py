@@ -13,6 +13,7 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import Key, Page, PageRef, decode_page
 from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.objects.files import Files
+from kmq_storage.objects.mapping import brought_in
 
 #: Decoded pages that are kept; each is some 400 KB that stay mapped.
 _PAGES_KEPT = 64
@@ -40,7 +41,7 @@ class Manifest:
     def _read(self, ref: PageRef) -> pa.Buffer:
         file = paths.page_file(ref.page_id)
         try:
-            return self._files.map(file)
+            return brought_in(self._files.map(file))
         except FileNotFoundError as error:
             raise CorruptionError(
                 f"manifest page {file} is missing", file=file, missing=True

@@ -18,6 +18,7 @@ from kmq_storage.format.checksum import checksum
 from kmq_storage.format.packing import Part
 from kmq_storage.model import Location
 from kmq_storage.objects.fork import reopen_in_child
+from kmq_storage.objects.mapping import brought_in
 
 #: More threads than three wait for memory, not for a core.
 _THREADS = min(3, (os.cpu_count() or 1) - 1)
@@ -106,6 +107,7 @@ class _Proof:
 
 def _holds(message: pa.Buffer | None, parts: Sequence[Part]) -> bool:
     return message is not None and all(
-        checksum(message.slice(part.start, part.end - part.start), part.before) == part.behind
+        checksum(brought_in(message.slice(part.start, part.end - part.start)), part.before)
+        == part.behind
         for part in parts
     )

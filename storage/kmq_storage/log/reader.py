@@ -28,6 +28,7 @@ from kmq_storage.log.runs import Run, pieces_of
 from kmq_storage.log.wanted_bytes import columns_of, ends_of, near, runs, spans, wanted_parts
 from kmq_storage.model import Chunk, Location, Place, RunPiece
 from kmq_storage.objects.files import Files
+from kmq_storage.objects.mapping import brought_in
 
 if TYPE_CHECKING:
     from kmq_storage.objects.read_cache import RemoteContents
@@ -117,7 +118,7 @@ class ChunkReader:
     def message(self, location: Location) -> pa.Buffer:
         """Bytes that the caller proves; errors as of `chunks`."""
         try:
-            return self._bytes(location)
+            return brought_in(self._bytes(location))
         except FileNotFoundError as error:
             file = location.file
             raise CorruptionError(f"segment {file} is missing", file=file, missing=True) from error
@@ -177,7 +178,7 @@ class ChunkReader:
         contents = self._mapped.get(file)
         if not isinstance(contents, pa.Buffer):
             return None
-        message = part_of(contents, row.position, row.length).to_pybytes()
+        message = brought_in(part_of(contents, row.position, row.length)).to_pybytes()
         return message if checksum(message) == row.checksum else None
 
     def _decode(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
@@ -205,7 +206,12 @@ class ChunkReader:
     def _with_parts(self, chunk: Chunk, layout: Layout) -> Chunk:
         """The chunk with what stands behind its message, where only some columns are wanted."""
         ends = ends_of(chunk, layout)
-        return with_parts(chunk, self._bytes(chunk.location, ends)) if ends else chunk
+        if not ends:
+            return chunk
+        message = self._bytes(chunk.location, ends)
+        for part in ends:
+            brought_in(message.slice(part.start, part.end - part.start))
+        return with_parts(chunk, message)
 
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
         whole = len(ends_of(chunk, layout)) == 1  # then all of it is there

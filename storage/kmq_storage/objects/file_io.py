@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
+from mmap import PAGESIZE
 
 from kmq_storage.objects.files import Bytes
 
@@ -26,6 +28,36 @@ def write_all(fd: int, position: int, buffers: Sequence[Bytes]) -> None:
             written -= len(views.pop(0))
         if written:
             views[0] = views[0][written:]
+
+
+def read_all(fd: int, position: int, length: int) -> bytes:
+    """These bytes, as far as the file has them, however often the kernel stops short."""
+    found = os.pread(fd, length, position)
+    while len(found) < length and (
+        more := os.pread(fd, length - len(found), position + len(found))
+    ):
+        found += more
+    return found
+
+
+def read_apart(fd: int, position: int, length: int) -> bytes:
+    """These bytes, read a page at a time; zeros where the disk can't read them.
+
+    The page cache has many neighbours as one, and gives out none when one of them can't be read.
+    """
+    if sys.platform == "linux":
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    end = position + length
+    borders = [position, *range(position - position % -PAGESIZE, end, PAGESIZE), end]
+    return b"".join(_read_or_zeros(fd, *piece) for piece in pairwise(borders))
+
+
+def _read_or_zeros(fd: int, start: int, end: int) -> bytes:
+    try:
+        return os.pread(fd, end - start, start)
+    except OSError:
+        return bytes(end - start)
 
 
 def allocate(fd: int, position: int, length: int) -> None:

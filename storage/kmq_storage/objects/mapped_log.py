@@ -10,7 +10,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from kmq_storage import limits
-from kmq_storage.objects.file_io import allocate, write_all
+from kmq_storage.objects.file_io import allocate, read_all, read_apart, write_all
 from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.mapping import mapped
 
@@ -22,7 +22,7 @@ _LOOKED_AT = 128
 
 
 class MappedLogFile:
-    """A log file of fixed size; it is never truncated, so its map never faults."""
+    """A log file of fixed size, which is never truncated."""
 
     def __init__(self, path: str, *, read_only: bool) -> None:
         self._path = path
@@ -30,7 +30,7 @@ class MappedLogFile:
         self._fd = os.open(path, flags | os.O_CLOEXEC)
         self._allocated = 0
         self._size = os.fstat(self._fd).st_size
-        self._contents = mapped(self._fd, self._size)
+        self._contents = mapped(self._fd, self._size, path)
 
     def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
         """Write the buffers (`length` bytes) one after another; all of it or an OSError."""
@@ -50,7 +50,7 @@ class MappedLogFile:
         """Overwrite whatever stands at and after the position with zeros."""
         for start in range(position, self._size, _CLEAR_STEP):
             length = min(_CLEAR_STEP, self._size - start)
-            if self.read(start, length).strip(b"\0"):
+            if read_all(self._fd, start, length).strip(b"\0"):
                 write_all(self._fd, start, [bytes(length)])
 
     def sync(self) -> None:
@@ -58,8 +58,14 @@ class MappedLogFile:
         os.fdatasync(self._fd)
 
     def read(self, position: int, length: int) -> bytes:
-        """These bytes, read without the map."""
-        return os.pread(self._fd, length, position)
+        """These bytes, read without the map; zeros where the disk can't read them."""
+        length = min(length, self._size - position)
+        try:
+            return read_all(self._fd, position, length)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        return read_apart(self._fd, position, length)
 
     def contents(self) -> pa.Buffer:
         """The whole file, mapped: later writes show up in the same buffer."""

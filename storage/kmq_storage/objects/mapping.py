@@ -2,43 +2,125 @@
 
 `mmap.mmap` keeps a duplicate of the descriptor as long as the map lives; a map lives as long as a
 record batch over it.
+
+Looking through a map at what the disk can't read kills the process. So bytes are brought into
+memory before they are looked at, by a call that can fail.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import mmap
 import os
+from contextlib import suppress
 
 import pyarrow as pa
 
+from kmq_storage.objects.file_io import read_apart
+
+_LOGGER = logging.getLogger(__name__)
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *3 * [ctypes.c_int], ctypes.c_int64]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _munmap = _libc.munmap
 _munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _FAILED = ctypes.c_void_p(-1).value
+#: `madvise` of Linux 5.14 and newer; on others nothing is brought in ahead.
+_POPULATE_READ = 22
+#: What it says of pages that can't be read, and of such that the machine's memory lost.
+_UNREADABLE = (14, 133)  # EFAULT, EHWPOISON
+_FIXED = 0x10
+#: What lives: by address, size and file.
+_LIVING: dict[int, tuple[int, str]] = {}
 
 
 class _Mapping:
     """Keeps a map until nobody needs it."""
 
-    def __init__(self, fd: int, size: int) -> None:
+    def __init__(self, fd: int, size: int, path: str) -> None:
         self._size = 0
         address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
         if address == _FAILED:
             error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error))
+            raise OSError(error, os.strerror(error), path)
         self.address, self._size = address, size
+        _LIVING[address] = size, path
 
     def __del__(self) -> None:
         if self._size:
+            _LIVING.pop(self.address, None)
             _munmap(self.address, self._size)
 
 
-def mapped(fd: int, size: int) -> pa.Buffer:
+def mapped(fd: int, size: int, path: str) -> pa.Buffer:
     """The first bytes of a file, as they are now and will be; the descriptor may be closed."""
     if not size:
         return pa.py_buffer(b"")
-    mapping = _Mapping(fd, size)
+    mapping = _Mapping(fd, size, path)
     return pa.foreign_buffer(mapping.address, size, mapping)
+
+
+def is_readable(contents: pa.Buffer) -> bool:
+    """Whether the disk can read these bytes of a map, which are in memory then."""
+    if not contents.size or _is_readable(*_pages(contents)):
+        return True
+    _read_apart(*_pages(contents))
+    return _is_readable(*_pages(contents))
+
+
+def brought_in(contents: pa.Buffer) -> pa.Buffer:
+    """These bytes of a file that never changes, which can be looked at now.
+
+    What the disk can't read is zeros, which no checksum takes for data, as long as the map lives.
+    """
+    if not is_readable(contents):
+        _blank(*_pages(contents))
+    return contents
+
+
+def _pages(contents: pa.Buffer) -> tuple[int, int]:
+    """Where the pages begin that bytes stand in, and how long they are together."""
+    first = contents.address - contents.address % mmap.PAGESIZE
+    length = contents.address + contents.size - first
+    return first, -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _is_readable(first: int, length: int) -> bool:
+    failed = _libc.madvise(first, length, _POPULATE_READ)
+    return not failed or ctypes.get_errno() not in _UNREADABLE
+
+
+def _blank(first: int, length: int) -> None:
+    """Put zeros in place of pages that can't be read, and of no others."""
+    if _is_readable(first, length):
+        return
+    if length > mmap.PAGESIZE:
+        half = length // mmap.PAGESIZE // 2 * mmap.PAGESIZE
+        _blank(first, half)
+        _blank(first + half, length - half)
+        return
+    for position, path in _places(first):
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED
+        _libc.mmap(first, length, mmap.PROT_READ, flags, -1, 0)
+        _LOGGER.warning(
+            "the disk can't read bytes %d to %d of %s", position, position + length, path
+        )
+
+
+def _read_apart(first: int, length: int) -> None:
+    """Have in memory what can be read beside what can't."""
+    for position, path in _places(first):
+        with suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                read_apart(fd, position, length)
+            finally:
+                os.close(fd)
+
+
+def _places(first: int) -> list[tuple[int, str]]:
+    """Where in which file an address of a map is; no other memory is in one."""
+    living = list(_LIVING.items())
+    return [(first - at, path) for at, (size, path) in living if at <= first < at + size]

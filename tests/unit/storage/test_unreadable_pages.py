@@ -1,0 +1,120 @@
+"""Pages that the disk can't read: looking at them through a map kills, unless asked for first.
+
+What a map has behind the end of a file that was cut is as unreadable as a bad block.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+from mmap import PAGESIZE
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.objects import file_io
+from kmq_storage.objects.mapped_log import MappedLogFile
+from kmq_storage.objects.mapping import brought_in, is_readable, mapped
+
+_KERNEL = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
+pytestmark = pytest.mark.skipif(
+    platform.system() != "Linux" or _KERNEL < (5, 14),
+    reason="only Linux 5.14 and newer can say that a page can't be read",
+)
+
+
+def test_what_the_disk_can_not_read_of_a_map_is_zeros_and_all_else_as_it_is(tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 5 * PAGESIZE)
+    with file.open("rb") as opened:
+        contents = mapped(opened.fileno(), 5 * PAGESIZE, str(file))
+    os.truncate(file, 3 * PAGESIZE)
+    found = brought_in(contents.slice(PAGESIZE + 5)).to_pybytes()
+    assert found == b"x" * (2 * PAGESIZE - 5) + bytes(2 * PAGESIZE)
+
+
+def test_what_can_be_read_of_a_map_is_told_from_what_can_not(tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 2 * PAGESIZE)
+    with file.open("rb") as opened:
+        contents = mapped(opened.fileno(), 2 * PAGESIZE, str(file))
+    os.truncate(file, PAGESIZE)
+    assert is_readable(contents.slice(0, PAGESIZE))
+    assert not is_readable(contents.slice(PAGESIZE - 1))
+    assert is_readable(contents.slice(PAGESIZE, 0))
+
+
+def test_a_log_file_is_read_around_a_block_that_can_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "log"
+    file.write_bytes(b"x" * 4 * PAGESIZE)
+    log = MappedLogFile(str(file), read_only=True)
+    pread, bad = os.pread, 2 * PAGESIZE
+
+    def short_then_failing(fd: int, length: int, position: int) -> bytes:
+        if position <= bad < position + length:
+            if position == bad:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            length = bad - position
+        return pread(fd, length, position)
+
+    monkeypatch.setattr(file_io.os, "pread", short_then_failing)
+    found = log.read(10, 4 * PAGESIZE)
+    assert found == b"x" * (bad - 10) + bytes(PAGESIZE) + b"x" * PAGESIZE
+
+
+def test_a_torn_tail_that_can_not_be_read_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "log"
+    file.write_bytes(b"x" * 4 * PAGESIZE)
+    log = MappedLogFile(str(file), read_only=False)
+
+    def failing(fd: int, length: int, position: int) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(file_io.os, "pread", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        log.clear_from(0)
+    assert file.read_bytes() == b"x" * 4 * PAGESIZE
+
+
+@pytest.mark.parametrize("where", ["segments", "staged"])
+def test_records_that_the_disk_can_not_read_are_damage(tmp_path: Path, where: str):
+    with kmq.open(tmp_path / "s", maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send_batch("t", [b"x" * 1000] * 2000).result()
+        if where == "segments":
+            store.seal()
+        (place,) = store.log.refresh().topic("t").places(0, 0, 2000, 4)
+        reader = ChunkReader(store.log.files)
+        (chunk,) = reader.chunks(place)
+        assert reader.read(chunk, 0, 2000).num_rows == 2000
+        (file,) = (tmp_path / "s" / where).rglob("*.*")
+        os.truncate(file, PAGESIZE)
+        with pytest.raises(kmq.CorruptionError, match="t-0, offsets 0 to 1999"):
+            reader.read(chunk, 0, 2000, topic="t", partition=0)
+
+
+def test_commits_that_the_disk_can_not_read_are_damage(tmp_path: Path):
+    with kmq.open(tmp_path / "s", maintenance=False) as store:
+        store.create_topic("t")
+        with (
+            kmq.open(tmp_path / "s", read_only=True) as other,
+            store.producer() as producer,
+        ):
+            other.offsets("t")  # it has mapped the log
+            for _ in range(10):
+                producer.send("t", b"x" * 30_000).result()
+            (log,) = (tmp_path / "s" / "log").glob("*.log")
+            os.truncate(log, 131_072)  # elsewhere than it looked
+            with pytest.warns(kmq.KmqWarning, match="are damaged"):
+                (_, end) = other.offsets("t")[0]
+            assert 0 < end < 10
+            with pytest.raises(kmq.CorruptionError, match="damaged"):
+                other.read("t").read_all()
