@@ -3,19 +3,71 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 from typing import Any
 
 import kmq_spark as kmq
-from kmq_spark.cli.command import Command, UsageError, argument, given
+from kmq_spark.cli.command import Command, UsageError, argument, count, given, seconds
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output, aligned, plain
 
 _NAME = argument("name", metavar="TOPIC", help="the topic")
-_GIVEN = ("capacity", "max_record_bytes")
-_SETTINGS = (
-    argument("--capacity", type=int, metavar="ROWS", help="the most records it may hold"),
-    argument("--max-record-bytes", type=int, metavar="BYTES", help="the largest record"),
+_NONE = "none"
+_GIVEN = (
+    "retention",
+    "retention_bytes",
+    "cleanup",
+    "compression",
+    "capacity",
+    "max_record_bytes",
+    "uniq_window",
 )
+
+
+def _or_none(parse: Callable[[str], float]) -> Callable[[str], float | str]:
+    def value(text: str) -> float | str:
+        return text if text == _NONE else parse(text)
+
+    value.__name__ = parse.__name__  # what argparse calls it
+    return value
+
+
+_SETTINGS = (
+    argument(
+        "--retention",
+        type=_or_none(seconds),
+        metavar="SECONDS",
+        help="how long records are kept, or none: for ever",
+    ),
+    argument(
+        "--retention-bytes",
+        type=_or_none(count),
+        metavar="BYTES",
+        help="how many bytes of a partition are kept, or none: all",
+    ),
+    argument(
+        "--cleanup", choices=("delete", "compact"), help="compact: keep the newest of each key"
+    ),
+    argument("--compression", choices=("lz4", "zstd", _NONE), help="of sealed segments"),
+    argument(
+        "--capacity",
+        type=_or_none(count),
+        metavar="ROWS",
+        help="the most records it may hold, or none",
+    ),
+    argument("--max-record-bytes", type=int, metavar="BYTES", help="the largest record"),
+    argument(
+        "--uniq-window",
+        type=seconds,
+        metavar="SECONDS",
+        help="how long a record is known by its uniq",
+    ),
+)
+
+
+def _settings(arguments: Namespace) -> dict[str, Any]:
+    settings = given(arguments, *_GIVEN)
+    return {name: None if value == _NONE else value for name, value in settings.items()}
 
 
 def _create(arguments: Namespace, output: Output) -> None:
@@ -24,7 +76,7 @@ def _create(arguments: Namespace, output: Output) -> None:
             arguments.name,
             partitions=arguments.partitions,
             exist_ok=arguments.if_not_exists,
-            **given(arguments, *_GIVEN),
+            **_settings(arguments),
         )
     output.fact(_facts(info), f"created topic {info.name} with {info.partitions} partition(s)")
 
@@ -53,7 +105,7 @@ def _describe(arguments: Namespace, output: Output) -> None:
 
 
 def _alter(arguments: Namespace, output: Output) -> None:
-    settings = given(arguments, *_GIVEN)
+    settings = _settings(arguments)
     if not settings and arguments.partitions is None:
         raise UsageError("nothing to change: name a setting or --partitions")
     with open_store(arguments) as store:

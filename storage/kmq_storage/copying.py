@@ -58,10 +58,15 @@ def copy_topics(
     """Copy topics, all of them or some, and the offsets of their groups.
 
     AlreadyExistsError when the target has another topic of that name, InvalidRequestError when
-    its copy was written to since, CorruptionError behind what can be read of a damaged source. A
-    reader of the target sees each partition grow in order. Groups only move forward. Queues come
-    with all topics, not with some.
+    its copy was written to since or both are one store, CorruptionError behind what can be read of
+    a damaged source. A reader of the target sees each partition grow in order. Groups only move
+    forward. Queues come with all topics, not with some.
     """
+    if source.identity.store_id == target.identity.store_id:
+        raise InvalidRequestError(
+            f"{source.files.url} and {target.files.url} are one store, or files that were copied "
+            "from one to the other; give a target that is none yet, or one that kmq copied to"
+        )
     state = source.refresh()
     queues, lsn = (queues_of(source) if names is None else []), state.lsn
     topics = state.user_topics() if names is None else [state.topic(name) for name in names]

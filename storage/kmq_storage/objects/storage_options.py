@@ -71,7 +71,10 @@ def check_endpoint(name: str, value: object) -> None:
 def unknown_option(message: str) -> InvalidRequestError | None:
     """The error for what obstore says of a name that it doesn't know; None for other messages."""
     found = _UNKNOWN.search(message)
-    return _refused(f"{found[1]!r} is unknown{nearest(found[1], _USUAL)}") if found else None
+    if found is None:
+        return None
+    others = (name for name in _USUAL if name != found[1])  # which is one of another scheme
+    return _refused(f"{found[1]!r} is unknown{nearest(found[1], others)}")
 
 
 def _is_server(text: str) -> bool:

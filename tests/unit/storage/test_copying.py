@@ -52,6 +52,17 @@ def test_a_copy_has_the_same_records_at_the_same_offsets(source: kmq.Store, tmp_
     )
 
 
+def test_a_store_is_not_copied_to_itself_by_whatever_name(source: kmq.Store, tmp_path: Path):
+    (tmp_path / "link").symlink_to(tmp_path / "source")
+    before = source.log.refresh().lsn
+    with (
+        kmq.open(tmp_path / "link") as target,
+        pytest.raises(kmq.InvalidRequestError, match="are one store"),
+    ):
+        copy_topics(source.log, target.log)
+    assert source.log.refresh().lsn == before
+
+
 def test_a_copy_goes_on_where_it_was_interrupted(
     source: kmq.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

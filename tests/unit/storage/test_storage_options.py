@@ -46,6 +46,12 @@ def test_a_wrong_option_is_named_and_no_value_shown(wrong: Any, named: str):
     assert SECRET not in str(refused.value)
 
 
+def test_an_option_of_another_scheme_is_not_what_was_meant():
+    with pytest.raises(kmq.InvalidRequestError, match="'account_name' is unknown") as refused:
+        kmq.open("gs://bucket/store", storage_options={"account_name": "x"})
+    assert "did you mean 'account_name'" not in str(refused.value)
+
+
 def test_a_wrong_endpoint_of_the_environment_is_refused_too(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
     options = {name: value for name, value in GOOD.items() if name != "endpoint"}
