@@ -168,26 +168,6 @@ def test_topics_are_created_listed_described_altered_and_deleted(run_json: Run):
     assert [t["topic"] for t in run_json("topic", "list")] == ["orders"]
 
 
-def test_every_setting_of_a_topic_can_be_given_and_taken_back(run_json: Run):
-    options = ("--retention", "60", "--retention-bytes", "1000", "--cleanup", "compact")
-    more = ("--compression", "zstd", "--uniq-window", "5", "--max-record-bytes", "100")
-    made = run_json("topic", "create", "prices", *options, *more)["settings"]
-    assert (made["retention"], made["retention_bytes"], made["cleanup"]) == (60, 1000, "compact")
-    assert (made["compression"], made["uniq_window"], made["max_record_bytes"]) == ("zstd", 5, 100)
-    options = ("--retention", "none", "--retention-bytes", "none", "--compression", "none")
-    altered = run_json("topic", "alter", "prices", *options, "--cleanup", "delete")["settings"]
-    assert (altered["retention"], altered["retention_bytes"]) == (None, None)
-    assert (altered["compression"], altered["cleanup"]) == (None, "delete")
-
-
-@pytest.mark.parametrize("value", ["soon", "-1", "nan"])
-def test_a_retention_that_is_no_time_is_wrong_usage(
-    url: str, capsys: pytest.CaptureFixture[str], value: str
-):
-    assert main(["topic", "create", "t", f"--retention={value}", "--store", url]) == 2
-    assert "--retention" in capsys.readouterr().err
-
-
 def test_creating_a_topic_again_fails_unless_asked_for(run: Run, fail: Run):
     assert "orders" in fail("topic", "create", "orders")
     assert "orders" in run("topic", "create", "orders", "--partitions", "2", "--if-not-exists")

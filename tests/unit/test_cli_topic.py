@@ -1,0 +1,41 @@
+"""`kmq topic`: the settings that can be given, and taken back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kmq_spark.cli import main
+
+
+def _settings(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:
+    assert main(["--json", *command]) == 0
+    settings: dict[str, Any] = json.loads(capsys.readouterr().out)["settings"]
+    return settings
+
+
+def test_every_setting_of_a_topic_can_be_given_and_taken_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    topic = ("prices", "--store", str(tmp_path / "store"))
+    options = ("--retention", "60", "--retention-bytes", "1000", "--cleanup", "compact")
+    more = ("--compression", "zstd", "--uniq-window", "5", "--max-record-bytes", "100")
+    made = _settings(capsys, "topic", "create", *topic, *options, *more)
+    assert (made["retention"], made["retention_bytes"], made["cleanup"]) == (60, 1000, "compact")
+    assert (made["compression"], made["uniq_window"], made["max_record_bytes"]) == ("zstd", 5, 100)
+    options = ("--retention", "none", "--retention-bytes", "none", "--compression", "none")
+    altered = _settings(capsys, "topic", "alter", *topic, *options, "--cleanup", "delete")
+    assert (altered["retention"], altered["retention_bytes"]) == (None, None)
+    assert (altered["compression"], altered["cleanup"]) == (None, "delete")
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "nan"])
+def test_a_retention_that_is_no_time_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: str
+):
+    command = ["topic", "create", "t", f"--retention={value}", "--store", str(tmp_path)]
+    assert main(command) == 2
+    assert "--retention" in capsys.readouterr().err
