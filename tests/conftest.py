@@ -18,9 +18,12 @@ from kmq_storage.objects import memory
 from tests.support import azurite as azurite_support
 from tests.support import s3 as s3_support
 from tests.support import spark as spark_support
+from tests.support import workers as workers_support
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
 
     import kmq_spark as kmq
 
@@ -49,6 +52,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [*_source_roots(), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 os.environ.pop("KMQ_STORE", None)
+# A JVM of the tests does little of anything often enough to be worth its best code.
+os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# The suite starts hundreds of processes, and each would compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 #: Where the fixtures `store_url` and `store` make stores; `s3` takes longer.
@@ -95,8 +103,24 @@ def s3_url(moto: s3_support.S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     return moto.new_url()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Processes that share a run of everything."""
+    return workers_support.count_workers(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """Which of them runs what."""
+    return workers_support.make_scheduler(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of versitygw come last, and it is built meanwhile where it is missing."""
+    """Tests of Spark come first, which one process runs while the others run the rest.
+
+    Those of versitygw come last, and it is built meanwhile where it is missing.
+    """
+    items.sort(key=lambda item: workers_support.scope_of(item.nodeid) != "tests/spark")
     needs = [item for item in items if "versitygw" in getattr(item, "fixturenames", ())]
     if needs:
         items[:] = [item for item in items if item not in needs] + needs

@@ -38,6 +38,8 @@ SLOTS: tuple[Slot, ...] = (
 )
 KILLS_PER_ROUND = 50
 _LIFE = 0.25
+#: Before a kill there were at least so many for each: on a slow machine workers live longer.
+_ACKNOWLEDGED_PER_KILL = 3
 
 
 @dataclass
@@ -88,9 +90,15 @@ class Storm:
         """Kill this many workers at random moments of their lives; start others in their place."""
         while self.kills < kills:
             self.listen(self._rng.random() * _LIFE)
+            while self._is_behind():
+                self.listen(_LIFE)
             slot = self._rng.randrange(len(self._slots))
             self._kill(self._workers[slot])
             self._workers[slot] = self._start(slot)
+
+    def _is_behind(self) -> bool:
+        acknowledged = len(self.oracle.acked)
+        return acknowledged < _ACKNOWLEDGED_PER_KILL * self.kills and not self.oracle.wrong
 
     def end(self) -> None:
         """Kill what still lives."""

@@ -18,7 +18,7 @@ from tests.simulation.seeds import ASKED, worlds_of
 from tests.simulation.world import World, simulate
 
 _BLOCK = 50
-_BLOCKS = [tuple(ASKED)] if ASKED else [tuple(range(n, n + _BLOCK)) for n in range(0, 200, _BLOCK)]
+_BLOCKS = [tuple(ASKED)] if ASKED else [tuple(range(n, n + _BLOCK)) for n in range(0, 100, _BLOCK)]
 
 #: What the first block does at least.
 _AT_LEAST = {

@@ -125,7 +125,8 @@ def build_versitygw() -> subprocess.Popen[bytes] | None:
     if target.exists() or shutil.which("go") is None:
         return None
     target.parent.mkdir(parents=True, exist_ok=True)
-    script = (
+    script = (  # of the processes that share a run of the tests one builds, and the others wait
+        'exec 9> "$1.lock" && flock 9 && if [ -e "$1" ]; then exit; fi; '
         'folder=$(mktemp -d "$1.XXXX") && GOBIN="$folder" CGO_ENABLED=0 nice -n 19 go install '
         '"$2" && mv "$folder/versitygw" "$1" && rmdir "$folder"'
     )

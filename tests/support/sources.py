@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -16,11 +17,15 @@ Definition = Function | ast.ClassDef
 
 @dataclass(frozen=True)
 class Source:
-    """One Python file: where it is, what it is imported as, and its syntax tree."""
+    """One Python file: where it is, and what it is imported as."""
 
     path: Path
     module: str
-    tree: ast.Module
+
+    @property
+    def tree(self) -> ast.Module:
+        """The syntax tree of the file."""
+        return tree_of(self.path)
 
     @property
     def lines(self) -> list[str]:
@@ -49,6 +54,12 @@ class Source:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file; all of them take seconds, so a test asks, and no import."""
+    return ast.parse(path.read_text())
+
+
 def _outside_functions(tree: ast.AST) -> Iterator[ast.AST]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Function) or _is_type_checking(node):
@@ -64,7 +75,7 @@ def _is_type_checking(node: ast.AST) -> bool:
 def package_sources() -> list[Source]:
     """The files of both packages, but not what is copied beside them."""
     return [
-        Source(path, _module_name(path, root), ast.parse(path.read_text()))
+        Source(path, _module_name(path, root))
         for package, root in SOURCE_ROOTS.items()
         for path in sorted((root / package).rglob("*.py"))
         if "_autoload" not in path.parts
@@ -100,7 +111,7 @@ def named_tests(file: str) -> set[str]:
     path = ROOT / file
     if not path.exists():
         return set()
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     # A state machine of hypothesis is a class that stands in the module as `TestX = X.TestCase`.
     assigned = {
         t.id

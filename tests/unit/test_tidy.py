@@ -14,6 +14,7 @@ from tests.support.sources import (
     other_python_files,
     package_sources,
     public_definitions,
+    tree_of,
 )
 
 FUNCTION_LINES_MAX = 60
@@ -24,7 +25,6 @@ POSITIONAL_MAX = 5
 
 SOURCES = package_sources()
 FILES = {path: path.read_text() for path in [s.path for s in SOURCES] + other_python_files()}
-TREES = {path: ast.parse(text) for path, text in FILES.items()}
 #: Spelled with classes of one letter, so that this file does not find itself.
 MARKERS = re.compile(r"\b(T[O]DO|F[I]XME|X[X]X|H[A]CK)\b")
 
@@ -44,7 +44,7 @@ def _functions_where(wrong: Callable[[Function], bool]) -> dict[str, list[Any]]:
     return _wrong(
         lambda path: [
             node.name
-            for node in ast.walk(TREES[path])
+            for node in ast.walk(tree_of(path))
             if isinstance(node, Function) and wrong(node)
         ]
     )
@@ -81,7 +81,7 @@ def test_no_function_takes_more_than_five_positional_parameters():
 
 
 def test_every_module_says_what_it_is_for():
-    assert _wrong(lambda path: [] if ast.get_docstring(TREES[path]) else ["no docstring"]) == {}
+    assert _wrong(lambda path: [] if ast.get_docstring(tree_of(path)) else ["no docstring"]) == {}
 
 
 def test_every_public_symbol_has_a_docstring_that_begins_with_a_sentence():

@@ -72,7 +72,7 @@ def test_a_batch_takes_every_part_of_a_record_row_by_row(store: kmq.Store, produ
         {"values": [b"a", b"b"], "keys": "kk"},
         {"values": None},
         {"values": 5},
-        {"values": (b"a" for _ in range(2))},
+        pytest.param({"values": (b"a" for _ in range(2))}, id="a generator"),
         {"values": pd.DataFrame({"value": [b"a"]})},
         {"values": [b"a"], "keys": pd.DataFrame({"key": [b"a"]})},
     ],

@@ -115,9 +115,7 @@ _CIRCLE.append(_CIRCLE)
     [
         None,
         b"1",
-        *said(
-            (1, 2), {1: 2}, {1}, object(), float("nan"), [float("inf")], bytearray(b"1"), _CIRCLE
-        ),
+        *said((1, 2), {1: 2}, {1}, ..., float("nan"), [float("inf")], bytearray(b"1"), _CIRCLE),
         *said(_Colour.RED, [b"1"], "\ud800", 1j),
         KmqMessage({"a": b"1"}, b"1"),
         KmqMessage([("a", "b")], b"1"),  # type: ignore[arg-type]
