@@ -118,12 +118,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of Spark come first, which one process runs while the others run the rest.
 
-    Those of versitygw come last, and it is built meanwhile where it is missing.
+    Files with tests of versitygw come last, and it is built meanwhile where it is missing.
     """
-    items.sort(key=lambda item: workers_support.scope_of(item.nodeid) != "tests/spark")
     needs = [item for item in items if "versitygw" in getattr(item, "fixturenames", ())]
+    late = {workers_support.scope_of(item.nodeid) for item in needs}
+    turns = {workers_support.SPARK: -1, **dict.fromkeys(late, 1)}
+    items.sort(key=lambda item: turns.get(workers_support.scope_of(item.nodeid), 0))
     if needs:
-        items[:] = [item for item in items if item not in needs] + needs
         config.stash[_BUILD] = s3_support.build_versitygw()
 
 

@@ -41,6 +41,7 @@ def start_session(warehouse: Path, delta_jars: Sequence[Path] = ()) -> SparkSess
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",  # else 50 tasks read the log of a table
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(warehouse),
         "spark.log.level": "ERROR",

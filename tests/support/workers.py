@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _WORKERS_MAX = 4
 #: What a process takes with the JVMs that its tests start.
 _WORKER_BYTES = 7 << 29
+#: The scope of the tests that may share one Spark session.
+SPARK = "tests/spark"
 
 
 def count_workers(config: pytest.Config) -> int:
@@ -27,8 +29,8 @@ def count_workers(config: pytest.Config) -> int:
 
 
 def scope_of(nodeid: str) -> str:
-    """What a test shares a process with: its file, or all that may share one Spark session."""
-    return "tests/spark" if nodeid.startswith("tests/spark/") else nodeid.partition("::")[0]
+    """What stays together in one process: the tests of a file, and all of Spark."""
+    return SPARK if nodeid.startswith(f"{SPARK}/") else nodeid.partition("::")[0]
 
 
 def make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
