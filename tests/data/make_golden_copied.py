@@ -21,6 +21,7 @@ from tests.data.make_golden import environment, without_traces
 def make(folder: Path) -> None:
     """Write the store: a copy of the golden store of queues, without a checkpoint."""
     env = environment()
+    env.new_uuid()  # the original's id, which is made with such an environment, too
     with tempfile.TemporaryDirectory() as temporary:
         original = Path(temporary) / "store"
         make_golden_queues.make(original)

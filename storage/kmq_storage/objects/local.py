@@ -89,7 +89,7 @@ class LocalDisk:
         """A whole file without copying; only a log file may still change, in place."""
         fd = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return mapped(fd, os.fstat(fd).st_size, path)
+            return mapped(fd, os.fstat(fd).st_size, self._path(path))
         finally:
             os.close(fd)
 
