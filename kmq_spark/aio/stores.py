@@ -81,11 +81,11 @@ class Store(Handle):
 
         return Opening(opened)
 
-    def keyed_queues(self, name: str) -> Opening[KeyedQueues]:
+    def keyed_queues(self, name: str, **options: Any) -> Opening[KeyedQueues]:
         """The twin of `kmq_spark.Store.keyed_queues`."""
 
         async def opened() -> KeyedQueues:
-            return KeyedQueues(await self._run(self._store.keyed_queues, name))
+            return KeyedQueues(await self._run(self._store.keyed_queues, name, **options))
 
         return Opening(opened)
 

@@ -60,7 +60,12 @@ def checked_names(names: pa.Array) -> pa.Array:
 
 
 def checked_indexes(offsets: Any, count: int) -> Any:
-    """An index for each of so many queues as an array; InvalidRequestError for what can't be."""
+    """An index for each of so many queues as an array; InvalidRequestError for what can't be.
+
+    None is -1: the first that a queue has.
+    """
+    if offsets is None:
+        return np.full(count, -1)
     try:
         found = np.asarray(offsets)
     except (TypeError, ValueError):

@@ -117,7 +117,10 @@ class KeyedQueues:
             self._producer.send_batch(self.name, [None] * len(names), names).result()
 
     def get(self, queue: str | bytes, offset: int, num: int) -> list[bytes]:
-        """The messages of a queue from an index on, at most `num`; none of an unknown queue."""
+        """The messages of a queue from an index on, at most `num`; none of an unknown queue.
+
+        OffsetOutOfRangeError, which says what the queue has, for an index that is given up.
+        """
         found: list[bytes] = self._messages(queue, offset, num).to_pylist()
         return found
 
@@ -128,12 +131,12 @@ class KeyedQueues:
         return pa.table({"index": indexes, "value": values})
 
     def get_many(
-        self, queues: Sequence[str | bytes], offsets: int | Sequence[int], num: int
+        self, queues: Sequence[str | bytes], offsets: int | Sequence[int] | None, num: int
     ) -> pa.Table:
         """At most `num` messages of each of many queues, from an index on or each from its own.
 
-        A table with the columns `queue` (binary), `index` and `value`, in the order of `queues`;
-        much quicker than a `get` for each.
+        None is the first that each has. A table with the columns `queue` (binary), `index` and
+        `value`, in the order of `queues`; much quicker than a `get` for each, with its errors.
         """
         names = checked_names(column_of("queues", queues))
         firsts = checked_indexes(offsets, len(names))
@@ -146,11 +149,18 @@ class KeyedQueues:
         return self._reader.messages(queue_name(queue), first, most)
 
     def size(self, queue: str | bytes) -> int:
-        """How many messages a queue has; 0 for an unknown one."""
+        """How many messages a queue has now; 0 for an unknown one."""
         return self._reader.size(queue_name(queue))
 
+    def span(self, queue: str | bytes) -> tuple[int, int]:
+        """The index of the first message that a queue has now, and the next one that is given.
+
+        Both are 0 for an unknown queue; they are equal where all messages went by retention.
+        """
+        return self._reader.span(queue_name(queue))
+
     def names(self) -> list[str | bytes]:
-        """The names of all queues in the order of their bytes: text where it is UTF-8."""
+        """The names of all queues with messages, in the order of their bytes; text where UTF-8."""
         names = self._reader.names()
         try:
             texts: list[str | bytes] = names.cast(pa.string()).to_pylist()

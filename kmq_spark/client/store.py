@@ -248,15 +248,25 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
             self._maintenance.start()
         return producer
 
-    def keyed_queues(self, name: str) -> KeyedQueues:
+    def keyed_queues(
+        self,
+        name: str,
+        *,
+        retention: float | timedelta | None = None,
+        retention_bytes: int | None = None,
+    ) -> KeyedQueues:
         """The light queues that are the keys of a topic, which is made unless it is there.
 
-        InvalidRequestError when it was made without queues.
+        Their messages are kept for `retention` seconds, and `retention_bytes` of all queues, at
+        least; KmqWarning when the topic is there and keeps them otherwise (`alter_topic` changes
+        it). InvalidRequestError when it was made without queues.
         """
         from kmq_spark.client.keyed_queues import KeyedQueues
         from kmq_storage.keyed.topic import ensure_keyed_topic
 
-        ensure_keyed_topic(self.log, check_name("topic", name))
+        wanted = {"retention": retention, "retention_bytes": retention_bytes}
+        settings = {setting: value for setting, value in wanted.items() if value is not None}
+        ensure_keyed_topic(self.log, check_name("topic", name), settings)
         made = KeyedQueues(self.log, name, self.producer)
         return self._keyed_queues.setdefault(name, made)
 

@@ -5,19 +5,26 @@ in one commit with the offset it ends at, so a copy that was interrupted goes on
 Every record batch is proven when it is read here, and once more when it was written there.
 
 What the source has lost, its copy tells as the source does: by a gap. So does it where the source
-was trimmed before a copy came to it. What was copied stays, whatever the source trims later.
+was trimmed before a copy came to it. What was copied stays, whatever the source trims later; of
+keyed topics only while the copy keeps up with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from kmq_storage import limits
 from kmq_storage.copying_queues import copy_queues, queues_of
 from kmq_storage.cutting import cut
-from kmq_storage.errors import AlreadyExistsError, CorruptionError, InvalidRequestError
+from kmq_storage.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptionError,
+    InvalidRequestError,
+)
 from kmq_storage.format.entries import BatchIdEntry, Entry, GroupOffsetsEntry, TopicEntry
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
@@ -136,16 +143,25 @@ class _PartitionCopy:
         yield from self._records_until(end)
 
     def _skip_to(self, start: int) -> Iterator[GapEntry]:
-        """Have a new partition begin where the source does; an older copy has a gap up to there."""
-        if self._position >= start:
+        """Have a new partition begin where the source does; an older copy has a gap up to there.
+
+        An older copy of queues begins there, too: what ended in between would go on in it.
+        """
+        keyed = self._topic.settings.keyed
+        if self._position > start or (self._position == start and not (keyed and start)):
             return
         gap = Gap(self._position, start, "trimmed in the source before they were copied")
-        if self._position:
+        if self._position and not keyed:
             yield from self._gap(gap)
-        else:
-            lsn = self._target.refresh().lsn
-            trim = TrimEntry(self._topic.id, self._number, start, 0, 0, lsn)
+            return
+        state = self._target.refresh()
+        held = state.topic(self._topic.name).partition(self._number)
+        trim = TrimEntry(self._topic.id, self._number, start, held.rows, held.size, state.lsn)
+        if gap.start < gap.end:
             self._commit((self._gap_entry(gap), trim), start)
+        else:
+            with suppress(ConflictError):  # another copy is faster
+                self._target.commit([Unit((trim,))])
 
     def _gap(self, gap: Gap) -> Iterator[GapEntry]:
         entry = self._gap_entry(gap)

@@ -48,6 +48,9 @@ MERGED_BYTES = 64 * 1024 * 1024
 #: Segments that who asks for sealing has written at once: runs of a gigabyte take 400 MB each.
 SEALED_AT_ONCE = 2
 
+#: Names of queues whose messages are gone may be written anew with each trim if they take no more.
+NAMES_BYTES = 1024 * 1024
+
 #: Sorting hands on so many rows at a time: what they take comes from memory that was had before.
 SORTED_ROWS = 1 << 15
 

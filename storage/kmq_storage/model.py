@@ -57,6 +57,8 @@ class TopicSettings:
     compression: str | None = None
     #: Whether its keys are queues (`store.keyed_queues`).
     keyed: bool = False
+    #: Whether old messages of its queues may be gone, so that these need not begin at 0.
+    trims: bool = False
     #: The versions of a typed topic's schema: Arrow IPC schema messages in base64.
     schemas: tuple[str, ...] = field(default=(), repr=False)
 
@@ -69,7 +71,9 @@ class TopicSettings:
         """The settings as a JSON object; only those that have them name schemas or queues."""
         members = asdict(self)
         schemas, keyed = list(members.pop("schemas")), members.pop("keyed")
+        trims = members.pop("trims")
         members |= {"keyed": True, ENDS: True} if keyed else {}
+        members |= {"trims": True} if trims else {}
         return members | ({"schemas": schemas} if schemas else {})
 
 

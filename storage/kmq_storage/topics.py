@@ -30,8 +30,10 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, TopicInfo, TopicSettings
 from kmq_storage.names import check_name, nearest
 
-#: What can be set; the versions of a schema follow from `schema`.
-_SETTINGS = ("schema", *(field.name for field in fields(TopicSettings) if field.name != "schemas"))
+#: What follows from other settings: the versions of a schema from `schema`, `trims` from retention.
+_FOLLOWING = ("schemas", "trims")
+#: What can be set.
+_SETTINGS = ("schema", *(f.name for f in fields(TopicSettings) if f.name not in _FOLLOWING))
 _CLEANUPS = ("delete", "compact")
 _ATTEMPTS = 20
 _TIMESTAMPS = frozenset({"timestamp", "_timestamp"})
@@ -79,7 +81,8 @@ def _compared(partitions: int, settings: TopicSettings) -> dict[str, Any]:
     words = None if schema is None else f"({', '.join(map(str, schema))})"
     values: dict[str, Any] = {"partitions": partitions, "keyed": settings.keyed}
     values |= {**settings.to_json(), "schema": words}
-    values.pop("schemas", None)
+    for name in _FOLLOWING:
+        values.pop(name, None)
     return values
 
 
@@ -168,12 +171,10 @@ def checked_settings(
 
 
 def _fitting(settings: TopicSettings) -> TopicSettings:
-    """The settings; InvalidRequestError when those of keyed queues would lose what they count."""
+    """The settings; InvalidRequestError for what a topic with keyed queues can't have."""
     if not settings.keyed:
         return settings
     losing = {
-        "retention": settings.retention is not None,
-        "retention_bytes": settings.retention_bytes is not None,
         "cleanup": settings.cleanup != "delete",
         "schema": bool(settings.schemas),
     }
@@ -183,7 +184,8 @@ def _fitting(settings: TopicSettings) -> TopicSettings:
                 f"a topic with keyed queues keeps all messages as they are: it has no {name}",
                 setting=name,
             )
-    return settings
+    keeps_all = settings.retention is None and settings.retention_bytes is None
+    return settings if keeps_all else replace(settings, trims=True)
 
 
 def _schemas(current: TopicSettings, schema: Any, topic: str | None) -> tuple[str, ...]:

@@ -150,6 +150,20 @@ class Beginnings(_Named):
         return found
 
 
+def overlaid(before: Beginnings, later: Beginnings) -> Beginnings:
+    """Where queues begin that begin anew once, and some of them once more."""
+    names = grouped(pa.concat_arrays([before.names, later.names]))[0].names
+    first, last = before.of_all(names), later.of_all(names)
+    return Beginnings(names, np.where(last < 0, first, last))
+
+
+def beginnings_of_all(blocks: Sequence[Beginnings]) -> Beginnings:
+    """Blocks that follow each other as one."""
+    none = Beginnings.none()
+    names = pa.concat_arrays([none.names, *(each.names for each in blocks)])
+    return Beginnings(names, np.concatenate([none.indexes, *(each.indexes for each in blocks)]))
+
+
 def first_from(names: pa.Array, name: bytes, low: int = 0) -> int:
     """The place of the first of ascending names, from a place on, that is not below this one."""
     return bisect_left(range(len(names)), name, low, key=lambda at: names[at].as_py())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,8 @@ from kmq_storage.format.checksum import checksum
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.format.records import RUN, SEALED
-from kmq_storage.format.segment import decode_footer, end_of_run, schemas_of
+from kmq_storage.format.segment import SegmentFooter, decode_footer, end_of_run, schemas_of
+from kmq_storage.integrity.runs import beginnings_in
 from kmq_storage.model import Chunk
 from kmq_storage.objects.files import Files, FoundFile
 from kmq_storage.objects.mapping import brought_in
@@ -38,6 +39,8 @@ class FoundSegment:
     schemas: tuple[str, ...]
     #: The columns of its batches.
     schema: pa.Schema
+    #: Whether it is a run in which queues begin behind 0: made by a trim up to its first record.
+    begun: bool = False
 
     def row_of(self, layout: Layout) -> Row | None:
         """The row of the manifest; None when no version of the topic's schema has its columns."""
@@ -56,24 +59,39 @@ def find_segments(files: Files) -> Iterator[FoundSegment]:
             with suppress(CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
                 contents = brought_in(files.map(file.path))
                 reader = pa.ipc.open_file(contents)
+                footer, end = _footer(contents, file), end_of_run(reader.schema)
                 yield FoundSegment(
                     bytes.fromhex(topic_id),
                     int(partition),
                     reader.schema.metadata[b"kmq.topic"].decode(),
-                    _row(contents, file, int(base), end_of_run(reader.schema)),
+                    _row(contents, file, footer, int(base), end),
                     schemas_of(reader),
                     reader.schema,
+                    _is_begun(contents, footer, file.path),
                 )
 
 
-def _row(contents: pa.Buffer, file: FoundFile, base: int, end: int | None) -> Row:
-    """The row of a segment; only a run says by itself where it ends."""
+def _is_begun(contents: pa.Buffer, footer: SegmentFooter, file: str) -> bool:
+    """Whether queues begin behind 0 in a run; not where nobody can tell any more."""
+    try:
+        return bool(beginnings_in(contents, footer, file).indexes.any())
+    except CorruptionError:
+        return False
+
+
+def _footer(contents: pa.Buffer, file: FoundFile) -> SegmentFooter:
     length = contents.slice(contents.size - _LENGTH_AT, _LENGTH_BYTES).to_pybytes()
     tail = contents.slice(contents.size - _LENGTH_AT - int.from_bytes(length, "little"))
     file_id = paths.segment_id(file.path)
-    footer = decode_footer(tail, file.path, file_id, columns=SEALED, expected=None)
+    return decode_footer(tail, file.path, file_id, columns=SEALED, expected=None)
+
+
+def _row(
+    contents: pa.Buffer, file: FoundFile, footer: SegmentFooter, base: int, end: int | None
+) -> Row:
+    """The row of a segment; only a run says by itself where it ends, and may have no records."""
     chunks = footer.chunks
-    if not chunks or not all(_is_whole(contents, chunk) for chunk in chunks):
+    if not (chunks or footer.beginnings) or not all(_is_whole(contents, chunk) for chunk in chunks):
         raise CorruptionError(f"batches of {file.path} are damaged", file=file.path)
     position = footer.end
     return Row(
@@ -81,13 +99,13 @@ def _row(contents: pa.Buffer, file: FoundFile, base: int, end: int | None) -> Ro
         chunks[-1].end_offset if end is None else end,
         sum(chunk.rows for chunk in chunks),
         SEGMENT,
-        file_id,
+        paths.segment_id(file.path),
         position,
         contents.size - position,
         checksum(contents.slice(position)),
         SEALED if end is None else SEALED | RUN,
-        min(chunk.min_timestamp for chunk in chunks),
-        max(chunk.max_timestamp for chunk in chunks),
+        min((chunk.min_timestamp for chunk in chunks), default=0),
+        max((chunk.max_timestamp for chunk in chunks), default=0),
         file.modified,
         sum(chunk.size for chunk in chunks),
     )
@@ -98,13 +116,25 @@ def _is_whole(contents: pa.Buffer, chunk: Chunk) -> bool:
     return checksum(contents.slice(place.position, place.length)) == chunk.checksum
 
 
-def without_overlaps(rows: Iterable[Row]) -> list[Row]:
-    """One row for each offset: of those that overlap, the one that covers more, then the first."""
+def without_overlaps(rows: Sequence[Row], begun: Collection[bytes] = ()) -> list[Row]:
+    """One row for each offset: of those that overlap, the one that covers more, then the first.
+
+    `begun` are the files of runs that trims made: of what begins before such a run all that it
+    may still need was given up.
+    """
     kept: list[Row] = []
-    for row in sorted(rows, key=lambda row: (row.base_offset - row.end_offset, row.base_offset)):
+    starts = [row.base_offset for row in rows if row.file in begun]
+    for row in sorted(rows, key=lambda row: (*_coverage(row), row.file not in begun)):
+        if any(row.base_offset < start < row.end_offset for start in starts):
+            continue
         if all(
             row.end_offset <= other.base_offset or other.end_offset <= row.base_offset
             for other in kept
         ):
             kept.append(row)
     return sorted(kept, key=lambda row: row.base_offset)
+
+
+def _coverage(row: Row) -> tuple[int, int]:
+    """Rows in this order cover less and less; of those that cover as much the first comes first."""
+    return row.base_offset - row.end_offset, row.base_offset

@@ -42,6 +42,8 @@ class _Known:
     schemas: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
     partitions: dict[bytes, int] = field(default_factory=dict)
     rows: dict[Key, list[Row]] = field(default_factory=dict)
+    #: The files of runs in which queues begin behind 0.
+    begun: set[bytes] = field(default_factory=set)
     #: The first offset of each partition that the log still has.
     logged: dict[Key, int] = field(default_factory=dict)
     #: Topics that the log itself makes.
@@ -103,6 +105,7 @@ def _note_rows(known: _Known, segments: Iterable[FoundSegment]) -> Iterator[str]
         else:
             key = (segment.topic_id, segment.partition)
             known.rows.setdefault(key, []).append(row)
+            known.begun |= {row.file} if segment.begun else set()
 
 
 def _note_entries(entries: Iterable[Entry], known: _Known) -> None:
@@ -135,17 +138,17 @@ def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[st
     """The topic as it was before the log's first commit, as far as segments know."""
     name = known.names.get(topic_id, f"recovered-{topic_id.hex()[:8]}")
     topic = Topic(topic_id, name, state.manifest)
-    keyed = any(
-        row.in_run for (found, _), rows in known.rows.items() for row in rows if found == topic_id
-    )
-    topic.settings = TopicSettings(keyed=keyed, schemas=known.schemas.get(topic_id, ()))
+    found = [row for key, rows in known.rows.items() for row in rows if key[0] == topic_id]
+    keyed, trims = any(row.in_run for row in found), any(row.file in known.begun for row in found)
+    schemas = known.schemas.get(topic_id, ())
+    topic.settings = TopicSettings(keyed=keyed, trims=trims, schemas=schemas)
     topic.columns = known.layout(topic_id).sealed_columns  # any record may be a tombstone
     topic.enlarge(known.partitions[topic_id])
     state.add_topic(topic)
     yield f"topic {name}: it has the default settings again, unless the log says others"
     for number, part in enumerate(topic.parts):
         key = (topic_id, number)
-        rows = without_overlaps(known.rows.get(key, []))
+        rows = without_overlaps(known.rows.get(key, []), known.begun)
         logged = known.logged.get(key)
         if logged is not None:  # what the log has is there in any case
             rows = [row for row in rows if row.end_offset <= logged]

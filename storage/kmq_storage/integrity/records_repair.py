@@ -10,11 +10,12 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.format.manifest import SEGMENT, STAGED, Key, Row
 from kmq_storage.integrity.report import Damage
-from kmq_storage.integrity.salvage import salvage, slices_of
+from kmq_storage.integrity.salvage import Salvage, salvage, slices_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.maintenance.replacement import Replacement
+from kmq_storage.maintenance.replacement import Records, Replacement
+from kmq_storage.maintenance.runs import BegunRun
 from kmq_storage.maintenance.segments import Replacer
 from kmq_storage.model import Segment
 
@@ -81,20 +82,35 @@ class RecordsRepair:
         segment = row.place((topic.id, number))
         assert isinstance(segment, Segment), "a row of a segment"
         left = salvage(self._log.files, segment, topic, number)
-        if left.missing and not self._drop:
+        begun, missing = left.beginnings, left.missing
+        unknown = begun is None and topic.settings.trims
+        if (missing or unknown) and not self._drop:
             return
-        if not left.whole:
-            yield from self._give_up(topic, number, left.missing, row)
+        if unknown:
+            yield f"{segment.location.file}: the indexes at which queues begin there are lost"
+        is_begun = topic.settings.trims and begun is not None and len(begun) > 0
+        if not (left.whole or is_begun):
+            lost = missing or [(row.base_offset, row.end_offset)]
+            yield from self._give_up(topic, number, lost, row)
             return
         first = row.base_offset
-        if left.missing and left.missing[0][0] == first:
-            first = left.missing[0][1]
-        gaps = self._gaps(topic, number, left.missing)
+        if is_begun:  # whose first offset has no record
+            missing = [(max(start, first + 1), end) for start, end in missing if end > first + 1]
+        elif missing and missing[0][0] == first:
+            first = missing[0][1]
+        gaps = self._gaps(topic, number, missing)
         rest = Replacement(topic, number, (replace(row, base_offset=first),), self._state.lsn)
-        slices = slices_of(self._reader, segment, left.whole, topic, number)
-        if self._replacer.replace(rest, slices, gaps=gaps) is not None:
+        if self._replacer.replace(rest, self._rest(rest, segment, left), gaps=gaps) is not None:
             yield f"{segment.location.file}: its whole batches were written again"
             yield from _told(topic, number, gaps)
+
+    def _rest(self, rest: Replacement, segment: Segment, left: Salvage) -> Records:
+        """What is left of a segment, of a run with the indexes at which its queues begin."""
+        topic, number = rest.topic, rest.partition
+        slices = slices_of(self._reader, segment, left.whole, topic, number)
+        if not (left.beginnings and topic.settings.trims):
+            return slices
+        return BegunRun(slices, rest.schema, segment.rows, left.beginnings)
 
     def _unnamed(self, topic: Topic, number: int) -> Iterator[str]:
         """Offsets for which the manifest has no file at all."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.queue_directory import BeginningList, Directory, Listed, Table
-from kmq_storage.format.queue_table import QueueTable
+from kmq_storage.format.queue_table import Beginnings, QueueTable, beginnings_of_all
 from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.integrity.batches import stored_batch
 from kmq_storage.integrity.report import Damage
@@ -89,6 +89,19 @@ class RunFile:
                 name: bytes = table.names[at].as_py()
                 return name
         return None
+
+
+def beginnings_in(contents: pa.Buffer, footer: SegmentFooter, file: str) -> Beginnings:
+    """The queues that begin anew in a run; CorruptionError where that can't be read."""
+
+    def message(place: MessagePlace) -> pa.Buffer:
+        return contents.slice(place.position, place.length)
+
+    if footer.beginnings is None:
+        return Beginnings.none()
+    listed = BeginningList(message(footer.beginnings), footer.beginnings, file)
+    blocks = range(len(listed))
+    return beginnings_of_all([listed.decoded(n, message(listed.place(n))) for n in blocks])
 
 
 def check_directory(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
+from kmq_storage.format.queue_table import Beginnings
 from kmq_storage.format.records import is_run
 from kmq_storage.format.segment import decode_footer
 from kmq_storage.integrity.batches import check_chunk
-from kmq_storage.integrity.runs import missing_of_run, slices_of_run
+from kmq_storage.integrity.runs import beginnings_in, missing_of_run, slices_of_run
 from kmq_storage.integrity.segment_files import footer_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
@@ -30,6 +31,8 @@ class Salvage:
     whole: list[Chunk]
     #: Offsets whose records are lost.
     missing: list[tuple[int, int]]
+    #: Of a run the queues that begin anew in it; None where that can't be read.
+    beginnings: Beginnings | None = field(default_factory=Beginnings.none)
 
 
 def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Salvage:
@@ -37,16 +40,24 @@ def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Sal
     try:
         contents = files.map(segment.location.file)
     except FileNotFoundError:
-        return Salvage([], [(segment.base_offset, segment.end_offset)])
+        return Salvage([], [(segment.base_offset, segment.end_offset)], None)
     chunks, proven = _named(contents, segment)
     whole = [each for each in chunks if not any(check_chunk(contents, each, topic, partition))]
     if is_run(segment.columns):
         missing = missing_of_run(contents, segment, whole, topic)
-        return Salvage(whole, missing)
+        is_all = proven and len(whole) == len(chunks)
+        return Salvage(whole, [] if is_all else missing, _beginnings(contents, segment))
     if proven:
         lost = [each for each in chunks if each not in whole]
         return Salvage(whole, [(each.base_offset, each.end_offset) for each in lost])
     return Salvage(whole, _not_covered(segment, whole))
+
+
+def _beginnings(contents: pa.Buffer, segment: Segment) -> Beginnings | None:
+    try:
+        return beginnings_in(contents, footer_of(contents, segment), segment.location.file)
+    except CorruptionError:
+        return None
 
 
 def _named(contents: pa.Buffer, segment: Segment) -> tuple[list[Chunk], bool]:
@@ -90,7 +101,7 @@ def slices_of(
     reader: ChunkReader, segment: Segment, chunks: Sequence[Chunk], topic: Topic, partition: int
 ) -> Iterator[Slice]:
     """The records of these batches of a segment."""
-    if is_run(segment.columns):
+    if is_run(segment.columns) and chunks:
         yield from slices_of_run(reader, segment, chunks, topic, partition)
         return
     layout = topic.layout()

@@ -77,6 +77,8 @@ class QueueIndex:
         self.ends = Parts()
         #: Which runs have queues that begin anew, the newest first.
         self._anew: list[int] = []
+        #: The first offset that is kept.
+        self._start = 0
         self._layout_lsn = -1
 
     @property
@@ -89,7 +91,7 @@ class QueueIndex:
         part = topic.partition(PARTITION)
         if part.layout_lsn != self._layout_lsn:
             self._follow_runs(topic)
-            self._layout_lsn = part.layout_lsn
+            self._start, self._layout_lsn = part.start, part.layout_lsn
         if self.end < part.end:
             for found in _sorted_at_once(self._behind(topic, part.end)):
                 self.loose.add(*found.messages, found.end)
@@ -111,14 +113,19 @@ class QueueIndex:
         """What is not known yet."""
         return readable(self._log, self._reader, topic, (self.end, end))
 
-    def size(self, name: bytes) -> int:
-        """How many messages a queue has."""
-        return self._count(name, self.end)
+    def first(self, name: bytes) -> int:
+        """The index of the first message that a queue has: those before it were given up."""
+        return self._life(name, self.end).index
+
+    def span(self, name: bytes) -> tuple[int, int]:
+        """The index of the first message that a queue has, and the one behind the last."""
+        life = self._life(name, self.end)
+        return life.index, self._count_of(name, life, self.end)
 
     def index_at(self, name: bytes, offset: int) -> int:
         """The index of the message of a queue that stands at an offset.
 
-        UnavailableError when it was dropped, as its queue ended since.
+        UnavailableError when it was dropped, as its queue ended or was trimmed since.
         """
         self._check(offset, [(name, offset)])
         return self._count(name, offset)
@@ -154,6 +161,11 @@ class QueueIndex:
 
     def _check(self, offset: int, messages: Iterable[tuple[bytes, int]]) -> None:
         """UnavailableError unless messages from an offset on are there still."""
+        if offset < self._start:
+            raise UnavailableError(
+                f"the messages from offset {offset} on were trimmed since: their indexes are not "
+                "known any more"
+            )
         for run in self.runs:
             if run.has_gaps and run.place.base_offset <= offset < run.place.end_offset:
                 for name, at in messages:
@@ -164,7 +176,10 @@ class QueueIndex:
                         )
 
     def places(self, name: bytes, first: int, most: int) -> tuple[list[RunRows], _Numbers]:
-        """Where the messages of a queue from an index on stand: rows of runs, then offsets."""
+        """Where the messages of a queue from an index on stand: rows of runs, then offsets.
+
+        None are below the first that it has.
+        """
         life = self._life(name, self.end)
         found, index, end = [], life.index, first + most
         for run in self.runs[life.run :]:
@@ -198,7 +213,18 @@ class QueueIndex:
         found = found.take(pc.sort_indices(found))
         if not (self._anew or len(self.ends)):
             return found
-        return found.filter(pa.array(self._counts(found, self.end) > 0))
+        kept = self._counts(found, self.end) - self._firsts(found)
+        return found.filter(pa.array(kept > 0))
+
+    def _firsts(self, names: pa.Array) -> _Numbers:
+        """The index of the first message that each queue has; the names ascend."""
+        found = np.zeros(len(names), np.int64)
+        for number in reversed(self._anew):
+            anew = self.runs[number].beginnings_of(names)
+            found = np.where(anew < 0, found, anew)
+        if len(self.ends):
+            found[self.ends.lasts(names, self.end) >= 0] = 0
+        return found
 
     def _counts(self, names: pa.Array, before: int) -> _Numbers:
         """The index that a message at an offset has of each queue; the names ascend."""

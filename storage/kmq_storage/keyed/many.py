@@ -43,30 +43,50 @@ class QueueRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for: at most `most` messages of each queue, from an index of its own on."""
+    """What is asked for: at most `most` messages of each queue, from an index of its own on.
+
+    An index of -1 is the first one that the queue has.
+    """
 
     names: pa.Array
     firsts: _Numbers
     most: int
 
+    def given_up(self, parts: Sequence[QueueRows]) -> Iterator[tuple[bytes, int]]:
+        """The queues that have no such index any more, each with the index."""
+        if not any(part.has_beginnings for part in parts):
+            return
+        order = self._order()
+        _, begin = _lives(parts, self.names.take(pa.array(order)))
+        firsts = self.firsts[order]
+        for row in order[(firsts >= 0) & (firsts < begin)].tolist():
+            yield self.names[row].as_py(), int(self.firsts[row])
+
+    def _order(self) -> _Numbers:
+        """The rows in the order of their names."""
+        return np.asarray(pc.sort_indices(self.names).to_numpy().astype(np.int64))
+
     def answer(self, parts: Sequence[QueueRows]) -> pa.RecordBatch:
-        """The messages, in the order of the names."""
-        order = pc.sort_indices(self.names).to_numpy().astype(np.int64)
-        counts, found = self._found(parts, order)
+        """The messages, in the order of the names; of none that is given up."""
+        order = self._order()
+        firsts, counts, found = self._found(parts, order)
         given = np.empty_like(order)  # where each stands among the sorted
         given[order] = np.arange(len(order))
         wanted = (given + len(order) * np.arange(len(counts))[:, None]).T.ravel()
         values = found.rearranged(counts.ravel(), wanted).column()
         per_queue = counts.sum(axis=0)[given]
         names = self.names.take(pa.array(np.repeat(np.arange(len(order)), per_queue)))
-        indexes = pa.array(ranges(self.firsts, per_queue))
+        indexes = pa.array(ranges(firsts[given], per_queue))
         return pa.RecordBatch.from_arrays([names, indexes, values], schema=SCHEMA)
 
-    def _found(self, parts: Sequence[QueueRows], order: _Numbers) -> tuple[_Numbers, Gathered]:
-        """How many messages each part has of each queue, the names sorted, and these."""
-        names, first = self.names.take(pa.array(order)), self.firsts[order]
-        behind = first + self.most
+    def _found(
+        self, parts: Sequence[QueueRows], order: _Numbers
+    ) -> tuple[_Numbers, _Numbers, Gathered]:
+        """The first index of each queue, the names sorted; how many each part has, and these."""
+        names = self.names.take(pa.array(order))
         part_of, before = _lives(parts, names)
+        first = np.maximum(self.firsts[order], before)
+        behind = first + self.most
         counts: list[_Numbers] = []
         found: list[Gathered] = []
         for number, part in enumerate(parts):
@@ -80,7 +100,8 @@ class Asked:
             before += ends - starts
             if (before >= behind).all():
                 break
-        return np.array(counts, np.int64).reshape(len(counts), len(names)), joined(found)
+        table = np.array(counts, np.int64).reshape(len(counts), len(names))
+        return first, table, joined(found)
 
 
 def _lives(parts: Sequence[QueueRows], names: pa.Array) -> tuple[_Numbers, _Numbers]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage.format.gathered import Gathered, gathered, ranges
 from kmq_storage.keyed.index import QueueIndex, RunRows
-from kmq_storage.keyed.many import Asked
+from kmq_storage.keyed.many import Asked, QueueRows
 from kmq_storage.keyed.parts import Part, Parts
 from kmq_storage.keyed.topic import PARTITION, keyed_topic
 from kmq_storage.log.commit_log import CommitLog
@@ -75,16 +75,26 @@ class QueueReader:
 
     def size(self, queue: bytes) -> int:
         """How many messages a queue has; 0 for one that is not known."""
-        return self._looking(lambda index, _: index.size(queue))
+        first, behind = self.span(queue)
+        return behind - first
+
+    def span(self, queue: bytes) -> tuple[int, int]:
+        """The index of the first message that a queue has, and the one behind the last."""
+        return self._looking(lambda index, _: index.span(queue))
 
     def names(self) -> pa.Array:
         """The names of all queues, in the order of their bytes."""
         return self._looking(lambda index, _: index.names())
 
     def messages(self, queue: bytes, first: int, most: int) -> pa.Array:
-        """The messages of a queue from an index on, at most so many, in order."""
+        """The messages of a queue from an index on, at most so many, in order.
+
+        OffsetOutOfRangeError below the first that it has.
+        """
 
         def found(index: QueueIndex, topic: Topic) -> pa.Array:
+            if first < index.first(queue):
+                raise _given_up(index, topic, queue, first)
             in_runs, offsets = index.places(queue, first, most)
             values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
             return pa.concat_arrays([_NOTHING, *values, *self._read(topic, offsets)])
@@ -117,7 +127,9 @@ class QueueReader:
 
     def size_from(self, queue: bytes, offset: int) -> int:
         """How many messages a queue has from an offset on."""
-        return self._looking(lambda index, _: index.size(queue) - index.index_from(queue, offset))
+        return self._looking(
+            lambda index, _: index.span(queue)[1] - index.index_from(queue, offset)
+        )
 
     def _from(
         self, index: QueueIndex, topic: Topic, queue: bytes, first: int, most: int
@@ -132,19 +144,24 @@ class QueueReader:
     def many(self, queues: pa.Array, firsts: _Numbers, most: int) -> pa.RecordBatch:
         """At most so many messages of each of many queues, each from an index of its own on.
 
-        With the columns `queue`, `index` and `value`, in the order of what was asked for.
+        With the columns `queue`, `index` and `value`, in the order of what was asked for. -1 is
+        the first index that a queue has; OffsetOutOfRangeError below it.
         """
         asked = Asked(queues, firsts, min(most, _MESSAGES))
 
         def found(index: QueueIndex, topic: Topic) -> pa.RecordBatch:
             ends = _Ends(index.ends, index.end)
             loose = (_LooseRows(part, ends, partial(self._read, topic)) for part in index.loose)
-            return asked.answer([*index.runs, ends, *loose])
+            parts: list[QueueRows] = [*index.runs, ends, *loose]
+            for queue, first in asked.given_up(parts):
+                raise _given_up(index, topic, queue, first)
+            return asked.answer(parts)
 
         try:
             return self._looking(found)
         except CorruptionError:
             for queue, first in zip(queues.to_pylist(), firsts.tolist(), strict=True):
+                first = first if first >= 0 else self.span(queue)[0]
                 self.messages(queue, first, most)  # which says whose messages can't be read
             raise
 
@@ -269,6 +286,21 @@ class _LooseRows:
         wanted, rows = np.unique(offsets, return_inverse=True)
         values = pa.concat_arrays([_NOTHING, *self._read(wanted)])
         yield gathered(values, rows, np.ones_like(rows))
+
+
+def _given_up(index: QueueIndex, topic: Topic, queue: bytes, first: int) -> OffsetOutOfRangeError:
+    """The error for an index below those that a queue has."""
+    start, end = index.span(queue)
+    return OffsetOutOfRangeError(
+        f"message {first} of queue {queue!r} in {topic.name} is not kept any more, the queue has "
+        f"{start} to {end} (next)",
+        topic=topic.name,
+        partition=PARTITION,
+        queue=queue,
+        offset=first,
+        start=start,
+        end=end,
+    )
 
 
 def _values_of(rows: RunRows, topic: Topic, queue: bytes) -> Iterator[pa.Array]:

@@ -25,7 +25,7 @@ from kmq_storage.log.moving import missing_file
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import moved, scan
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.topic_state import Topic, out_of_range
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -92,7 +92,8 @@ class KeyedReader:
     def between(self, start: int, end: int) -> Iterator[KeyedRows]:
         """The records with offsets in [start, end), those of runs in the order of their queues.
 
-        Files that moved are looked up again. NotFoundError when the topic is gone.
+        Files that moved are looked up again. NotFoundError when the topic is gone,
+        OffsetOutOfRangeError when records of the range were trimmed.
         """
         error = CorruptionError("the topic is not there", missing=True, file="")
         topic = self._log.refresh().topic_by_id(self._topic_id)
@@ -102,6 +103,9 @@ class KeyedReader:
         self, topic: Topic, start: int, end: int, done: _Done | None = None, missing: str = ""
     ) -> Iterator[KeyedRows]:
         runs: list[RunIndex] = []
+        part = topic.partition(PARTITION)
+        if start < min(part.start, end):
+            raise out_of_range(topic.name, PARTITION, start, part)
         try:
             for place in run_places(topic):
                 if place.base_offset >= end:

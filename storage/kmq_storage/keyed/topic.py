@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
@@ -10,6 +14,7 @@ from kmq_storage.topics import create_topic
 
 #: All queues of a topic stand in one partition; sealing sorts them apart.
 PARTITION = 0
+NO_MORE: Mapping[str, Any] = MappingProxyType({})
 
 
 def keyed_topic(state: StoreState, name: str) -> Topic:
@@ -22,10 +27,15 @@ def keyed_topic(state: StoreState, name: str) -> Topic:
     return topic
 
 
-def ensure_keyed_topic(log: CommitLog, name: str) -> None:
-    """Make a topic of keyed queues unless it is there; as `keyed_topic` when it has none."""
+def ensure_keyed_topic(log: CommitLog, name: str, settings: Mapping[str, Any] = NO_MORE) -> None:
+    """Make a topic of keyed queues unless it is there; as `keyed_topic` when it has none.
+
+    KmqWarning when it is there with other `settings` than these, if there are any.
+    """
     state = log.refresh()
-    if state.find_topic(name) is None:
-        create_topic(log, name, 1, {"keyed": True}, exist_ok=True)
-        state = log.refresh()
-    keyed_topic(state, name)
+    if state.find_topic(name) is not None:
+        keyed_topic(state, name)
+        if not settings:
+            return
+    create_topic(log, name, 1, {"keyed": True, **settings}, exist_ok=True)
+    keyed_topic(log.refresh(), name)

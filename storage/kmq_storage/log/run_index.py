@@ -165,6 +165,16 @@ class RunIndex:
             rows[:, first:behind] = self._blocks[block].spans(some)
         return rows[0], rows[1]
 
+    def counts_below(self, names: pa.Array, offset: int) -> _Numbers:
+        """The same as `counts`, for so many that all offsets of the run are looked at."""
+        first, behind = self.spans(names)
+        if offset >= self.place.end_offset:
+            return behind - first
+        is_below = self.offsets(0, self.place.rows) < offset
+        below = np.concatenate([[0], np.cumsum(is_below)])
+        counts: _Numbers = below[behind] - below[first]
+        return counts
+
     def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
         """The values in some ranges of rows, none of them empty, a batch at a time."""
         bases = self._bounds

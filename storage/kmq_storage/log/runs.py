@@ -25,12 +25,13 @@ _PIECE_BYTES = 64 * 1024 * 1024
 
 
 def pieces_of(place: Place, footer: SegmentFooter) -> tuple[RunPiece, ...]:
-    """What a reader takes of a run, in offset order."""
+    """What a reader takes of a run, in offset order; of one without records nothing."""
+    if not footer.chunks:
+        return ()
     base, end = place.base_offset, place.end_offset
     count = end - base
     step = max(1, min(_PIECE_ROWS, _PIECE_BYTES * count // max(place.size, 1)))
-    first = footer.chunks[0].location.position if footer.chunks else place.location.position
-    last = footer.chunks[-1].location if footer.chunks else place.location
+    first, last = footer.chunks[0].location.position, footer.chunks[-1].location
     location = Location(place.location.file, first, last.position + last.length - first)
     return tuple(
         RunPiece(

@@ -47,7 +47,8 @@ def maintain(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> Maintain
     was faster, and files go only by the rule of `collect`. `grace` in seconds. CorruptionError
     when records of a partition are damaged, after all else was done.
     """
-    trimmed, damaged = begin(log), Damaged()
+    damaged = Damaged()
+    trimmed = begin(log, apart=damaged.apart)
     sealed, compacted = tidy(log, apart=damaged.apart)
     laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
     finished = finish(log, laid_out=laid_out, grace=grace)
@@ -55,10 +56,10 @@ def maintain(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> Maintain
     return MaintainReport(trimmed, sealed, compacted, *finished)
 
 
-def begin(log: CommitLog) -> TrimReport:
+def begin(log: CommitLog, *, apart: Apart = nullcontext) -> TrimReport:
     """Trim what retention gives up; CorruptionError while the log is damaged."""
     check_undamaged(log.refresh())
-    return planning(log, lambda state: retain(log, state))
+    return planning(log, lambda state: retain(log, state, apart=apart))
 
 
 def tidy(

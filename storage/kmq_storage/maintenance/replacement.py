@@ -18,14 +18,14 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import Slice, scan_places
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.maintenance.runs import RunMerge
+from kmq_storage.maintenance.runs import RunMerge, SortedRecords
 from kmq_storage.model import Place
 
 #: A batch with this share of the most rows is full enough: putting it together costs a copy.
 FULL_SHARE = 2
 
 #: Where the records of a segment come from.
-Records: TypeAlias = Iterable[Slice] | RunMerge
+Records: TypeAlias = Iterable[Slice] | SortedRecords
 
 
 @dataclass(frozen=True, slots=True)

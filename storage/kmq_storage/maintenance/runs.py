@@ -6,8 +6,9 @@ is sorted in memory; runs are merged a range of names at a time. What is dead is
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,13 @@ import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.format.manifest import Row
-from kmq_storage.format.queue_table import Beginnings, QueueTable, grouped, merged
+from kmq_storage.format.queue_table import (
+    Beginnings,
+    QueueTable,
+    grouped,
+    merged,
+    overlaid,
+)
 from kmq_storage.format.records import (
     timestamp_bounds,
     with_light_nulls,
@@ -65,7 +72,7 @@ def sorted_records(slices: Iterable[Slice], schema: pa.Schema, most: int) -> Ite
     for first in range(others, len(order), most):
         rows = order[first : first + most]
         keys = table.names_between(first, first + len(rows))
-        yield Sorted(scattered.taken(rows, keys, schema), _NO_QUEUES)
+        yield Sorted(scattered.taken(rows, keys, schema), NO_QUEUES)
 
 
 class _Scattered:
@@ -112,7 +119,20 @@ def _batch(records: pa.Table) -> pa.RecordBatch:
     return found[0] if found else pa.RecordBatch.from_pylist([], records.schema)
 
 
-class RunMerge:
+class SortedRecords(ABC):
+    """Records that come in the order of their queues."""
+
+    @property
+    @abstractmethod
+    def ranges(self) -> int:
+        """How many pieces there are, at most."""
+
+    @abstractmethod
+    def pieces(self) -> Iterator[Sorted]:
+        """The records; those that belong to no queue first."""
+
+
+class RunMerge(SortedRecords):
     """The records of neighbouring runs in the order of their queues, a range of names at a time."""
 
     def __init__(self, runs: Sequence[RunIndex], schema: pa.Schema, forgotten: int = 0) -> None:
@@ -126,11 +146,9 @@ class RunMerge:
 
     @property
     def ranges(self) -> int:
-        """How many pieces there are, at most."""
         return len(self._rows[0])
 
     def pieces(self) -> Iterator[Sorted]:
-        """The records; those that belong to no queue first."""
         others, *spans = zip(*(pairwise(rows) for rows in self._rows), strict=True)
         yield self._others(others)
         yield from (self._piece(span) for span in spans if any(low < high for low, high in span))
@@ -142,7 +160,7 @@ class RunMerge:
                 records = pa.Table.from_batches(list(run.records(*span)), self._schema)
                 found.append(self._last.without_ends(number, records))
         records = _batch(pa.concat_tables(found))
-        return Sorted(records, _NO_QUEUES, self._last.kept())
+        return Sorted(records, NO_QUEUES, self._last.kept())
 
     def _piece(self, spans: Sequence[tuple[int, int]]) -> Sorted:
         records: list[pa.Table] = []
@@ -158,7 +176,30 @@ class RunMerge:
         return Sorted(_taken(pa.concat_tables(records), order), table)
 
 
-_NO_QUEUES = QueueTable(pa.array([], pa.binary()), np.zeros(1, np.int64))
+class BegunRun(SortedRecords):
+    """Records that stood in the order of offsets, of queues that begin at some index."""
+
+    def __init__(
+        self, slices: Iterable[Slice], schema: pa.Schema, rows: int, beginnings: Beginnings
+    ) -> None:
+        """So many records or fewer; queues that end among them begin at 0."""
+        self._slices = slices
+        self._schema = schema
+        self._rows = rows
+        self._beginnings = beginnings
+
+    @property
+    def ranges(self) -> int:
+        return self._rows // limits.SORTED_ROWS + 2
+
+    def pieces(self) -> Iterator[Sorted]:
+        found = sorted_records(self._slices, self._schema, limits.SORTED_ROWS)
+        first = next(found)
+        yield replace(first, beginnings=overlaid(self._beginnings, first.beginnings))
+        yield from found
+
+
+NO_QUEUES = QueueTable(pa.array([], pa.binary()), np.zeros(1, np.int64))
 
 
 def piece_rows(rows: int, size: int) -> int:

@@ -21,7 +21,13 @@ from kmq_storage.format.segment import SealedBatch, SegmentEncoder, run_schema, 
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.scan import Slice
 from kmq_storage.maintenance.replacement import FULL_SHARE, Records, Replacement
-from kmq_storage.maintenance.runs import RunBatches, RunMerge, Sorted, piece_rows, sorted_records
+from kmq_storage.maintenance.runs import (
+    RunBatches,
+    Sorted,
+    SortedRecords,
+    piece_rows,
+    sorted_records,
+)
 from kmq_storage.objects.files import Files
 
 
@@ -31,7 +37,7 @@ def write_segment(
     """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
     topic, (base, end) = replaced.topic, replaced.span
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
-    watched = records if isinstance(records, RunMerge) else _Watched(records)
+    watched = records if isinstance(records, SortedRecords) else _Watched(records)
     batches, encoder = _encoded(file_id, replaced, watched)
     with translated(files.url):
         files.stage(file, encoder.buffers(batches), sync=True)
@@ -66,7 +72,7 @@ def _encoded(
     schema = segment_schema(replaced.schema, topic.name, replaced.partition, base)
     settings = topic.settings
     if not settings.keyed:
-        assert not isinstance(records, RunMerge), "only keyed topics have runs"
+        assert not isinstance(records, SortedRecords), "only keyed topics have runs"
         return _batches(records, replaced), SegmentEncoder(
             schema,
             file_id,
@@ -87,7 +93,7 @@ def _encoded(
 
 def _pieces(replaced: Replacement, records: Records) -> tuple[Iterator[Sorted], int]:
     """The records of a run in the order of their queues, and how many pieces they come in."""
-    if isinstance(records, RunMerge):
+    if isinstance(records, SortedRecords):
         return records.pieces(), records.ranges
     rows, size = replaced.held
     most = min(limits.SORTED_ROWS, piece_rows(rows, size))

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from kmq_storage import paths
 from kmq_storage.errors import ConflictError, CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.file_ids import new_file_id
-from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
+from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -74,9 +74,12 @@ class Replacer:
         replaced: Replacement,
         written: Written,
         compacted: Compacted | None = None,
-        gaps: Sequence[GapEntry] = (),
+        before: Sequence[GapEntry | TrimEntry] = (),
     ) -> SegmentEntry | None:
-        """The same as `replace` with a segment that is written, or will be when it is asked for."""
+        """The same as `replace` with a segment that is written, or will be when it is asked for.
+
+        `before` stands before it in the same commit.
+        """
         try:
             entry = written()
         except CorruptionError as error:
@@ -85,10 +88,10 @@ class Replacer:
             raise
         if compacted is not None:
             entry = compacted.noted(entry)
-        elif replaced.is_whole and not gaps:
+        elif replaced.is_whole and not before:
             lost, keyed = entry.old_rows - entry.rows, replaced.topic.settings.keyed
             assert lost >= 0 if keyed else not lost, "no record is lost, or there twice"
-        if self._commit(entry, gaps):
+        if self._commit(entry, before):
             return entry
         self.give_up(lambda: entry)
         return None
@@ -111,7 +114,7 @@ class Replacer:
     def _commit(
         self,
         entry: SegmentEntry | GapEntry,
-        before: Sequence[GapEntry] = (),
+        before: Sequence[GapEntry | TrimEntry] = (),
         *,
         known: bool = False,
     ) -> bool:

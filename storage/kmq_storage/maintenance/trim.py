@@ -6,16 +6,25 @@ The commit that raises the start comes first; files go later, when nothing refer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
-from kmq_storage.errors import ConflictError, InvalidRequestError, NotFoundError
+from kmq_storage.errors import ConflictError, NotFoundError
 from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.moving import planning
+from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.maintenance.damaged import Apart
+from kmq_storage.maintenance.queue_starts import (
+    allow_trims,
+    begin_queues_at,
+    is_worth_it,
+    last_row,
+)
 from kmq_storage.maintenance.reports import TrimReport, all_trimmed
 
 #: How often a trim by hand looks again at partitions that were laid out anew meanwhile.
@@ -24,7 +33,10 @@ _LOOKS = 20
 
 @dataclass(frozen=True, slots=True)
 class NewStart:
-    """A partition that begins later from now on, and what it no longer holds."""
+    """A partition that begins later from now on, and what it no longer holds.
+
+    One of a keyed topic begins with an offset that has no record: its queues begin there.
+    """
 
     topic: Topic
     partition: int
@@ -43,8 +55,10 @@ def plan_trim(topic: Topic, starts: Mapping[int, int]) -> list[NewStart]:
         part = topic.partition(number)
         if start > part.end:
             raise out_of_range(topic.name, number, start, part)
-        if start > part.start:
+        if start > part.start and not topic.settings.keyed:
             plan.append(_new_start(topic, number, start))
+        elif start > part.start and (row := last_row(topic, number, start)) is not None:
+            plan.append(_new_start(topic, number, min(start, row.end_offset) - 1))
     return plan
 
 
@@ -72,8 +86,17 @@ def plan_retention(state: StoreState, now: int) -> list[NewStart]:
         else:
             numbers = range(topic.partitions)
             starts = {number: _retained_from(topic, number, now) for number in numbers}
+            if topic.settings.keyed:
+                starts = {n: each for n, each in starts.items() if _pays(topic, n, each, now)}
         plan += plan_trim(topic, starts)
     return plan
+
+
+def _pays(topic: Topic, number: int, start: int, now: int) -> bool:
+    """Whether a trim of queues is worth writing their names anew."""
+    retention = topic.settings.retention
+    expired = None if retention is None else now - int(2 * retention * 1e6)
+    return is_worth_it(topic, number, start, expired)
 
 
 def _whole_rows_below(topic: Topic, offset: int) -> int:
@@ -106,12 +129,6 @@ def trim_topic(
 
     def trimmed(state: StoreState) -> tuple[int, TrimReport]:
         topic, lsn = state.topic(name), state.lsn
-        if topic.settings.keyed:
-            raise InvalidRequestError(
-                f"topic {name} has keyed queues, which count their messages from the first on: "
-                "none can be given up",
-                topic=name,
-            )
         plan = plan_trim(topic, starts_of(topic))
         return len(plan), trim(log, plan, lsn)
 
@@ -126,23 +143,37 @@ def trim_topic(
     )
 
 
-def retain(log: CommitLog, state: StoreState) -> TrimReport:
+def retain(log: CommitLog, state: StoreState, *, apart: Apart = nullcontext) -> TrimReport:
     """Give up what the retention of each topic does not keep any more."""
     lsn = state.lsn  # before the plan: what a thread applies meanwhile makes it a conflict
-    return trim(log, plan_retention(state, log.environment.now_us()), lsn)
+    return trim(log, plan_retention(state, log.environment.now_us()), lsn, apart=apart)
 
 
-def trim(log: CommitLog, plan: Iterable[NewStart], lsn: int) -> TrimReport:
+def trim(
+    log: CommitLog, plan: Iterable[NewStart], lsn: int, *, apart: Apart = nullcontext
+) -> TrimReport:
     """Commit new starts that were planned on the state of an LSN, or on a later one."""
     check_writable(log.files)
     starts: dict[str, dict[int, int]] = {}
     rows = size = 0
     for each in plan:
         entry = TrimEntry(each.topic.id, each.partition, each.start, each.rows, each.size, lsn)
-        try:
-            log.commit([Unit((entry,))])
-        except (ConflictError, NotFoundError):
-            continue  # laid out anew or deleted meanwhile: the next look plans it again
-        starts.setdefault(each.topic.name, {})[each.partition] = each.start
-        rows, size = rows + each.rows, size + each.size
+        with apart(), suppress(ConflictError, NotFoundError):
+            # laid out anew or deleted meanwhile: the next look plans it again
+            gone = _committed(log, each.topic, entry)
+            if gone is not None:
+                starts.setdefault(each.topic.name, {})[each.partition] = each.start
+                rows, size = rows + gone[0], size + gone[1]
     return TrimReport(starts, rows, size)
+
+
+def _committed(log: CommitLog, topic: Topic, entry: TrimEntry) -> tuple[int, int] | None:
+    """Rows and bytes that are gone; None where a partition of queues was laid out meanwhile."""
+    if not topic.settings.keyed:
+        log.commit([Unit((entry,))])
+        return entry.rows, entry.size
+    allow_trims(log, topic.name)
+    begun = begin_queues_at(log, ChunkReader(log.files), topic, entry)
+    if begun is None:
+        return None
+    return entry.rows + begun.old_rows - begun.rows, entry.size + begun.old_size - begun.size

@@ -108,7 +108,7 @@ def test_more_messages_than_a_column_can_have_are_refused_with_a_way_out(
     assert queues.get_many(["a"], 0, 1).num_rows == 1
 
 
-@pytest.mark.parametrize("offsets", [[0], [0, -1], [0, 1.5], -1, "ab", None, [None, 1], [[1, 2]]])
+@pytest.mark.parametrize("offsets", [[0], [0, -1], [0, 1.5], -1, "ab", [None, 1], [[1, 2]]])
 def test_offsets_for_many_queues_that_fit_not_are_refused(queues: KeyedQueues, offsets: Any):
     with pytest.raises(InvalidRequestError):
         queues.get_many(["a", "b"], offsets, 1)
@@ -338,8 +338,7 @@ def test_a_topic_of_queues_keeps_what_they_count(store: kmq.Store):
     queues = store.keyed_queues("inbox")
     queues.put("a", b"1").result()
     changes: list[dict[str, Any]] = [
-        {"retention": 1.0},
-        {"retention_bytes": 1},
+        {"trims": True},
         {"cleanup": "compact"},
         {"keyed": False},
         {"schema": pa.schema([("n", pa.int64())])},
@@ -349,8 +348,6 @@ def test_a_topic_of_queues_keeps_what_they_count(store: kmq.Store):
             store.alter_topic("inbox", **change)
     with pytest.raises(InvalidRequestError, match="one partition"):
         store.add_partitions("inbox", 2)
-    with pytest.raises(InvalidRequestError, match="none can be given up"):
-        store.trim("inbox", {0: 1})
     assert store.add_partitions("inbox", 1).partitions == 1
     assert store.alter_topic("inbox", compression="lz4").settings.keyed
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from kmq_storage.log import reader
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import merge, plan_merges
 from kmq_storage.maintenance.runs import RunMerge, Sorted
+from kmq_storage.maintenance.trim import plan_trim, trim
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import open_engine
 
@@ -83,6 +85,65 @@ def test_who_dies_anywhere_leaves_every_message_where_it_was(step: str):
         assert _contents(store) == expected
         assert store.keyed_queues(TOPIC).put("q0", b"x").result() == len(expected["q0"])
         assert store.keyed_queues(TOPIC).put("q6", b"x").result() == 0
+
+
+@pytest.mark.parametrize("start", [80, 100], ids=["between runs", "inside of one"])
+def test_who_dies_while_trimming_leaves_every_index_where_it_was(start: int):
+    disk = DyingDisk(f"memory://{uuid.uuid4().hex}")
+    with open_engine(disk) as store:
+        for turn in range(3):
+            _fill(store.keyed_queues(TOPIC), turn)
+            store.seal()
+        store.checkpoint()
+        whole = _indexed(store)
+    store, changes, died = open_engine(disk), 0, True
+    while died:
+        disk.changes_left = changes
+        with suppress(Died):
+            store.trim(TOPIC, {0: start})
+            store.checkpoint()
+            collect(store.log, grace=0.0)
+            died = False
+        disk.revive()
+        store = open_engine(disk)
+        found = _indexed(store)
+        trimmed = store.topics()[0].offsets[0][0] == start - 1
+        assert trimmed or found == whole
+        assert found.items() <= whole.items()
+        assert len(found) == (120 - start if trimmed else 120)
+        assert store.verify(deep=True).ok
+        changes += 1
+    assert trimmed
+    sizes = Counter(name for name, _ in whole)
+    with open_engine(disk) as store:
+        queues = store.keyed_queues(TOPIC)
+        assert [queues.put(name, b"x").result() for name in sizes] == list(sizes.values())
+
+
+def _indexed(store: Store) -> dict[tuple[str | bytes, int], bytes]:
+    """Every message by queue and index."""
+    queues, found = store.keyed_queues(TOPIC), {}
+    for name in queues.names():
+        first, end = queues.span(name)
+        messages = queues.get(name, first, 9_999)
+        found |= {(name, n): each for n, each in zip(range(first, end), messages, strict=True)}
+    return found
+
+
+def test_of_maintainers_that_trim_at_once_the_second_leaves_it():
+    with open_engine() as store:
+        for turn in range(2):
+            _fill(store.keyed_queues(TOPIC), turn)
+            store.seal()
+        whole = _indexed(store)
+        state = store.log.refresh()
+        plans = [plan_trim(state.topic(TOPIC), {0: start}) for start in (40, 60)]
+        lsn = state.lsn
+        assert [trim(store.log, plan, lsn).rows for plan in plans] == [40, 0]
+        found = _indexed(store)
+        assert found.items() <= whole.items()
+        assert len(found) == 40
+        assert store.verify(deep=True).ok
 
 
 def test_a_run_is_an_arrow_file_in_the_order_of_queues_and_offsets(tmp_path: Path):

@@ -12,6 +12,7 @@ from tests.data import (
     make_golden_inboxes,
     make_golden_keyed,
     make_golden_runs,
+    make_golden_trimmed,
 )
 from tests.support.golden import KINDS, placed
 
@@ -63,6 +64,22 @@ def test_the_golden_queues_that_ended_stay_ended(kind: str, tmp_path: Path) -> N
         store.seal()
         store.compact("inbox")
         assert queues.get("a", 0, 9) == [b"4", b"10"]
+        assert store.verify(deep=True).ok
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_the_golden_queues_that_were_trimmed_keep_their_indexes(kind: str, tmp_path: Path) -> None:
+    golden = DATA / "format-1-trimmed"
+    with kmq.open(placed(kind, golden, make_golden_trimmed.make, tmp_path / "store")) as store:
+        for name, of_c in {"merged": [b"7"], "alone": []}.items():
+            queues = store.keyed_queues(name)
+            spans = {queue: queues.span(queue) for queue in "abcd"}
+            assert spans == {"a": (3, 4), "b": (2, 2), "c": (1 - len(of_c), 1), "d": (0, 1)}
+            values = queues.get_many(["a", "b", "c", "d"], None, 9)["value"].to_pylist()
+            assert values == [b"8", *of_c, b"9"]
+            assert queues.put_batch(["a", "c"], [b"x", b"y"]) == [4, 1]
+            store.trim(name, {0: 11})
+            assert queues.put_batch(["d", "b", "a"], [b"x", b"y", b"z"]) == [1, 2, 5]
         assert store.verify(deep=True).ok
 
 

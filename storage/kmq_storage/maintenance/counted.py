@@ -1,0 +1,101 @@
+"""How many messages each queue had up to an offset: what stays of those that are given up.
+
+Directories of runs say it, and keys where records are in no run yet. A part of the offsets at a
+time is added to what is known, so memory has the names and a number of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import groupby
+from operator import attrgetter
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage import limits
+from kmq_storage.cutting import cut
+from kmq_storage.format.queue_table import Beginnings, beginnings_of_all, grouped, overlaid
+from kmq_storage.format.records import keys_of
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.run_index import RunIndex
+from kmq_storage.log.scan import Slice, scan_places
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.ended import without_dead
+
+#: What tells the queue of a record, and whether it is a message.
+_TELLING = frozenset({"key", "value"})
+_NO_KEYS = pa.schema([("key", pa.binary()), ("is_value", pa.bool_())]).empty_table()
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """What some offsets add: messages by queue, and the queues that begin anew there."""
+
+    #: How many messages there are of each; the names ascend.
+    messages: Beginnings
+    anew: Beginnings
+
+
+def next_indexes(reader: ChunkReader, topic: Topic, partition: int, offset: int) -> Beginnings:
+    """The index that a message at an offset would have in each queue that had messages before.
+
+    CorruptionError when it can't be told, as the log or a directory is damaged.
+    """
+    known = Beginnings.none()
+    start, index = topic.partition(partition).start, topic.index(partition)
+    for hole in index.holes:
+        if hole.start < offset and start < hole.end:
+            index.check(topic.name, max(hole.start, start), min(hole.end, offset))
+    key = topic.id, partition
+    for in_run, rows in groupby(index.rows(start, offset), attrgetter("in_run")):
+        places = [row.place(key) for row in rows]
+        added: Iterable[_Counts]
+        if in_run:
+            added = (_of_run(RunIndex(reader, place), offset) for place in places)
+        else:
+            slices = scan_places(
+                *(reader, places, topic.name, partition, (start, offset)),
+                batch_rows=limits.SORTED_ROWS,
+                layout=topic.layout(_TELLING),
+            )
+            added = map(_of_slices, cut(slices, attrgetter("rows"), limits.MERGED_ROWS))
+        known = reduce(_added, added, known)
+    return known
+
+
+def _added(known: Beginnings, more: _Counts) -> Beginnings:
+    begun = overlaid(known, more.anew)
+    names = grouped(pa.concat_arrays([begun.names, more.messages.names]))[0].names
+    before, counts = begun.of_all(names), more.messages.of_all(names)
+    indexes = np.maximum(before, 0) + np.maximum(counts, 0)
+    kept = np.flatnonzero(indexes)
+    return Beginnings(names.take(pa.array(kept)), indexes[kept])
+
+
+def _of_run(run: RunIndex, offset: int) -> _Counts:
+    names = pa.concat_arrays([pa.array([], pa.binary()), *run.names()])
+    return _Counts(
+        Beginnings(names, run.counts_below(names, offset)), beginnings_of_all(run.beginnings())
+    )
+
+
+def _of_slices(parts: Sequence[Slice]) -> _Counts:
+    """What records that are in no run add."""
+    found = pa.concat_tables([_NO_KEYS, *(_keys_of(part) for part in parts)])
+    keys = found.column("key").combine_chunks()
+    is_value = np.asarray(found.column("is_value").combine_chunks())
+    kept, anew = without_dead(keys, np.flatnonzero(~is_value))
+    table, _ = grouped(keys.filter(pa.array(kept & is_value)))
+    return _Counts(Beginnings(table.names, np.diff(table.starts)), anew)
+
+
+def _keys_of(part: Slice) -> pa.Table:
+    """The keys of the records that have one, and which of them have a value."""
+    keys = keys_of(part.batch)
+    if keys is None:
+        return _NO_KEYS
+    is_value = part.batch.column("value").is_valid()
+    return pa.table([keys, is_value], schema=_NO_KEYS.schema).filter(keys.is_valid())

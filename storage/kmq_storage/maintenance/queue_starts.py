@@ -1,0 +1,130 @@
+"""Trims of keyed topics: what is given up leaves the index at which each of its queues goes on.
+
+In place of the record before the first that is kept stands a run which has no record of what was
+given up, but begins every queue anew at its next index. It is written before the commit that
+raises the start, and named by that commit: so no queue is ever without its index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage import limits
+from kmq_storage.format.entries import TopicEntry
+from kmq_storage.format.layout_entries import SegmentEntry, TrimEntry
+from kmq_storage.format.manifest import Row
+from kmq_storage.format.queue_table import Beginnings
+from kmq_storage.format.records import offsets_of
+from kmq_storage.log.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.run_index import RunIndex
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.counted import next_indexes
+from kmq_storage.maintenance.replacement import Replacement
+from kmq_storage.maintenance.runs import NO_QUEUES, BegunRun, RunMerge, Sorted, SortedRecords
+from kmq_storage.maintenance.segments import Replacer
+
+
+def last_row(topic: Topic, partition: int, start: int) -> Row | None:
+    """The last row with records before an offset that are given up with it; None if none is."""
+    part, last, held = topic.partition(partition), None, 0
+    for row in topic.index(partition).rows(part.start, start):
+        last, held = row, held + row.rows
+    return last if held else None
+
+
+def begin_queues_at(
+    log: CommitLog, reader: ChunkReader, topic: Topic, trim: TrimEntry
+) -> SegmentEntry | None:
+    """Commit a trim up to the offset behind its start; None when the partition changed meanwhile.
+
+    At the start itself, which stays without a record, stands the run that begins the queues.
+    """
+    key, first = (topic.id, trim.partition), trim.start + 1
+    (row,) = topic.index(trim.partition).rows(trim.start, first)
+    replaced = Replacement(topic, trim.partition, (row,), trim.planned_lsn, first=trim.start)
+
+    def written() -> SegmentEntry:
+        beginnings = next_indexes(reader, topic, key[1], first)
+        kept = _Kept(replaced, reader, first, beginnings)
+        return replacer.write(replaced, kept)
+
+    replacer = Replacer(log)
+    return replacer.put(replaced, written, before=(trim,))
+
+
+def allow_trims(log: CommitLog, name: str) -> None:
+    """Have a keyed topic say that its queues need not begin at 0: earlier versions refuse it."""
+    topic = log.written_state().topic(name)
+    if topic.settings.keyed and not topic.settings.trims:
+        settings = replace(topic.settings, trims=True)
+        log.commit([Unit((TopicEntry(topic.id, name, topic.partitions, settings.to_json()),))])
+
+
+def is_worth_it(topic: Topic, partition: int, start: int, expired: int | None) -> bool:
+    """Whether a trim gives up at least as much as it writes, or what is twice as old as it may be.
+
+    Names of queues whose messages are gone are written anew with each trim. `expired` is the
+    instant (UTC us) before which commits are too old by far.
+    """
+    part = topic.partition(partition)
+    rows = list(topic.index(partition).rows(part.start, start))
+    if not any(row.rows for row in rows):
+        return False
+    names = rows[0].bytes - rows[0].size if rows[0].in_run else 0
+    if names <= limits.NAMES_BYTES or sum(row.held_from(part.start)[1] for row in rows) >= names:
+        return True
+    return expired is not None and any(row.rows and row.time < expired for row in rows)
+
+
+class _Kept(SortedRecords):
+    """What a row has from an offset on, and the index at which each queue begins there."""
+
+    def __init__(
+        self, replaced: Replacement, reader: ChunkReader, first: int, beginnings: Beginnings
+    ) -> None:
+        self._replaced = replaced
+        self._reader = reader
+        self._first = first
+        self._beginnings = beginnings
+
+    @cached_property
+    def _merged(self) -> RunMerge | None:
+        """All records of the row, if it is a run."""
+        (row,) = self._replaced.rows
+        if not row.in_run:
+            return None
+        place = row.place((self._replaced.topic.id, self._replaced.partition))
+        return RunMerge([RunIndex(self._reader, place)], self._replaced.schema)
+
+    @property
+    def ranges(self) -> int:
+        (row,) = self._replaced.rows
+        return row.rows // limits.SORTED_ROWS + 2 if self._merged is None else self._merged.ranges
+
+    def pieces(self) -> Iterator[Sorted]:
+        schema = self._replaced.schema
+        if self._replaced.span[1] == self._first:
+            nothing = pa.RecordBatch.from_pylist([], schema)
+            yield Sorted(nothing, NO_QUEUES, self._beginnings)
+        elif self._merged is not None:
+            for piece in self._merged.pieces():
+                yield replace(self._since(piece), beginnings=self._beginnings)
+        else:
+            kept = replace(self._replaced, first=self._first)
+            slices, rows = kept.slices(self._reader), kept.rows[0].rows
+            yield from BegunRun(slices, schema, rows, self._beginnings).pieces()
+
+    def _since(self, piece: Sorted) -> Sorted:
+        """The records of a piece that are kept."""
+        offsets = offsets_of(piece.records)
+        assert offsets is not None, "runs have a column of offsets"
+        kept = np.asarray(offsets.to_numpy()) >= self._first
+        table = piece.table.only(kept) if len(piece.table) else piece.table
+        return Sorted(piece.records.filter(pa.array(kept)), table)
