@@ -14,7 +14,6 @@ import kmq_spark as kmq
 from kmq_spark.errors import CorruptionError
 from kmq_storage import limits
 
-
 A_2, B_2 = b"a" * 100, b"b" * 100
 
 

@@ -146,9 +146,11 @@ class RunMerge(SortedRecords):
 
     @property
     def ranges(self) -> int:
+        """As `SortedRecords.ranges`."""
         return len(self._rows[0])
 
     def pieces(self) -> Iterator[Sorted]:
+        """As `SortedRecords.pieces`."""
         others, *spans = zip(*(pairwise(rows) for rows in self._rows), strict=True)
         yield self._others(others)
         yield from (self._piece(span) for span in spans if any(low < high for low, high in span))
@@ -190,9 +192,11 @@ class BegunRun(SortedRecords):
 
     @property
     def ranges(self) -> int:
+        """As `SortedRecords.ranges`."""
         return self._rows // limits.SORTED_ROWS + 2
 
     def pieces(self) -> Iterator[Sorted]:
+        """As `SortedRecords.pieces`."""
         found = sorted_records(self._slices, self._schema, limits.SORTED_ROWS)
         first = next(found)
         yield replace(first, beginnings=overlaid(self._beginnings, first.beginnings))

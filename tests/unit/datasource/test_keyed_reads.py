@@ -16,7 +16,7 @@ from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_storage import limits
-from kmq_storage.errors import InvalidRequestError, NotFoundError
+from kmq_storage.errors import InvalidRequestError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format import queue_directory
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
 from kmq_storage.keyed.wanted import Wanted
@@ -261,3 +261,38 @@ def test_a_damaged_run_names_queues(shop: Shop) -> None:
     file.write_bytes(contents)
     with pytest.raises(Exception, match=r"queues b'a/.*' to b'.*' of inbox can't all be read"):
         _read(shop)
+
+
+@pytest.mark.parametrize("start", [20, 13], ids=["between runs", "inside of one"])
+def test_of_a_trimmed_topic_what_is_kept_comes_with_its_indexes(shop: Shop, start: int) -> None:
+    kept = _by_offset(shop)[start:]
+    shop.store.trim("inbox", {0: start})
+    for settle in (shop.store.topics, shop.store.seal, lambda: shop.store.compact("inbox")):
+        settle()
+        assert _all(shop) == sorted(kept)
+        assert _all(shop, maxRecordsPerPartition="1") == sorted(kept)
+        assert _all(shop, queues="b/*") == sorted(m for m in kept if m[0].startswith(b"b/"))
+
+
+def _by_offset(shop: Shop) -> list[Message]:
+    """All messages in the order of their offsets: of each turn two of each queue."""
+    found = {(name, index): value for name, index, value in _expected(shop)}
+    places = [(name, 2 * turn + n) for turn in range(4) for n in range(2) for name in NAMES]
+    return [(*place, found[place]) for place in places]
+
+
+@pytest.mark.parametrize("settle", ["at once", "when files are gone"])
+def test_a_task_whose_records_were_trimmed_says_so(shop: Shop, settle: str) -> None:
+    topic = shop.store.log.refresh().topic("inbox")
+    columns, log = ("key", "value", "index"), open_log(shop.url, read_only=True)
+    found = KeyedReader(log, topic.id, columns, None).between(0, 40)
+    came = next(found).offsets.tolist()
+    assert set(came) < set(range(20))
+    shop.store.trim("inbox", {0: 30})
+    if settle == "when files are gone":
+        shop.store.checkpoint()
+        collect(shop.store.log, grace=0.0)
+        with pytest.raises(OffsetOutOfRangeError):
+            list(found)
+    with pytest.raises(OffsetOutOfRangeError, match="holds 29 to 40"):
+        list(KeyedReader(log, topic.id, columns, None).between(0, 40))
