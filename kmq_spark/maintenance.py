@@ -53,15 +53,16 @@ def maintain(
     url = os.fspath(url)
     given = storage_options or {}
     with open_store(url, create=False, maintenance=False, storage_options=given) as store:
-        trimmed = begin(store.log)
+        damaged = Damaged()
+        trimmed = begin(store.log, apart=damaged.apart)
         reached = StoreUrl(store.url, given)
         reports = _on_executors(spark, reached, _partitions(store.log), seal_after)
         sealed = all_sealed(report.sealed for report in reports)
         compacted = all_compacted(report.compacted for report in reports)
         laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
         written, collected = finish(store.log, laid_out=laid_out, grace=grace)
-    for report in reports:
-        report.damaged.tell()
+    for each in (damaged, *(report.damaged for report in reports)):
+        each.tell()
     return MaintainReport(trimmed, sealed, compacted, written, collected)
 
 

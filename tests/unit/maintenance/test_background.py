@@ -68,10 +68,10 @@ def test_an_error_is_told_and_the_next_round_goes_on(
 ):
     retain, failures = maintain.retain, [OSError("injected")]
 
-    def failing(*arguments: object) -> object:
+    def failing(*arguments: object, **options: object) -> object:
         if failures:
             raise failures.pop()
-        return retain(*arguments)  # type: ignore[arg-type]
+        return retain(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(maintain, "retain", failing)
     with caplog.at_level(logging.WARNING):
