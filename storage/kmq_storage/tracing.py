@@ -111,12 +111,15 @@ class _Record:
                 case GroupEntry(generation=0):
                     self.passed.pop(entry.group, None)
                 case SegmentEntry():
-                    if self._in(entry, entry.base_offset, entry.end_offset):
+                    start = entry.base_offset + _is_begun(entries[max(index - 1, 0)], entry)
+                    if self._in(entry, start, entry.end_offset):
                         key = (self.topic_id, self.partition)
                         file = paths.segment_file(*key, entry.base_offset, entry.file_id)
                         yield "sealed", {"file": file}
                 case TrimEntry() if not self._is_trimmed:
-                    if self._in(entry, 0, entry.start):
+                    if self._in(
+                        entry, 0, entry.start + _is_begun(entry, *entries[index + 1 :][:1])
+                    ):
                         self._is_trimmed = True
                         yield "trimmed", {"start": entry.start}
                 case GapEntry():
@@ -152,6 +155,16 @@ class _Record:
                 facts = {"group": entry.group, "committed": committed}
                 yield "passed" if is_past else "rewound", facts
             self.passed[entry.group] = is_past
+
+
+def _is_begun(trim: Entry, *behind: Entry) -> bool:
+    """Whether a trim goes one offset further: a run that begins queues stands there instead."""
+    return isinstance(trim, TrimEntry) and any(
+        isinstance(segment, SegmentEntry)
+        and (segment.topic_id, segment.partition) == (trim.topic_id, trim.partition)
+        and segment.base_offset == trim.start
+        for segment in behind
+    )
 
 
 def _sender(behind: Sequence[Entry]) -> Mapping[str, Any]:

@@ -209,6 +209,15 @@ def test_consumers_go_on_where_the_log_begins(store: kmq.Store, queues: KeyedQue
         assert [record.value for record in consumer.consume(9)] == [b"4", b"5"]
 
 
+@pytest.mark.parametrize("where", WHERE)
+def test_a_trace_says_which_messages_were_trimmed(store: kmq.Store, where: str):
+    _put(store, where)
+    store.trim("inbox", {0: 5})
+    told = [{step.event for step in store.trace("inbox", 0, offset)} for offset in range(7)]
+    assert ["trimmed" in events for events in told] == [True] * 5 + [False] * 2
+    assert "sealed" not in told[4] or where != "behind the runs"
+
+
 def test_copies_have_the_same_indexes(store: kmq.Store, queues: KeyedQueues, tmp_path: Path):
     with kmq.open(tmp_path / "late") as late, kmq.open(tmp_path / "kept up") as other:
         queues.put_batch(["a", "b", "a", "d"], [b"0", b"1", b"2", b"x"])
