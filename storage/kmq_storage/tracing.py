@@ -117,9 +117,8 @@ class _Record:
                         file = paths.segment_file(*key, entry.base_offset, entry.file_id)
                         yield "sealed", {"file": file}
                 case TrimEntry() if not self._is_trimmed:
-                    if self._in(
-                        entry, 0, entry.start + _is_begun(entry, *entries[index + 1 :][:1])
-                    ):
+                    end = entry.start + _is_begun(entry, *entries[index + 1 : index + 2])
+                    if self._in(entry, 0, end):
                         self._is_trimmed = True
                         yield "trimmed", {"start": entry.start}
                 case GapEntry():

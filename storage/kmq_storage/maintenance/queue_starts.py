@@ -47,8 +47,10 @@ def begin_queues_at(
     At the start itself, which stays without a record, stands the run that begins the queues.
     """
     key, first = (topic.id, trim.partition), trim.start + 1
-    (row,) = topic.index(trim.partition).rows(trim.start, first)
-    replaced = Replacement(topic, trim.partition, (row,), trim.planned_lsn, first=trim.start)
+    rows = tuple(topic.index(trim.partition).rows(trim.start, first))
+    if not rows:
+        return None  # a thread applied what another one trimmed
+    replaced = Replacement(topic, trim.partition, rows, trim.planned_lsn, first=trim.start)
 
     def written() -> SegmentEntry:
         beginnings = next_indexes(reader, topic, key[1], first)

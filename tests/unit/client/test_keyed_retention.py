@@ -251,6 +251,8 @@ def test_names_that_take_more_than_what_goes_wait(monkeypatch: pytest.MonkeyPatc
         assert store.maintain().trimmed.rows == 50
         queues.put("z", b"x").result()
         assert store.maintain().trimmed.rows == 0
+        topic = store.log.refresh().topic("inbox")
+        assert queue_starts.is_worth_it(topic, 0, 51, 2**62), "what is old enough goes at any cost"
         queues.put_batch(names, [b"x" * 500] * 50)
         queues.put("z", b"x").result()
         assert store.maintain().trimmed.rows == 52
