@@ -45,19 +45,22 @@ RUN_BYTES = 1024 * 1024 * 1024
 MERGED_ROWS = 1 << 19
 MERGED_BYTES = 64 * 1024 * 1024
 
-#: Segments that who asks for sealing has written at once: runs of a gigabyte take 400 MB each.
+#: Segments that who asks for sealing has written at once: runs of a gigabyte take 350 MB each.
 SEALED_AT_ONCE = 2
 
 #: Names of queues whose messages are gone may be written anew with each trim if they take no more.
 NAMES_BYTES = 1024 * 1024
+
+#: And so many rows go into a run that is sorted: of each some 40 bytes are in memory meanwhile.
+SORTED_ROWS_MAX = 1 << 23
 
 #: Sorting hands on so many rows at a time: what they take comes from memory that was had before.
 SORTED_ROWS = 1 << 15
 
 #: The record batches of a run are as small as it takes that a look at one queue reads little, and
 #: as large as it takes that what describes each doesn't count.
-RUN_BATCH_ROWS = 2_048
-RUN_BATCH_BYTES = 256 * 1024
+RUN_BATCH_ROWS = 4_096
+RUN_BATCH_BYTES = 512 * 1024
 
 PARTITIONS_MAX = 100_000
 RECORD_BYTES_DEFAULT = 1_048_576

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: When a table has less than this many times as many names as are looked up, hashing all pays.
 _HASHED_SHARE = 16
+_ROW_BITS = np.uint64(32)
 #: One in so many names of a table is kept as an object, to look one up.
 _MARKED = 32
 
@@ -195,23 +196,26 @@ def merged(tables: Sequence[QueueTable]) -> tuple[QueueTable, Order]:
 def _ordered(names: pa.Array, codes: npt.NDArray[np.int32]) -> tuple[QueueTable, Order]:
     """A table of rows of which each has the number of its name."""
     order = pc.sort_indices(names)
-    ranks = np.empty(len(names), np.uint32)
-    ranks[order.to_numpy()] = np.arange(len(names), dtype=np.uint32)
-    ranked = ranks[codes]
-    del codes  # there may be many
-    starts = np.zeros(len(names) + 1, np.int64)
-    np.cumsum(np.bincount(ranked, minlength=len(names)), out=starts[1:])
-    return QueueTable(names.take(order), starts), sorting(ranked, len(names))
+    ranks = np.empty(len(names), np.uint64)
+    ranks[order.to_numpy()] = np.arange(len(names))
+    numbered = _numbered(ranks[codes])
+    numbered.sort()
+    starts = numbered.searchsorted(np.arange(len(names) + 1, dtype=np.uint64) << _ROW_BITS)
+    return QueueTable(names.take(order), starts), numbered.astype(np.uint32)
 
 
-def sorting(codes: npt.NDArray[np.uint32], behind: int) -> Order:
-    """The order that sorts codes below `behind` and keeps that of equal ones.
+def sorting(codes: npt.NDArray[np.uint64]) -> Order:
+    """The order that sorts codes, whose memory is used, and keeps that of equal ones."""
+    numbered = _numbered(codes)
+    numbered.sort()
+    return numbered.astype(np.uint32)
 
-    By radix, sixteen bits at a time: five times as fast as comparing. Memory never has as many
-    rows as 32 bits can count.
+
+def _numbered(codes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Each code and its row as one number: these are sorted twice as fast as codes by radix.
+
+    Memory never has as many rows as 32 bits can count.
     """
-    order = np.argsort(codes.astype(np.uint16), kind="stable").astype(np.uint32)
-    if behind > 1 << 16:
-        high = (codes >> 16).astype(np.uint16)[order]
-        order = order[np.argsort(high, kind="stable")]
-    return order
+    codes <<= _ROW_BITS
+    codes |= np.arange(len(codes), dtype=np.uint32)
+    return codes

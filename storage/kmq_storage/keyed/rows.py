@@ -220,7 +220,7 @@ class _Counted:
         count = len(self.names)
         places = pc.index_in(keys, value_set=self.names).fill_null(count)
         places = places.to_numpy().astype(np.uint32)
-        order = sorting(places, count + 1)
+        order = sorting(places.astype(np.uint64))
         rows = np.bincount(places, minlength=count + 1)
         behind = np.cumsum(rows)
         firsts = (behind - rows)[rows > 0]

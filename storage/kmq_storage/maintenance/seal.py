@@ -99,9 +99,13 @@ def _segments(
 
 
 def _to_sort(row: Row) -> int:
-    """What a row weighs where records are sorted: small batches are put together in memory."""
+    """What a row weighs where records are sorted: small batches are put together in memory.
+
+    Where many are short their number weighs, since something of each is in memory.
+    """
     is_mapped = row.kind == STAGED and row.rows >= limits.BATCH_ROWS_MAX // FULL_SHARE
-    return row.weight if is_mapped else row.weight * limits.RUN_BYTES // limits.SEGMENT_BYTES
+    weight = row.weight if is_mapped else row.weight * limits.RUN_BYTES // limits.SEGMENT_BYTES
+    return max(weight, row.rows * limits.RUN_BYTES // limits.SORTED_ROWS_MAX)
 
 
 def seal(

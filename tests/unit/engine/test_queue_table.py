@@ -1,0 +1,29 @@
+"""The rows of queues stand in the order of names, and those of a queue in their own.
+
+Finds: rows of one queue that change places, and a name that is told twice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.format.queue_table import grouped, sorting
+
+_NAMES = (b"", b"a", b"a\x00", b"b" * 300, b"queue 1", b"queue 10", b"queue 2", b"\xff")
+
+
+def test_rows_are_grouped_by_name_in_their_order():
+    rng = np.random.default_rng(5)
+    names = [_NAMES[place] for place in rng.integers(0, len(_NAMES), 70_000)]
+    pieces = pa.array(names, pa.binary())
+    table, order = grouped(pa.chunked_array([pieces.slice(0, 9), pieces.slice(9)]))
+    assert order.tolist() == sorted(range(len(names)), key=lambda row: (names[row], row))
+    assert table.names.to_pylist() == sorted(_NAMES)
+    counts = [names.count(name) for name in sorted(_NAMES)]
+    assert table.starts.tolist() == [0, *np.cumsum(counts).tolist()]
+
+
+def test_sorting_keeps_the_order_of_equal_codes():
+    codes = np.array([2**31, 0, 70_000, 0, 2**31, 1], np.uint64)
+    assert sorting(codes).tolist() == [1, 3, 5, 2, 0, 4]
