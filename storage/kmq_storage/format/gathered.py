@@ -1,4 +1,4 @@
-"""Many ranges of rows of binary columns, copied out: a slice per range, not a look per row."""
+"""Many ranges of rows of binary columns, copied out of where they stand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.format.binary_columns import row_bounds
+from kmq_storage.format.scattered import Views
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -58,14 +58,12 @@ def joined(pieces: Sequence[Gathered]) -> Gathered:
     return Gathered(np.concatenate(lengths), b"".join([piece.data for piece in pieces]))
 
 
-def gathered(column: pa.Array, firsts: _Numbers, counts: _Numbers) -> Gathered:
-    """Some ranges of a binary column's rows, none of them null."""
-    bounds, data = row_bounds(column), column.buffers()[2]
-    rows = ranges(firsts, counts)
-    view = memoryview(data or b"")
-    spans = zip(bounds[firsts].tolist(), bounds[firsts + counts].tolist(), strict=True)
-    pieces = [view[first:behind] for first, behind in spans]
-    return Gathered(bounds[rows + 1] - bounds[rows], b"".join(pieces))
+def gathered(pieces: Sequence[pa.Array], firsts: _Numbers, counts: _Numbers) -> Gathered:
+    """Some ranges of rows of binary columns that are one behind the other, none of them null."""
+    found = Views(pa.chunked_array(pieces, pa.binary())).viewed(ranges(firsts, counts))
+    _, ends, data = found.cast(pa.large_binary()).buffers()
+    bounds = np.frombuffer(ends, np.int64)[: len(found) + 1]
+    return Gathered(np.diff(bounds).astype(np.int32), data.slice(0, bounds[-1]))
 
 
 def ranges(firsts: _Numbers, counts: _Numbers) -> _Numbers:

@@ -31,7 +31,7 @@ class Takeable(Protocol):
 
 def takeable(column: pa.ChunkedArray) -> Takeable:
     """A column of which rows will be taken many times."""
-    return _Views(column) if types.is_binary(column.type) else _Whole(column)
+    return Views(column) if types.is_binary(column.type) else _Whole(column)
 
 
 class _Whole:
@@ -42,7 +42,9 @@ class _Whole:
         return self._column.take(pa.array(rows))
 
 
-class _Views:
+class Views:
+    """Bytes that stand in many pieces."""
+
     def __init__(self, column: pa.ChunkedArray) -> None:
         #: Of each row its length, its first bytes, and which buffer has it where; or all its bytes.
         self._views = np.empty((len(column), 4), np.int32)
@@ -58,12 +60,18 @@ class _Views:
         viewed = piece.cast(pa.binary_view())
         _, views, *data = viewed.buffers()
         found = np.frombuffer(views, np.int32).reshape(-1, 4)[viewed.offset :][: len(piece)].copy()
-        found[found[:, 0] > _WITHIN, 2] += len(self._data)
+        number = found[:, 2]
+        np.add(number, len(self._data), out=number, where=found[:, 0] > _WITHIN)
         self._data += data
         return found
 
     def take(self, rows: _Numbers) -> pa.Array:
+        """The rows with these numbers, in this order."""
+        return self.viewed(rows).cast(pa.binary())
+
+    def viewed(self, rows: _Numbers) -> pa.Array:
+        """The same, where they stand."""
         valid = None if self._is_valid is None else pa.array(self._is_valid[rows]).buffers()[1]
         views = self._views.view("V16")[rows, 0]
         buffers = [valid, pa.py_buffer(views), *self._data]
-        return pa.Array.from_buffers(pa.binary_view(), len(rows), buffers).cast(pa.binary())
+        return pa.Array.from_buffers(pa.binary_view(), len(rows), buffers)

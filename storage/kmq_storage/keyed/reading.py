@@ -284,8 +284,7 @@ class _LooseRows:
     def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
         offsets = self._part.offsets[ranges(firsts, counts)]
         wanted, rows = np.unique(offsets, return_inverse=True)
-        values = pa.concat_arrays([_NOTHING, *self._read(wanted)])
-        yield gathered(values, rows, np.ones_like(rows))
+        yield gathered(list(self._read(wanted)), rows, np.ones_like(rows))
 
 
 def _given_up(index: QueueIndex, topic: Topic, queue: bytes, first: int) -> OffsetOutOfRangeError:

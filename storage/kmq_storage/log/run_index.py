@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Generic
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _BLOCKS_KEPT = 256
 #: Record batches whose values stay at hand.
 _BATCHES_KEPT = 8
+#: Bytes of batches of which messages are copied out at once.
+_TOGETHER_BYTES = 32 * 1024 * 1024
 _VALUES = Layout(only=("value",))
 _OFFSETS = Layout(only=("offset",))
 
@@ -176,7 +179,7 @@ class RunIndex:
         return counts
 
     def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
-        """The values in some ranges of rows, none of them empty, a batch at a time."""
+        """The values in some ranges of rows, none of them empty, neighbouring batches at a time."""
         bases = self._bounds
         numbers = bases.searchsorted(firsts, "right") - 1
         batches = bases.searchsorted(firsts + counts) - numbers  # of each range
@@ -184,12 +187,27 @@ class RunIndex:
         numbers = ranges(numbers, batches)
         lows = np.maximum(firsts[of], bases[numbers])
         counts = np.minimum(behinds[of], bases[numbers + 1]) - lows
-        lows -= bases[numbers]
-        borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        together = self._together[numbers]
+        borders = [0, *(np.flatnonzero(np.diff(together)) + 1).tolist(), len(numbers)]
         for low, high in pairwise(borders):
             if low < high:
-                values = self._values(int(numbers[low]))
-                yield gathered(values, lows[low:high], counts[low:high])
+                yield self._gathered(numbers[low:high], lows[low:high], counts[low:high])
+
+    def _gathered(self, numbers: _Numbers, lows: _Numbers, counts: _Numbers) -> Gathered:
+        """The values in ranges of rows that stand in these batches."""
+        needed, of = np.unique(numbers, return_inverse=True)
+        begins = self._bounds[needed]
+        rows = np.cumsum(self._bounds[needed + 1] - begins)
+        moved = np.concatenate([[0], rows[:-1]]) - begins
+        return gathered(
+            [self._values(number) for number in needed.tolist()], lows + moved[of], counts
+        )
+
+    @cached_property
+    def _together(self) -> _Numbers:
+        """Of each batch a number that those have in common which are gone through together."""
+        positions = np.array([chunk.location.position for chunk in self._chunks])
+        return positions // _TOGETHER_BYTES
 
     def count(self, name: bytes, before: int) -> int:
         """How many messages of a queue come before an offset."""
