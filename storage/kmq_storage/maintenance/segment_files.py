@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from kmq_storage import limits, paths
+from kmq_storage.format.checksum import Bytes
 from kmq_storage.format.layout_entries import NO_TOMBSTONES, SegmentEntry
 from kmq_storage.format.manifest import Row
 from kmq_storage.format.queue_directory import DirectoryEncoder
@@ -32,15 +33,23 @@ from kmq_storage.objects.files import Files
 
 
 def write_segment(
-    files: Files, file_id: bytes, replaced: Replacement, records: Records
+    files: Files,
+    file_id: bytes,
+    replaced: Replacement,
+    records: Records,
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> SegmentEntry:
-    """Write the file of a segment, on disk when this returns; nobody sees it before a commit."""
+    """Write the file of a segment, on disk when this returns; nobody sees it before a commit.
+
+    `check` is asked before each piece: when it raises there is no file.
+    """
     topic, (base, end) = replaced.topic, replaced.span
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
     watched = records if isinstance(records, SortedRecords) else _Watched(records)
     batches, encoder = _encoded(file_id, replaced, watched)
     with translated(files.url):
-        files.stage(file, encoder.buffers(batches), sync=True)
+        files.stage(file, _checked(encoder.buffers(batches), check), sync=True)
     compacts = topic.settings.cleanup == "compact"
     waits = compacts and isinstance(watched, _Watched) and watched.has_tombstones
     return SegmentEntry(
@@ -62,6 +71,12 @@ def write_segment(
         replaced.lsn,
         tombstone_second(replaced.rows) if waits else 0,
     )
+
+
+def _checked(pieces: Iterable[Bytes], check: Callable[[], None]) -> Iterator[Bytes]:
+    for piece in pieces:
+        check()
+        yield piece
 
 
 def _encoded(

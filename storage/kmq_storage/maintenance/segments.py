@@ -65,9 +65,12 @@ class Replacer:
         return self.put(replaced, partial(self.write, replaced, records), compacted, gaps)
 
     def write(self, replaced: Replacement, records: Records) -> SegmentEntry:
-        """Write a segment that nobody sees yet; safe beside others that are written."""
-        file_id = new_file_id(self._log.environment.new_uuid(), replaced.lsn)
-        return write_segment(self._log.files, file_id, replaced, records)
+        """Write a segment that nobody sees yet; safe beside others that are written.
+
+        ClosedError, and no file, when the log is closed meanwhile.
+        """
+        log, file_id = self._log, new_file_id(self._log.environment.new_uuid(), replaced.lsn)
+        return write_segment(log.files, file_id, replaced, records, check=log.check_open)
 
     def put(
         self,

@@ -5,14 +5,19 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_storage import limits, paths
+from kmq_storage.errors import ClosedError
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import Slice
 from kmq_storage.maintenance import background, maintain
 from kmq_storage.maintenance.background import BackgroundMaintenance
+from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.objects.memory import MemoryDisk
 from tests.support.engine import Sent, files_below, open_engine, send_rows
 
@@ -90,3 +95,21 @@ def test_a_closed_one_does_nothing_more(store: kmq.Store):
     time.sleep(0.2)
     assert store.offsets("t") == {0: (0, 5)}
     assert files_below(store.log.files, paths.SEGMENT_FOLDER) == []  # type: ignore[arg-type]
+
+
+def test_a_store_that_is_closed_while_it_seals_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    slices = Replacement.slices
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("t")
+        send_rows(store.log, "t", [Sent(None, b"v")] * 5)
+
+        def closing(self: Replacement, reader: ChunkReader) -> Iterator[Slice]:
+            yield from slices(self, reader)
+            store.log.close()
+
+        monkeypatch.setattr(Replacement, "slices", closing)
+        with pytest.raises(ClosedError):
+            store.seal()
+    assert not list(tmp_path.glob("store/segments/*/*/*"))
