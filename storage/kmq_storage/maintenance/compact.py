@@ -34,6 +34,7 @@ from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.segment_files import tombstone_second
 from kmq_storage.maintenance.segments import Compacted, Replacer
 from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
+from kmq_storage.maintenance.thinning import thin
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -111,7 +112,9 @@ def compact_topic(log: CommitLog, name: str) -> CompactReport:
     if log.refresh().topic(name).settings.cleanup == "compact":
         planning(log, lambda state: _seal_topic(log, state, name))
         return planning(log, lambda state: compact_keys(log, state.topic(name), state.lsn))
-    return planning(log, lambda state: _merge_topic(log, state, name))
+    merged = planning(log, lambda state: _merge_topic(log, state, name))
+    thinned = planning(log, lambda state: thin(log, state.topic(name), state.lsn))
+    return all_compacted([merged, thinned])
 
 
 def _seal_topic(log: CommitLog, state: StoreState, name: str) -> None:

@@ -41,9 +41,17 @@ def without_dead(keys: pa.Array, ends: _Numbers) -> tuple[_Mask, Beginnings]:
 class LastBeginnings:
     """In which of some runs that follow each other each queue begins anew for the last time."""
 
-    def __init__(self, runs: Sequence[RunIndex], forgotten: int) -> None:
-        """Ends in the first runs, so many, are forgotten: nothing stands before them."""
+    def __init__(
+        self, runs: Sequence[RunIndex], forgotten: int, ended: pa.Array | None = None
+    ) -> None:
+        """Ends in the first runs, so many, are forgotten: nothing stands before them.
+
+        The queues `ended` begin anew behind all of them.
+        """
         found = [(number, each) for number, run in enumerate(runs) for each in run.beginnings()]
+        self._count = len(runs)
+        if ended is not None:
+            found.append((self._count, Beginnings(ended, np.zeros(len(ended), np.int64))))
         names = [pa.array([], pa.binary()), *(each.names for _, each in found)]
         table, order = grouped(pa.concat_arrays(names))
         last = order[table.starts[1:] - 1]
@@ -56,8 +64,8 @@ class LastBeginnings:
         return len(self._all)
 
     def kept(self) -> Beginnings:
-        """Those that are not forgotten."""
-        kept = np.flatnonzero(~self._forgotten)
+        """Those in the runs that are not forgotten."""
+        kept = np.flatnonzero(~self._forgotten & (self._numbers < self._count))
         return Beginnings(self._all.names.take(pa.array(kept)), self._all.indexes[kept])
 
     def alive(self, number: int, table: QueueTable) -> _Mask:

@@ -32,6 +32,7 @@ from kmq_storage.maintenance.reports import (
     all_compacted,
 )
 from kmq_storage.maintenance.seal import plan_seal, seal
+from kmq_storage.maintenance.thinning import thin
 from kmq_storage.maintenance.trim import retain
 
 #: Neighbours become a segment this many times as large as each, or writing them is not worth it.
@@ -78,18 +79,31 @@ def tidy(
         log,
         lambda state: seal(log, plan_seal(state, only=only, older_than=older_than), apart=apart),
     )
-    return sealed, planning(log, lambda state: _compact(log, state, only, apart))
+    compacted = planning(log, lambda state: _compact(log, state, only, apart))
+    if not (sealed.segments or compacted.after):
+        return sealed, compacted  # no run is new, so none died
+    thinned = planning(log, lambda state: _thin(log, state, only, apart))
+    return sealed, all_compacted([compacted, thinned])
 
 
 def _compact(
     log: CommitLog, state: StoreState, only: tuple[str, int] | None, apart: Apart
 ) -> CompactReport:
-    lsn = state.lsn
-    topics = list(state.topics.values())
-    if only is not None:  # which may have been deleted meanwhile
-        topics = [topic for topic in topics if topic.name == only[0]]
     partitions = None if only is None else [only[1]]
-    return all_compacted(_compact_one(log, topic, lsn, partitions, apart) for topic in topics)
+    topics = _of_topics(state, only)
+    return all_compacted(_compact_one(log, topic, state.lsn, partitions, apart) for topic in topics)
+
+
+def _thin(
+    log: CommitLog, state: StoreState, only: tuple[str, int] | None, apart: Apart
+) -> CompactReport:
+    keyed = (topic for topic in _of_topics(state, only) if topic.settings.keyed)
+    return all_compacted(thin(log, topic, state.lsn, apart=apart) for topic in keyed)
+
+
+def _of_topics(state: StoreState, only: tuple[str, int] | None) -> list[Topic]:
+    """All, or the one that is named, which may have been deleted meanwhile."""
+    return [topic for topic in state.topics.values() if only is None or topic.name == only[0]]
 
 
 def _compact_one(

@@ -135,11 +135,20 @@ class SortedRecords(ABC):
 class RunMerge(SortedRecords):
     """The records of neighbouring runs in the order of their queues, a range of names at a time."""
 
-    def __init__(self, runs: Sequence[RunIndex], schema: pa.Schema, forgotten: int = 0) -> None:
-        """Of these runs; ends in the first ones, so many, need not be kept."""
+    def __init__(
+        self,
+        runs: Sequence[RunIndex],
+        schema: pa.Schema,
+        forgotten: int = 0,
+        ended: pa.Array | None = None,
+    ) -> None:
+        """Of these runs; ends in the first ones, so many, need not be kept.
+
+        Nothing is kept of the queues `ended`, which end behind the runs.
+        """
         self._runs = runs
         self._schema = schema
-        self._last = LastBeginnings(runs, forgotten)
+        self._last = LastBeginnings(runs, forgotten, ended)
         names = _borders(runs)
         #: For each run the rows at which the ranges begin, and the end.
         self._rows = [[0, run.first_row, *map(run.row_from, names), run.place.rows] for run in runs]

@@ -25,7 +25,9 @@ from kmq_storage.format import queue_directory
 from kmq_storage.log import reader
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import merge, plan_merges
+from kmq_storage.maintenance.reports import CompactReport
 from kmq_storage.maintenance.runs import RunMerge, Sorted
+from kmq_storage.maintenance.thinning import thin
 from kmq_storage.maintenance.trim import plan_trim, trim
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import open_engine
@@ -48,9 +50,15 @@ def _merge(store: Store) -> None:
     merge(store.log, plan_merges(state.topic(TOPIC), state.lsn))
 
 
+def _thin(store: Store) -> CompactReport:
+    state = store.log.refresh()
+    return thin(store.log, state.topic(TOPIC), state.lsn, weight_min=0)
+
+
 STEPS: dict[str, Callable[[Store], object]] = {
     "seal": Store.seal,
     "merge": _merge,
+    "thin": _thin,
     "checkpoint": Store.checkpoint,
     "collect": lambda store: collect(store.log, grace=0.0),
 }
@@ -256,6 +264,52 @@ def test_what_is_sorted_is_handed_on_a_few_rows_at_a_time(
         assert store.verify(deep=True).ok
 
 
+@pytest.mark.parametrize("dead", [3, 4, 7])
+def test_a_run_that_is_mostly_dead_is_written_anew_alone(dead: int):
+    with open_engine() as store:
+        queues = store.keyed_queues(TOPIC)
+        for turn in range(2):  # of seven queues, with as many messages each
+            _fill(queues, turn, messages=70)
+            store.seal()
+        queues.delete(*(f"q{number}" for number in range(dead)))
+        _fill(queues, 2)
+        store.seal()
+        expected = _contents(store)
+        gone = 20 * dead if 2 * dead > 7 else 0
+        assert [_thin(store).dropped for _ in range(2)] == [gone, 0]
+        assert _contents(store) == expected
+        assert store.verify(deep=True).ok
+        store.compact(TOPIC)
+        assert _contents(store) == expected
+
+
+def test_of_a_life_that_goes_on_in_a_later_run_nothing_goes():
+    with open_engine() as store:
+        queues = store.keyed_queues(TOPIC)
+        queues.put_batch(["a", "a", "b"], [b"0", b"1", b"0"])
+        store.seal()
+        queues.put_batch(["a", "b", "b", "b"], [b"2", b"1", b"2", b"3"])
+        store.seal()
+        queues.delete("a")
+        store.seal()
+        assert _thin(store).dropped == 0
+
+
+def test_maintenance_thins_large_runs_when_a_run_is_new(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "RUN_BYTES", 1)
+    with open_engine() as store:
+        queues = store.keyed_queues(TOPIC)
+        _fill(queues, 0)
+        store.seal()
+        queues.delete(*queues.names())
+        store.seal()
+        assert store.maintain().compacted.dropped == 0  # no run is new
+        queues.put("q0", b"x").result()
+        monkeypatch.setattr(limits, "SEGMENT_BYTES", 1)
+        assert store.maintain().compacted.dropped == 40
+        assert _contents(store) == {"q0": [b"x"]}
+
+
 @pytest.mark.parametrize(("rows", "runs"), [(40_000, 1), (20_000, 4)])
 def test_large_batches_become_one_run_where_small_ones_are_put_together_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, runs: int
@@ -269,6 +323,18 @@ def test_large_batches_become_one_run_where_small_ones_are_put_together_in_memor
             queues.put_arrow(batch)
         assert store.seal().segments == runs
         assert queues.get("q19999", 0, 9) == [b"x" * 40] * 4
+
+
+def test_no_more_rows_are_sorted_at_once_than_fit_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "SORTED_ROWS_MAX", 80_000)
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues(TOPIC)
+        batch = pa.table({"queue": [b"q"] * 40_000, "value": [b"x"] * 40_000})
+        for _ in range(4):
+            queues.put_arrow(batch)
+        assert store.seal().segments == 2
 
 
 def test_a_run_of_no_queue_is_passed_over_by_whoever_asks_for_many(tmp_path: Path):

@@ -1,0 +1,108 @@
+"""Thinning: a run of which more than half is dead is written anew alone, however large it is.
+
+Runs that are large already are merged no more, so what dies in them would stay for ever. Nothing
+goes of a queue that has messages between such a run and its end: what still stands of a life has
+all before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kmq_storage import limits
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.run_index import RunIndex
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.damaged import Apart
+from kmq_storage.maintenance.replacement import Replacement
+from kmq_storage.maintenance.reports import CompactReport, all_compacted
+from kmq_storage.maintenance.runs import RunMerge
+from kmq_storage.maintenance.segments import Replacer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: Of a run that may be merged: those lose what is dead then.
+_SMALL_SHARE = 4
+
+
+def thin(
+    log: CommitLog,
+    topic: Topic,
+    lsn: int,
+    *,
+    weight_min: int | None = None,
+    apart: Apart = nullcontext,
+) -> CompactReport:
+    """Write the runs of a keyed topic anew that are so large and mostly dead, as of an LSN."""
+    if weight_min is None:
+        weight_min = limits.RUN_BYTES // _SMALL_SHARE
+    reports: list[CompactReport] = []
+    for number, part in enumerate(topic.parts):
+        rows = topic.index(number).rows(part.start, part.end)
+        runs = list(takewhile(lambda row: row.in_run, rows))
+        large = [place for place, row in enumerate(runs) if row.weight >= weight_min]
+        if large and large[0] + 1 < len(runs):
+            whole = Replacement(topic, number, tuple(runs[large[0] :]), lsn)
+            with apart():
+                reports += _thinned(log, whole, weight_min)
+    return all_compacted(reports)
+
+
+def _thinned(log: CommitLog, whole: Replacement, weight_min: int) -> Iterator[CompactReport]:
+    """The same of one partition, from its first large run on; the newest goes first."""
+    replacer, reader = Replacer(log), ChunkReader(log.files)
+    later: list[_Later] = []
+    for row in reversed(whole.rows):
+        run, gone = RunIndex(reader, row.place((whole.topic.id, whole.partition))), _NO_NAMES
+        one = replace(whole, rows=(row,))
+        if row.weight >= weight_min and one.is_whole:
+            ended, dead = _ended(run, later)
+            if 2 * dead > row.rows:
+                entry = replacer.replace(one, RunMerge([run], one.schema, ended=ended))
+                if entry is None:  # what comes next relies on this
+                    yield CompactReport(conflicts=1)
+                    return
+                yield CompactReport(1, 1, entry.old_rows - entry.rows)
+                gone = ended
+        later.insert(0, _Later(run, gone))
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """A run behind others, and the queues that are gone from it since it was looked at."""
+
+    run: RunIndex
+    gone: pa.Array
+
+    def goes_on(self, names: pa.Array) -> npt.NDArray[np.bool_]:
+        """Which queues have messages here, or ended here."""
+        messages = self.run.counts(names, self.run.place.end_offset) > 0
+        messages &= ~np.asarray(pc.is_in(names, value_set=self.gone))
+        found: npt.NDArray[np.bool_] = messages | (self.run.beginnings_of(names) >= 0)
+        return found
+
+
+def _ended(run: RunIndex, later: Sequence[_Later]) -> tuple[pa.Array, int]:
+    """The queues of a run whose next messages are of a new life, and how many they have there."""
+    found, dead = [_NO_NAMES], 0
+    for number, each in enumerate(later):
+        for names in (beginnings.names for beginnings in each.run.beginnings()):
+            counts = run.counts(names, run.place.end_offset)
+            for between in later[:number]:
+                counts[between.goes_on(names)] = 0
+            found.append(names.filter(pa.array(counts > 0)))
+            dead += int(counts.sum())
+    return pa.concat_arrays(found), dead
+
+
+_NO_NAMES = pa.array([], pa.binary())
