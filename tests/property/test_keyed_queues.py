@@ -30,6 +30,7 @@ from kmq_storage.log import paging, run_index, runs
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import merge, plan_merges
 from kmq_storage.maintenance.seal import plan_seal, seal
+from kmq_storage.maintenance.thinning import thin
 from kmq_storage.objects.memory import MemoryDisk
 from tests.support.engine import Sent, open_engine, send_rows
 from tests.support.keyed import build, expected_indexes
@@ -174,6 +175,13 @@ class KeyedModel(RuleBasedStateMachine):
         state = log.refresh()
         topic = state.topic(TOPIC)
         merge(log, plan_merges(topic, state.lsn, segment_bytes=segment_bytes, now=now))
+
+    @rule(handle=handles)
+    def thin(self, handle: int) -> None:
+        """Runs that are mostly dead are written anew alone."""
+        log = self.stores[handle].log
+        state = log.refresh()
+        assert thin(log, state.topic(TOPIC), state.lsn, weight_min=0).conflicts == 0
 
     @rule(handle=handles, now=st.sampled_from([0, 2**62]))
     def seal_and_merge(self, handle: int, now: int) -> None:
