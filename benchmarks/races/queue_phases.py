@@ -27,7 +27,7 @@ TOPIC, CHECKED, READ_SHARE = "race", 10, 10
 #: Messages of one commit, and of one read.
 _BATCH, _TOGETHER = 1 << 19, 1 << 20
 #: Random queues are asked for together, since each batch of a run is gone through for all.
-_CHECKS_TOGETHER = 200_000
+_CHECKS_TOGETHER = 1 << 18
 #: Of one-by-one calls so many are made, by all workers together: measured, not endured.
 _PUTS, _CHECKS, _READS, _COLD = 500_000, 20_000, 200_000, 1_000
 
