@@ -176,9 +176,12 @@ class KeyedModel(RuleBasedStateMachine):
         topic = state.topic(TOPIC)
         merge(log, plan_merges(topic, state.lsn, segment_bytes=segment_bytes, now=now))
 
-    @rule(handle=handles)
-    def thin(self, handle: int) -> None:
-        """Runs that are mostly dead are written anew alone."""
+    @rule(handle=handles, lives=st.integers(0, 5), anew=st.booleans())
+    def thin(self, handle: int, lives: int, anew: bool) -> None:
+        """Queues end but for some; runs that are mostly dead by that are written anew alone."""
+        self.seal(handle, 10**6)
+        self.delete(handle, sorted(self.queues)[lives:], anew)
+        self.seal(handle, 10**6)
         log = self.stores[handle].log
         state = log.refresh()
         assert thin(log, state.topic(TOPIC), state.lsn, weight_min=0).conflicts == 0
