@@ -24,7 +24,7 @@ COMMITS = 8
 
 @pytest.fixture
 def proxy(moto: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(moto, hang_seconds=0.4) as started:
+    with FaultProxy(moto, hang_seconds=1.0) as started:
         yield started
 
 
@@ -87,7 +87,7 @@ def test_racing_writers_lose_and_double_nothing_whatever_is_answered(
 
 
 def test_the_same_holds_on_a_server_that_keeps_its_objects_on_disk(versitygw: S3Server):
-    with FaultProxy(versitygw, hang_seconds=0.4) as proxy:
+    with FaultProxy(versitygw, hang_seconds=1.0) as proxy:
         _race(proxy, _handles_by(proxy), _any_of(DOUBTFUL, 0.4))
 
 

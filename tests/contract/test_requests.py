@@ -101,7 +101,7 @@ def test_an_idle_follower_goes_on_with_long_pauses_however_short_its_calls_are(
     proxy.requests.clear()
     for _ in range(5):
         assert not log.wait(lsn, 0.3)  # no longer than the pauses are by now
-    assert len(proxy.requests) <= 5
+    assert len(proxy.requests) <= 10  # two a call at most, where short pauses make hundreds
 
 
 def test_an_idle_follower_makes_at_most_1800_requests_an_hour():

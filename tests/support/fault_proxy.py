@@ -98,7 +98,7 @@ class FaultProxy:
 
     def options(self) -> dict[str, Any]:
         """What a client needs to come by this proxy; it gives up on a request early."""
-        client = {"timeout": "200ms" if self.hang_seconds else "30s"}
+        client = {"timeout": f"{round(self.hang_seconds * 500) or 30_000}ms"}
         return {**self.server.options(self.endpoint), "client_options": client}
 
     def count(self, method: str, *, below: str = "") -> int:

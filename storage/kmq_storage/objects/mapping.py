@@ -74,8 +74,9 @@ def brought_in(contents: pa.Buffer) -> pa.Buffer:
     """These bytes of a file that never changes, which can be looked at now.
 
     What the disk can't read is zeros, which no checksum takes for data, as long as the map lives.
+    What stands in a bucket stays as it is: it is fetched when it is looked at.
     """
-    if not is_readable(contents):
+    if isinstance(contents, pa.Buffer) and not is_readable(contents):
         _blank(*_pages(contents))
     return contents
 
