@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,6 +118,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
     """Which of them runs what."""
     return workers_support.make_scheduler(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, object, object]:
+    """A report travels between processes as UTF-8, whatever text a test has printed."""
+    report = yield
+    return json.loads(json.dumps(report, ensure_ascii=False).encode(errors="replace"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
