@@ -14,6 +14,8 @@ from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
 
 _COLUMNS = ("queue", "value")
+#: More than a queue can have; what is behind it by all that may be asked for has 64 bits still.
+_INDEX_MAX = np.uint64(1 << 62)
 
 
 def column_of(what: str, elements: Any) -> pa.Array:
@@ -75,6 +77,7 @@ def checked_indexes(offsets: Any, count: int) -> Any:
         raise InvalidRequestError("offsets must be a whole number from 0, or one for each queue")
     if found.ndim and len(found) != count:
         raise InvalidRequestError(f"offsets has {len(found)} elements, queues has {count}")
+    found = np.minimum(found.astype(np.uint64), _INDEX_MAX)
     return np.broadcast_to(found.astype(np.int64), count)
 
 

@@ -21,7 +21,12 @@ from kmq_spark.client.keyed_batches import (
     checked_names,
     column_of,
 )
-from kmq_spark.client.keyed_receiving import GroupReceiver, KeyedDelivery, text_of
+from kmq_spark.client.keyed_receiving import (
+    GroupReceiver,
+    KeyedDelivery,
+    deliveries_of,
+    text_of,
+)
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.values import to_bytes
 from kmq_spark.errors import InvalidRequestError, UnavailableError
@@ -55,8 +60,10 @@ class KeyedQueues:
     def _producer(self) -> Producer:
         """Made by the first put: who only reads needs none."""
         with self._making:
-            made: Producer | None = self.__dict__.get("_producer")
-            return made or self._new_producer()
+            if "_producer" not in self.__dict__:  # kept at once: from 3.12 on nobody else locks
+                self.__dict__["_producer"] = self._new_producer()
+            made: Producer = self.__dict__["_producer"]
+            return made
 
     def put(self, queue: str | bytes, message: bytes | str) -> Future[int]:
         """Append a message to a queue; the future of its index, done when it is durable.
@@ -182,15 +189,17 @@ class KeyedQueues:
         At most `max_records`, as soon as there are some; none after `timeout` seconds (None
         waits for ever). Each is held for `lock_timeout` seconds; not answered by then it comes
         again. Each group gets every message. At most 1,000 of a queue are under way at a time.
+        A group has no % in its name here.
         """
         return self._receiver(group).receive(queue_name(queue), max_records, timeout, lock_timeout)
 
     def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
         """These are done, of any queues of one group: one delivery or some, all in one commit.
 
-        LeaseExpiredError when one comes too late; then nothing is changed for any of them.
+        LeaseExpiredError when one comes too late, InvalidRequestError for one of another topic;
+        then nothing is changed for any of them.
         """
-        some = [deliveries] if isinstance(deliveries, KeyedDelivery) else list(deliveries)
+        some = deliveries_of(self.name, deliveries)
         groups = {each.group for each in some}
         if len(groups) > 1:
             raise InvalidRequestError("deliveries of several groups: acknowledge each group's")
@@ -202,7 +211,7 @@ class KeyedQueues:
         return self._receiver(group).lag(queue_name(queue))
 
     def _receiver(self, group: str) -> GroupReceiver:
-        found = self._receivers.get(group)
+        found = self._receivers.get(group) if isinstance(group, str) else None
         if found is None:
             found = GroupReceiver(self._log, self.name, self._reader, group)
             self._receivers[group] = found

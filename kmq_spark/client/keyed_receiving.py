@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from kmq_spark.client.arguments import checked_count, checked_stored_seconds, checked_timeout
 from kmq_spark.client.encoding import rows_of_columns
 from kmq_spark.client.units import records_unit
-from kmq_spark.errors import ConflictError, IllegalStateError
+from kmq_spark.errors import (
+    ConflictError,
+    IllegalStateError,
+    InvalidRequestError,
+    LeaseExpiredError,
+)
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed.account import Account
 from kmq_storage.keyed.reading import Message, QueueReader
@@ -55,14 +60,22 @@ class KeyedDelivery:
     """
 
     __slots__ = (
-        *("_receiver", "_name", "_offset", "_process"),
+        *("_receiver", "_name", "_offset", "_process", "_topic_id"),
         *("delivery_count", "group", "index", "locked_until", "queue", "value"),
     )
 
     def __init__(
-        self, receiver: GroupReceiver, name: bytes, message: Message, count: int, until: int
+        self,
+        receiver: GroupReceiver,
+        name: bytes,
+        message: Message,
+        count: int,
+        until: int,
+        *,
+        topic_id: bytes,
     ) -> None:
         self._receiver = receiver
+        self._topic_id = topic_id
         self._name = name
         self._offset = message.offset
         self._process = os.getpid()
@@ -98,11 +111,38 @@ class KeyedDelivery:
                 "receive in the child what the child shall have"
             )
 
+    @property
+    def topic(self) -> str:
+        """The topic of its queue."""
+        return self._receiver.topic
+
+    def check_topic(self, topic_id: bytes) -> None:
+        """LeaseExpiredError when the topic that has its name now is another one."""
+        if self._topic_id != topic_id:
+            raise LeaseExpiredError(
+                f"the message is of a topic {self.topic} that was deleted; another one has its "
+                "name now: nobody holds the message any more",
+                topic=self.topic,
+            )
+
     def __repr__(self) -> str:
         return (
             f"KeyedDelivery(queue={self.queue!r}, index={self.index}, "
             f"delivery_count={self.delivery_count})"
         )
+
+
+def deliveries_of(topic: str, deliveries: Any) -> list[KeyedDelivery]:
+    """One delivery or some; InvalidRequestError unless all are of this topic."""
+    some = list(deliveries) if isinstance(deliveries, Iterable) else [deliveries]
+    for each in some:
+        if not isinstance(each, KeyedDelivery):
+            raise InvalidRequestError(f"ack takes what receive gives, not {each!r:.80}")
+        if each.topic != topic:
+            raise InvalidRequestError(
+                f"the delivery is one of topic {each.topic}, not of {topic}", topic=each.topic
+            )
+    return some
 
 
 @dataclass(frozen=True)
@@ -117,6 +157,11 @@ class GroupReceiver:
 
     def __post_init__(self) -> None:
         check_name("group", self.group)
+        if "%" in self.group:  # else two topics might share their accounts
+            raise InvalidRequestError(
+                f"group name {self.group!r} is not allowed for keyed queues: take one without %",
+                name=self.group,
+            )
 
     @property
     def accounts_topic(self) -> str:
@@ -159,7 +204,12 @@ class GroupReceiver:
         account = account.handed_out((message.offset for message in found), until)
         self._commit(lsn, {queue: account})
         counts = {each.offset: each.count for each in account.under_way}
-        held = [KeyedDelivery(self, queue, each, counts[each.offset], until) for each in found]
+        held = [
+            KeyedDelivery(
+                *(self, queue, each, counts[each.offset], until), topic_id=account.topic_id
+            )
+            for each in found
+        ]
         return held, lsn, 0.0
 
     def _without_gone(self, account: Account, queue: bytes, offsets: Sequence[int]) -> Account:
@@ -185,6 +235,7 @@ class GroupReceiver:
             for each in deliveries:
                 each.check_process()
                 account = accounts.get(each._name) or self._account(state, each._name)
+                each.check_topic(account.topic_id)
                 account.check_held(each._offset, each.delivery_count, now)
                 accounts[each._name] = changed(account, each._offset)
             self._commit(lsn, accounts)

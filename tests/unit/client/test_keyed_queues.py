@@ -98,6 +98,13 @@ def test_many_queues_are_read_at_once_in_the_order_asked_for(queues: KeyedQueues
     assert queues.get_many([], [], 9).num_rows == 0
 
 
+@pytest.mark.parametrize("index", [2**62, 2**63 - 1, 2**63, 2**64 - 1])
+def test_nothing_stands_at_huge_indexes(queues: KeyedQueues, index: int):
+    queues.put_batch(["a"], [b"0"])
+    assert queues.get_many(["a", "b"], index, 2**80).num_rows == 0
+    assert queues.get("a", index, 9) == []
+
+
 def test_more_messages_than_a_column_can_have_are_refused_with_a_way_out(
     queues: KeyedQueues, monkeypatch: pytest.MonkeyPatch
 ):

@@ -264,6 +264,7 @@ def test_queues_and_groups_over_all_inboxes_work(store: kmq.Store, queues: Keyed
         (("a", 1, -1), {}),
         (("a",), {"group": "no/name"}),
         (("a",), {"group": "g" * 245}),
+        (("a",), {"group": ["g"]}),
         (("a",), {"lock_timeout": 0}),
         (("a",), {"lock_timeout": "1"}),
         (("a",), {"lock_timeout": 1e30}),
@@ -283,3 +284,39 @@ def test_a_delay_of_ages_is_refused_and_changes_nothing(queues: KeyedQueues):
             answer(1e30)
     held.ack()
     assert queues.lag("a") == 2
+
+
+def test_what_another_topic_handed_out_is_refused_and_changes_nothing(
+    store: kmq.Store, queues: KeyedQueues
+):
+    others = store.keyed_queues("others")
+    others.put_batch(["a"], [b"other"])
+    (held,), (other,) = queues.receive("a"), others.receive("a")
+    with pytest.raises(InvalidRequestError, match="one of topic others, not of inbox"):
+        queues.ack([held, other])
+    for answer in (held, other):
+        answer.ack()
+    assert (queues.lag("a"), others.lag("a")) == (2, 0)
+
+
+def test_an_answer_to_a_topic_that_was_deleted_is_too_late(store: kmq.Store, queues: KeyedQueues):
+    (old,) = queues.receive("a")
+    store.delete_topic("inbox")
+    store.keyed_queues("inbox").put("a", b"new").result()
+    (new,) = queues.receive("a")
+    with pytest.raises(LeaseExpiredError, match="was deleted"):
+        old.ack()
+    new.ack()
+
+
+def test_no_two_topics_share_what_a_group_did(store: kmq.Store, queues: KeyedQueues):
+    with pytest.raises(InvalidRequestError, match="without %"):
+        queues.receive("a", group="x%y")
+    store.keyed_queues("inbox%x").put("a", b"x").result()
+    assert _values(store.keyed_queues("inbox%x").receive("a", group="y")) == [b"x"]
+
+
+@pytest.mark.parametrize("deliveries", [None, 1, [1], "a"])
+def test_what_is_no_delivery_is_refused(queues: KeyedQueues, deliveries: Any):
+    with pytest.raises(InvalidRequestError, match="what receive gives"):
+        queues.ack(deliveries)
