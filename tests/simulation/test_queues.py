@@ -22,9 +22,9 @@ from tests.simulation.world import World
 
 _MUTANT_SEEDS = 60
 #: What all seeds do at least.
-_OF_QUEUES = {"received": 300, "answered": 80, "late": 30, "transactions": 50, "aborted": 20}
-_OF_LOOPS = {"fenced": 8, "refused": 8, "redriven": 2, "checkpoints": 20, "collected": 100}
-_OF_CHOOSERS = {"entered": 200, "left out": 70, "bound": 25, "doubles": 10}
+_OF_QUEUES = {"received": 300, "answered": 80, "late": 30, "transactions": 40, "aborted": 15}
+_OF_LOOPS = {"fenced": 8, "refused": 8, "redriven": 1, "checkpoints": 15, "collected": 100}
+_OF_CHOOSERS = {"entered": 150, "left out": 50, "bound": 20, "doubles": 8}
 _OF_MEMBERS = {"joined": 150, "buried": 80, "fenced": 3, "checkpoints": 50}
 
 

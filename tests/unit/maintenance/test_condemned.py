@@ -114,8 +114,8 @@ def test_a_sealer_whose_segment_was_collected_is_one_that_came_too_late(
 ):
     write = segment_files.write_segment
 
-    def slow(*args: object) -> object:
-        entry = write(*args)  # type: ignore[arg-type]
+    def slow(*args: object, **options: object) -> object:
+        entry = write(*args, **options)  # type: ignore[arg-type]
         _another_collects(disk)
         return entry
 
