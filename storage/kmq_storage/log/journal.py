@@ -108,7 +108,7 @@ class Journal:
         log = self.folder.contents(here.file)
         if log is None or self._is_blank(log, here):
             return None
-        header = self._header(log, here.file, here.position)
+        header = decode_header(log, here.position, self._seed)
         if header.lsn != cursor.lsn + 1 or cursor.chain not in (None, header.previous):
             raise InvalidFrameError("the frame does not follow its predecessor")
         frame = self._frame(log, header, here.file, here.position)
@@ -117,20 +117,22 @@ class Journal:
         return frame
 
     def _is_blank(self, log: pa.Buffer, here: Cursor) -> bool:
-        self._check_readable(here.file, here.position, HEADER_BYTES)
+        self._check_readable(log, here.file, here.position, HEADER_BYTES)
         return is_blank(log, here.position)
 
     def _header(self, log: pa.Buffer, file: int, position: int) -> FrameHeader:
-        self._check_readable(file, position, HEADER_BYTES)
+        self._check_readable(log, file, position, HEADER_BYTES)
         return decode_header(log, position, self._seed)
 
     def _frame(self, log: pa.Buffer, header: FrameHeader, file: int, position: int) -> StoredFrame:
-        self._check_readable(file, position, HEADER_BYTES + header.directory_length)
-        self._check_readable(file, position + header.length - TRAILER_BYTES, TRAILER_BYTES)
+        if not self.folder.is_known_readable(file, log, position, header.length):
+            self._check_readable(log, file, position, HEADER_BYTES + header.directory_length)
+            end = position + header.length
+            self._check_readable(log, file, end - TRAILER_BYTES, TRAILER_BYTES)
         return StoredFrame(header, read_directory(log, position, header), file, position)
 
-    def _check_readable(self, file: int, position: int, length: int) -> None:
-        if not self.folder.is_readable(file, position, length):
+    def _check_readable(self, log: pa.Buffer, file: int, position: int, length: int) -> None:
+        if not self.folder.is_readable(file, log, position, length):
             raise InvalidFrameError(_UNREADABLE)
 
     def has_bytes_at(self, cursor: Cursor) -> bool:

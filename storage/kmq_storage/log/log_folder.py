@@ -88,13 +88,28 @@ class LogFolder:
             return None
         return self._contents[file]
 
-    def is_readable(self, file: int, start: int, length: int) -> bool:
-        """Whether the disk can read these bytes of an open log file, as far as it has them."""
-        log = self._contents[file]
-        end = min(start + length, log.size)
-        first, behind = self._readable.get(file, (0, 0))
-        if (first <= start and end <= behind) or start >= end:
+    def is_known_readable(self, file: int, log: pa.Buffer, start: int, length: int) -> bool:
+        """Whether these bytes were readable the last time that somebody looked."""
+        known = self._readable.get(file)
+        return (
+            known is not None
+            and known[0] <= start
+            and start + length <= known[1]
+            and self._has(file, log)
+        )
+
+    def _has(self, file: int, log: pa.Buffer) -> bool:
+        return self._contents.get(file) is log
+
+    def is_readable(self, file: int, log: pa.Buffer, start: int, length: int) -> bool:
+        """Whether the disk can read these bytes of a log file's contents, as far as it has them."""
+        if self.is_known_readable(file, log, start, length):
             return True
+        end = min(start + length, log.size)
+        if start >= end:
+            return True
+        if not self._has(file, log):  # the files were listed anew since it was opened
+            return is_readable(log.slice(start, end - start))
         first = start - start % _LOOKED_AT
         behind = min(end - end % -_LOOKED_AT, log.size)
         if is_readable(log.slice(first, behind - first)):

@@ -23,7 +23,8 @@ _LOGGER = logging.getLogger(__name__)
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *3 * [ctypes.c_int], ctypes.c_int64]
-_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_madvise = _libc.madvise
+_madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _munmap = _libc.munmap
 _munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _FAILED = ctypes.c_void_p(-1).value
@@ -64,10 +65,13 @@ def mapped(fd: int, size: int, path: str) -> pa.Buffer:
 
 def is_readable(contents: pa.Buffer) -> bool:
     """Whether the disk can read these bytes of a map, which are in memory then."""
-    if not contents.size or _is_readable(*_pages(contents)):
+    first, length = _pages(contents)
+    if not length or not _madvise(first, length, _POPULATE_READ):  # this is hot
         return True
-    _read_apart(*_pages(contents))
-    return _is_readable(*_pages(contents))
+    if _is_readable(first, length):
+        return True
+    _read_apart(first, length)
+    return _is_readable(first, length)
 
 
 def brought_in(contents: pa.Buffer) -> pa.Buffer:
@@ -83,13 +87,13 @@ def brought_in(contents: pa.Buffer) -> pa.Buffer:
 
 def _pages(contents: pa.Buffer) -> tuple[int, int]:
     """Where the pages begin that bytes stand in, and how long they are together."""
-    first = contents.address - contents.address % mmap.PAGESIZE
-    length = contents.address + contents.size - first
-    return first, -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
+    address, size = contents.address, contents.size
+    first = address - address % mmap.PAGESIZE
+    return first, -(-(address + size - first) // mmap.PAGESIZE) * mmap.PAGESIZE if size else 0
 
 
 def _is_readable(first: int, length: int) -> bool:
-    failed = _libc.madvise(first, length, _POPULATE_READ)
+    failed = _madvise(first, length, _POPULATE_READ)
     return not failed or ctypes.get_errno() not in _UNREADABLE
 
 
@@ -123,5 +127,5 @@ def _read_apart(first: int, length: int) -> None:
 
 def _places(first: int) -> list[tuple[int, str]]:
     """Where in which file an address of a map is; no other memory is in one."""
-    living = list(_LIVING.items())
+    living = list(_LIVING.copy().items())  # collecting garbage may end some meanwhile
     return [(first - at, path) for at, (size, path) in living if at <= first < at + size]

@@ -9,6 +9,7 @@ import pytest
 
 from kmq_storage.errors import CorruptionError, KmqError
 from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import StoredFrame
 from tests.support.storage import make_topic, open_folder, send, values_of
 
@@ -111,6 +112,20 @@ def test_a_commit_that_is_missing_in_the_middle_is_damage(tmp_path: Path):
     with pytest.raises(CorruptionError, match="frames are missing"):
         values_of(log)
     assert values_of(log, 1) == [b"c0", b"c1", b"c2"]
+
+
+def test_damage_is_passed_over_while_somebody_changes_the_log_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    frames = _store(tmp_path)
+    monkeypatch.setattr(Hint, "rolls", 1)  # they are listed anew for each look
+    (file,) = (tmp_path / "log").glob("*.log")
+    with file.open("r+b") as log:
+        log.seek(frames[2].position + 8)
+        log.write(b"\xff\xff")
+    state = open_folder(tmp_path).refresh()
+    assert [(each.first_lsn, each.last_lsn) for each in state.damage] == [(3, 3)]
+    assert state.lsn == frames[-1].header.lsn
 
 
 def test_a_damaged_last_commit_stops_readers_at_its_place_and_writers_at_all(tmp_path: Path):
