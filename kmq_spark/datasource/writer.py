@@ -1,9 +1,9 @@
 """`write` and `writeStream` with format `kmq`: tasks stage, the driver commits once.
 
-A streaming batch is committed under its query's id and its number, so a replay of it (after a
-crash between our commit and Spark's) finds itself stored and does nothing. What failed tasks
-left behind, no commit names: it is invisible, and an abort has nothing to undo. An abort that
-deleted files could destroy a batch whose commit did succeed.
+A streaming batch is committed under its target, its query's id and its number, so a replay of it
+(after a crash between our commit and Spark's) finds itself stored and does nothing. What failed
+tasks left behind, no commit names: it is invisible, and an abort has nothing to undo. An abort
+that deleted files could destroy a batch whose commit did succeed.
 
 The driver makes a writer, and commits, in a new process each time, and waits for it: what tasks
 need is loaded by tasks.

@@ -1,7 +1,8 @@
 """The commits that put segments in place of what stood there.
 
-- Only compaction leaves records out, of keyed queues also sealing, and only a repair cuts some out;
-  else all that stood there stand in the segment, at their offsets and in their order.
+- Only compaction leaves records out, of keyed queues also sealing, merging, thinning and a trim in
+  the same commit, and only a repair cuts some out; else all that stood there stand in the segment,
+  at their offsets and in their order.
 - The file is on disk before the commit that names it.
 - The commit names the state that it was planned on. Binding refuses it when the partition was
   sealed, rewritten, trimmed or cut since; then the file goes, which nobody else knows.
