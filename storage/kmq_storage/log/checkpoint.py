@@ -29,7 +29,7 @@ from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.paging import repaged
 from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows_snapshot
-from kmq_storage.log.snapshot import restored, snapshot
+from kmq_storage.log.snapshot import check_known, restored, snapshot
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
@@ -48,7 +48,11 @@ class Checkpoint:
     parts: Mapping[str, bytes] = field(default_factory=dict)
 
     def state(self, files: Files, *, indexed: bool) -> StoreState:
-        """The state to go on from; `indexed` knows where records are."""
+        """The state to go on from; `indexed` knows where records are.
+
+        FormatVersionError when it tells of what this version doesn't know.
+        """
+        check_known(self.members, self.parts)
         state = restored(self.members, Manifest(files, self.refs) if indexed else None)
         queues = self.parts.get("queues", b"")
         restore_queues(state.queues, self.members.get("queues", []), queues)

@@ -5,9 +5,11 @@ What a partition's index knows of rows is in the pages of the manifest; all else
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kmq_storage import limits
+from kmq_storage.errors import FormatVersionError
 from kmq_storage.format.group_entries import NO_PLAN, GroupPlan
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
@@ -15,6 +17,32 @@ from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import ProducerState, StoreState, settings_of
 from kmq_storage.log.topic_state import Partition, Topic
+
+#: What a checkpoint may say: what this version doesn't know it would forget with the next one.
+_MEMBERS = frozenset(
+    (
+        *("lsn", "definitions", "written", "condemned", "topics", "groups", "producers"),
+        *("batches", "gone", "queues"),
+    )
+)
+_OF_TOPICS = frozenset(("id", "name", "settings", "columns", "partitions", "tombstones", "turns"))
+_OF_GROUPS = frozenset(
+    ("generation", "member", "client", "assignment", "joined", "offsets", "plan")
+)
+_PARTS = frozenset(("queues", "uniqs"))
+
+
+def check_known(members: Mapping[str, Any], parts: Iterable[str]) -> None:
+    """FormatVersionError when a checkpoint tells of what this version doesn't know."""
+    unknown = {*members} - _MEMBERS | {*parts} - _PARTS
+    unknown |= {name for topic in members["topics"] for name in topic} - _OF_TOPICS
+    unknown |= {name for group in members["groups"].values() for name in group} - _OF_GROUPS
+    if unknown:
+        raise FormatVersionError(
+            f"the checkpoint of commit {members['lsn']} tells of {', '.join(sorted(unknown))}, "
+            "which this version of kmq does not know; read the store with a newer kmq",
+            lsn=members["lsn"],
+        )
 
 
 def snapshot(state: StoreState) -> dict[str, Any]:

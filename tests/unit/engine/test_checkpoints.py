@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import random
 import uuid
+from dataclasses import replace
 
 import pytest
 
 from kmq_spark.client.store import Store
-from kmq_spark.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
+from kmq_spark.errors import (
+    CorruptionError,
+    FormatVersionError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
 from kmq_storage import limits, paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import (
@@ -94,6 +100,21 @@ def test_a_restored_state_is_the_replayed_one(store: Store, disk: MemoryDisk):
             topic.info() for topic in replayed.topics.values()
         ]
     assert snapshot(found.state(disk, indexed=True)) == snapshot(replayed)
+
+
+@pytest.mark.parametrize("where", ["store", "topic", "group", "part"])
+def test_a_checkpoint_that_tells_of_what_is_not_known_is_refused_and_not_read_without_it(
+    store: Store, disk: MemoryDisk, where: str
+):
+    _everything(store)
+    store.checkpoint()
+    found = newest_checkpoint(disk)
+    assert found is not None
+    members, parts = dict(found.members), dict(found.parts)
+    of = {"store": members, "topic": members["topics"][0], "group": members["groups"]["g"]}
+    of.get(where, parts)["from_the_future"] = b""
+    with pytest.raises(FormatVersionError, match="from_the_future"):
+        replace(found, members=members, parts=parts).state(disk, indexed=True)
 
 
 def test_the_applications_that_wrote_last_are_remembered_across_checkpoints(
