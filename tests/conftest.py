@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -123,8 +122,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, object, object]:
     """A report travels between processes as UTF-8, whatever text a test has printed."""
-    report = yield
-    return json.loads(json.dumps(report, ensure_ascii=False).encode(errors="replace"))
+    return _as_utf8((yield))
+
+
+def _as_utf8(value: object) -> object:
+    """Lists, tuples and dictionaries with text that each process can read."""
+    match value:
+        case str():
+            return value.encode(errors="replace").decode()
+        case list() | tuple():
+            return type(value)(map(_as_utf8, value))
+        case dict():
+            return {key: _as_utf8(part) for key, part in value.items()}
+    return value
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

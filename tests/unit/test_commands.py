@@ -49,6 +49,7 @@ RUN_BY = {
     "queue redrive": (_QUEUE, "test_dead_letters_are_moved_back"),
     "repair": ("tests/damage/test_repair.py", "test_the_command_repairs_and_ends_with_0"),
     "stats": _README,
+    "topic alter": ("tests/unit/test_cli_topic.py", "test_every_setting_of_a_topic_can_be_given"),
     "topic create": _README,
     "verify": ("tests/damage/test_verify.py", "test_the_command_ends_with_1"),
 }
