@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
         ("priority", pa.int32()),
     ]
 )
-_STATES = pa.array(["ready", "locked", "delayed"])
+_STATES = ("ready", "locked", "delayed")
 
 
 def state_table(log: CommitLog, queue: Queue) -> pa.Table:
@@ -53,7 +53,7 @@ def _batch(topic: str | None, partition: int, rows: Array, now: int) -> pa.Recor
         pa.repeat(pa.scalar(topic, pa.string()), count),
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         pa.array(np.ascontiguousarray(rows["offset"])),
-        _STATES.take(pa.array(states)),
+        pa.array(_STATES).take(pa.array(states)),
         pa.array(np.ascontiguousarray(rows["count"])),
         _instants(rows["at"], ~ahead),
         _instants(rows["expires"], rows["expires"] == NEVER),

@@ -202,6 +202,17 @@ def test_importing_kmq_imports_no_pyspark():
     assert _python(code).split() == ["[]", "False"]
 
 
+def test_whoever_sends_and_consumes_waits_for_no_pandas():
+    """It takes a quarter of a second, and the first `pa.array()` of a process imports it."""
+    code = (
+        "import sys, kmq_spark; store = kmq_spark.open('memory://x'); store.create_topic('t'); "
+        "producer = store.producer(); producer.send('t', b'v', key=b'k').result(); "
+        "consumer = store.consumer('g', topics=['t']); "
+        "print(len(consumer.consume(1, timeout=9.0)), 'pandas' in sys.modules); store.close()"
+    )
+    assert _python(code) == "1 False"
+
+
 def test_importing_kmq_starts_no_thread():
     code = (
         "import threading, pyarrow; before = threading.active_count(); import kmq_spark; "

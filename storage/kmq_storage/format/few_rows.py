@@ -89,13 +89,22 @@ def _metadata(columns: int, rows: int, length: int, buffers: Buffers) -> bytes:
     )
 
 
+def _samples(schema: pa.Schema) -> list[pa.Array]:
+    """Columns of zeros and of one letter: the first `pa.array()` of a process imports pandas."""
+    ends = struct.pack(f"<{_SAMPLE_ROWS + 1}i", *range(_SAMPLE_ROWS + 1))
+    texts = [None, pa.py_buffer(ends), pa.py_buffer(b"x" * _SAMPLE_ROWS)]
+    buffers = [[None, pa.py_buffer(bytes(8 * _SAMPLE_ROWS))], *[texts] * (len(schema) - 1)]
+    return [
+        pa.Array.from_buffers(kind, _SAMPLE_ROWS, each)
+        for kind, each in zip(schema.types, buffers, strict=True)
+    ]
+
+
 @cache
 def _template(columns: int) -> tuple[struct.Struct, list[bytes]]:
     """The parts of a message's metadata that are always the same, as pyarrow writes them."""
     schema = stored_schema(columns)
-    arrays = [pa.array([0] * _SAMPLE_ROWS, schema.types[0])]
-    arrays += [pa.array([b"x"] * _SAMPLE_ROWS, kind) for kind in schema.types[1:]]
-    message = pa.RecordBatch.from_arrays(arrays, schema=schema).serialize().to_pybytes()
+    message = pa.RecordBatch.from_arrays(_samples(schema), schema=schema).serialize().to_pybytes()
     metadata = message[: _PREFIX.size + _PREFIX.unpack_from(message)[1]]
     numbers = (
         struct.pack("<q", len(message) - len(metadata)),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 
 _READ = frozenset({"value"})
-_NOTHING = pa.array([], pa.binary())
+_NOTHING = pa.nulls(0, pa.binary())
 #: More than a queue can have; an index behind as many still is a number of 64 bits.
 _MESSAGES = 1 << 48
 #: Record batches that stay at hand: the messages of a queue may stand in as many.

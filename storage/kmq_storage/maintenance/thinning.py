@@ -105,4 +105,4 @@ def _ended(run: RunIndex, later: Sequence[_Later]) -> tuple[pa.Array, int]:
     return pa.concat_arrays(found), dead
 
 
-_NO_NAMES = pa.array([], pa.binary())
+_NO_NAMES = pa.nulls(0, pa.binary())
