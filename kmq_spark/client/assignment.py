@@ -18,7 +18,8 @@ from kmq_spark.client.subscription import (
     TopicPartition,
     by_topic,
 )
-from kmq_spark.errors import FencedError, IllegalStateError
+from kmq_spark.client.uncommitted import Uncommitted
+from kmq_spark.errors import IllegalStateError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 
@@ -45,12 +46,7 @@ class Assignment:
         self.calls_back = False
         #: Which of those that shall be another member's can go by now; the others stay for now.
         self.ready_to_go: Ready = list
-        #: Where partitions were placed, or last committed: what was handed out since is not.
-        self._placed: dict[TopicPartition, int] = {}
-        #: Partitions that went while records of them were handed out and not committed.
-        self.given_up: set[TopicPartition] = set()
-        #: Whether some of these were taken by others since the last call that took records.
-        self.was_robbed = False
+        self.uncommitted = Uncommitted(self._group)
 
     def follow(self, wanted: Subscription) -> None:
         """Read what this subscription says from now on."""
@@ -94,14 +90,14 @@ class Assignment:
             generation = self._member.generation(state)
         wanted = set(self._wanted(state))
         lost = [each for each in self.fetcher.positions if each not in wanted]
-        self.was_robbed |= self._give_up(state, lost)
+        self.uncommitted.was_robbed |= self._part_with(state, lost)
         self._remove(lost)
         self._tell(self._subscription.on_lost, lost)
         wanted_now = self._wanted(state)
         gained = [each for each in wanted_now if each not in self.fetcher.positions]
         for partition in gained:
             self.fetcher.add(partition, self._committed(state, partition))
-            self._placed[partition] = self.fetcher.positions[partition]
+            self.uncommitted.begin(partition, self.fetcher.positions[partition])
         if has_released:
             self._definitions, self.generation = definitions, generation
         self._tell(self._subscription.on_assign, gained)
@@ -122,7 +118,7 @@ class Assignment:
         """Be in the group, whose plan has all partitions; the state that says so."""
         if not member.is_in(state):
             lost = list(self.fetcher.positions)
-            self.was_robbed |= self._give_up(state, lost)
+            self.uncommitted.was_robbed |= self._part_with(state, lost)
             self.fetcher.holding.hand, self.fetcher.holding.before = Hand(), {}
             self._remove(lost)
             self._tell(self._subscription.on_lost, lost)
@@ -145,7 +141,7 @@ class Assignment:
             self.fetcher.put_back()
             self._tell(self._subscription.on_revoke, going)
             offsets = self._positions_inside(state, going) if self._auto_commit else {}
-            self._give_up(self._log.refresh(), going)  # the callback may have committed them
+            self._part_with(self._log.refresh(), going)  # the callback may have committed them
             self._remove(going)
             member.release(state, moving - staying, offsets)
         if staying:
@@ -156,22 +152,16 @@ class Assignment:
         for partition in partitions:
             self.fetcher.remove(partition)
 
-    def _give_up(self, state: StoreState, partitions: list[TopicPartition]) -> bool:
-        """Remember those of which the caller has records that will come again elsewhere.
-
-        Whether there are any.
-        """
+    def _part_with(self, state: StoreState, partitions: list[TopicPartition]) -> bool:
+        """Whether the caller has records of these that will come again elsewhere."""
         found = False
         positions = self.positions() if partitions else {}
         for each in partitions:
             topic = state.topic_by_id(each.topic_id)
             at = positions.get(each.topic, {}).get(each.partition, NO_POSITION)
-            placed = self._placed.pop(each, NO_POSITION)
-            if topic is not None:
-                begin = topic.partition(each.partition).start
-                if at > max(placed, begin, self._committed(state, each) or 0):
-                    self.given_up.add(each)
-                    found = True
+            start = at if topic is None else topic.partition(each.partition).start
+            done = max(start, self._committed(state, each) or 0)
+            found |= self.uncommitted.part(each, at, done)
         return found
 
     def revoke(self) -> None:
@@ -223,20 +213,11 @@ class Assignment:
         """
         found = self.committable_positions()
         for each in self.partitions():
-            self._placed[each] = found.get(each.topic, {}).get(each.partition, NO_POSITION)
-        if self.given_up:
-            raise self.fenced()
+            at = found.get(each.topic, {}).get(each.partition, NO_POSITION)
+            self.uncommitted.begin(each, at)
+        if self.uncommitted.gone:
+            raise self.uncommitted.fenced()
         return found
-
-    def fenced(self) -> FencedError:
-        """What a commit is told, once, that leaves out what another member has by now."""
-        gone, self.given_up, self.was_robbed = by_topic(self.given_up), set(), False
-        return FencedError(
-            f"records of {gone} were handed out and not committed before these partitions "
-            f"went to another member of group {self._group}, which gets them again",
-            group=self._group,
-            partitions=gone,
-        )
 
     def _positions_inside(
         self, state: StoreState, partitions: Iterable[TopicPartition]
@@ -256,7 +237,7 @@ class Assignment:
         self.fetcher.put_back()
         for partition in self._chosen(partitions):
             self.fetcher.seek(partition, offset_of(partition))
-            self._placed[partition] = self.fetcher.positions[partition]
+            self.uncommitted.begin(partition, self.fetcher.positions[partition])
             self.fetcher.holding.before.pop(partition, None)  # where the call began that calls back
 
     def pause(self, partitions: Partitions | None) -> None:

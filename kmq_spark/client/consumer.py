@@ -97,6 +97,7 @@ class Consumer(OneThread):
         )
         self._taking = Taking(log, self._assignment)
         self._holding = self._assignment.fetcher.holding
+        self._uncommitted = self._assignment.uncommitted
         self._watch: MemberWatch | None = None
         if member is not None:
             self._watch = MemberWatch(self._taking, member.place, settings.max_poll_interval)
@@ -180,7 +181,7 @@ class Consumer(OneThread):
     def _take_records(self, most: int, timeout: float | None) -> Taken[list[Record]]:
         checked_count("max_records", most)
         taken = self._taking.take_records(most, checked_timeout(timeout), self._stopped)
-        self._assignment.was_robbed = False  # its subscriber was told, and goes on with these
+        self._uncommitted.was_robbed = False  # its subscriber was told, and goes on with these
         if not taken.value:
             self._check_open()
         return taken
@@ -189,7 +190,7 @@ class Consumer(OneThread):
     def _take_table(self, most: int, timeout: float | None) -> Taken[pa.Table | None]:
         checked_count("max_rows", most)
         taken = self._taking.take_table(most, checked_timeout(timeout), self._stopped)
-        self._assignment.was_robbed = False
+        self._uncommitted.was_robbed = False
         if taken.value is None:
             self._check_open()
         return taken
@@ -226,11 +227,11 @@ class Consumer(OneThread):
     def _commit(self, offsets: Offsets | None = None, *, durable: bool | None = None) -> None:
         member = self._in_group()
         if offsets is None:
-            assignment = self._assignment
-            if assignment.was_robbed and not (self._auto_commit or assignment.calls_back):
-                raise self._assignment.fenced()
-            offsets = assignment.committable_positions()
-            assignment.given_up.clear()  # who commits by itself lets records come again
+            told = self._auto_commit or self._assignment.calls_back
+            if self._uncommitted.was_robbed and not told:
+                raise self._uncommitted.fenced()
+            offsets = self._assignment.committable_positions()
+            self._uncommitted.gone.clear()  # who commits by itself lets records come again
         else:
             self._log.refresh()
         try:
