@@ -21,7 +21,6 @@ from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.sink.sink import Sink, Written
 from kmq_spark.datasource.spark_versions import ArrowStreamWriter
 from kmq_storage.errors import IllegalStateError
-from kmq_storage.format.entries import BatchIdEntry
 
 #: What Spark's streaming engine tells every task of a micro-batch.
 _QUERY_ID = "sql.streaming.queryId"
@@ -72,7 +71,7 @@ class KmqStreamWriter(ArrowStreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch visible, unless it is stored already."""
-        from kmq_spark.datasource.sink.commit import commit_written, stored_by_earlier_kmq
+        from kmq_spark.datasource.sink.commit import commit_written
 
         written = _written(messages)
         queries = {each.query for each in written}
@@ -81,9 +80,7 @@ class KmqStreamWriter(ArrowStreamWriter):
             (query,) = queries
             assert query is not None, "a stream's tasks know their query"
             log = open_log(self._sink.url, read_only=False)
-            earlier = BatchIdEntry(query, batchId)
-            if not stored_by_earlier_kmq(log, earlier):
-                commit_written(log, written, self._sink.counted(query, batchId))
+            commit_written(log, written, self._sink.counted(query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: the commit may have succeeded, and what no commit names is invisible."""

@@ -54,18 +54,6 @@ def commit_written(
         _wait_for(log, stored.lsn)
 
 
-def stored_by_earlier_kmq(log: CommitLog, batch: BatchIdEntry) -> bool:
-    """Whether a stream's batch is stored and on disk under the query's id alone, for all topics.
-
-    So earlier versions counted: one may have died after its commit and before Spark's.
-    """
-    known = log.recent_state().batches.get(batch.application)
-    if known is None or batch.version > known[0]:
-        return False
-    _wait_for(log, known[1])
-    return True
-
-
 def _wait_for(log: CommitLog, lsn: int) -> None:
     """Return when a commit is on disk: whoever wrote it may have died before that."""
     with suppress(OffsetOutOfRangeError):  # one that was collected was there

@@ -90,15 +90,9 @@ def open_sink(options: SinkOptions) -> Sink:
         topic.name: TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
         for topic in found
     }
-    return Sink(
-        options.url,
-        state.lsn,
-        options.topic,
-        definitions,
-        None if options.batch is None else _counted(options.batch, target),
-        _is_stored(state, options.batch, target),
-        options.move,
-    )
+    batch = None if options.batch is None else _counted(options.batch, target)
+    stored = batch is not None and _is_stored(state, batch)
+    return Sink(options.url, state.lsn, options.topic, definitions, batch, stored, options.move)
 
 
 def _target(state: StoreState, name: str) -> Topic:
@@ -121,9 +115,6 @@ def _counted(batch: BatchIdEntry, target: Topic | None) -> BatchIdEntry:
     return BatchIdEntry(f"{topic_id.hex()} {batch.application}", batch.version)
 
 
-def _is_stored(state: StoreState, batch: BatchIdEntry | None, target: Topic | None) -> bool:
-    if batch is None:
-        return False
-    # Earlier versions counted by the application's name alone, for the whole store.
-    known = (state.batch_version(each.application) for each in (batch, _counted(batch, target)))
-    return any(last is not None and batch.version <= last for last in known)
+def _is_stored(state: StoreState, batch: BatchIdEntry) -> bool:
+    last = state.batch_version(batch.application)
+    return last is not None and batch.version <= last

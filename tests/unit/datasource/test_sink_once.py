@@ -124,25 +124,6 @@ def test_queries_on_copies_of_one_checkpoint_store_their_batches_in_topics_of_th
     assert (shop.values("orders"), shop.values("forked")) == ([b"a"], [b"b"])
 
 
-def test_a_batch_that_an_earlier_kmq_stored_under_its_query_alone_is_not_stored_again(
-    shop: Shop,
-) -> None:
-    log = open_log(shop.url, read_only=False)
-    commit_written(log, [_task(shop, b"a", query="q")], BatchIdEntry("q", 4))
-    for number, value in ((4, b"a"), (5, b"b"), (5, b"b")):
-        _commit_batch(shop, number, _task(shop, value, query="q"))
-    assert shop.values("orders") == [b"a", b"b"]
-
-
-def test_versions_that_earlier_kmqs_counted_for_the_whole_store_still_count(shop: Shop) -> None:
-    log = open_log(shop.url, read_only=False)
-    commit_written(log, [_task(shop, b"a")], BatchIdEntry("job", 4))
-    assert not _save(shop, [b"a"], txnAppId="job", txnVersion="4")
-    assert _save(shop, [b"b"], txnAppId="job", txnVersion="5")
-    assert not _save(shop, [b"b"], txnAppId="job", txnVersion="5")
-    assert shop.values("orders") == [b"a", b"b"]
-
-
 def test_two_jobs_that_write_one_version_at_once_store_it_once(shop: Shop) -> None:
     given = {"path": shop.url, "topic": "orders", "txnAppId": "job", "txnVersion": "1"}
     options = parse_sink_options(given)
