@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +18,8 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.offset_index import Hole
 from kmq_storage.maintenance import segment_files
 from kmq_storage.model import LogDamage
+from tests.support.dying_disk import DyingDisk
+from tests.support.engine import open_engine
 
 
 @pytest.fixture
@@ -85,6 +92,88 @@ def test_a_copy_goes_on_where_it_was_interrupted(
         assert _rows(target, "plain") == _rows(source, "plain")
         assert _rows(target, "newest") == _rows(source, "newest")
         assert copy_topics(source.log, target.log).rows == 0
+
+
+class _Died(BaseException):
+    """The process that copies is gone."""
+
+
+def _dies_at(step: int, source: kmq.Store, target: kmq.Store) -> bool:
+    """Copy, and die at a step, before a commit or behind it; False when there are not so many."""
+    commit, steps = target.log.commit, count()
+
+    def dying(units: Sequence[Unit]) -> Any:
+        if next(steps) == step:
+            raise _Died
+        done = commit(units)
+        if next(steps) == step:
+            raise _Died
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target.log, "commit", dying)
+        try:
+            copy_topics(source.log, target.log)
+        except _Died:
+            return True
+    return False
+
+
+def test_who_dies_before_or_after_any_commit_of_a_copy_leaves_the_rest_to_the_next_one(
+    source: kmq.Store,
+):
+    for name in ("q", "r"):
+        source.create_queue(name, topics=["plain"])
+        held = source.queue(name).receive(9)
+        source.queue(name).ack(held[1:])
+    step, died = 0, True
+    while died:
+        disk = DyingDisk(f"memory://{uuid.uuid4().hex}")
+        died = _dies_at(step, source, open_engine(disk))
+        disk.revive()
+        with open_engine(disk) as target:
+            for topic in target.topics():
+                assert _is_beginning(_rows(target, topic.name), _rows(source, topic.name))
+            copy_topics(source.log, target.log)
+            for topic in source.topics():
+                assert _rows(target, topic.name) == _rows(source, topic.name)
+            assert target.describe_group("readers").committed == {"plain": {0: 30, 1: 5}}
+            assert target.queues() == source.queues()
+            assert target.verify(deep=True).ok
+        step += 1
+    assert step > 20
+
+
+def _is_beginning(copied: list[dict[str, object]], whole: list[dict[str, object]]) -> bool:
+    """Whether each partition has the first records of its source's."""
+    for number in range(2):
+        found, wanted = ([r for r in rows if r["partition"] == number] for rows in (copied, whole))
+        if found != wanted[: len(found)]:
+            return False
+    return True
+
+
+def test_two_copies_at_once_make_one(
+    source: kmq.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The second one copies everything before each commit of the first one."""
+    source.create_queue("q", topics=["plain"])
+    with ExitStack() as stack:
+        target, faster = (
+            stack.enter_context(kmq.open(tmp_path / "target", maintenance=False)) for _ in range(2)
+        )
+        commit = target.log.commit
+
+        def late(units: Sequence[Unit]) -> Any:
+            copy_topics(source.log, faster.log)
+            return commit(units)
+
+        monkeypatch.setattr(target.log, "commit", late)
+        report = copy_topics(source.log, target.log)
+        assert (report.rows, report.queues) == (0, 0)
+        for topic in ("plain", "newest"):
+            assert _rows(target, topic) == _rows(source, topic)
+        assert target.queues() == source.queues()
 
 
 def test_a_copy_that_was_written_to_is_not_continued(source: kmq.Store, tmp_path: Path):
