@@ -47,7 +47,7 @@ def bury_all(log: CommitLog, queue: Queue, read: Reading) -> None:
     for each in list(log.state.queues):
         if each is queue or each.dead_letter == queue.name:
             take_over_ended(log, each)
-            runs = each.exhausted(max(log.environment.now_us(), log.state.time))
+            runs = each.exhausted(log.now_us())
             if runs:
                 runs = _as_many_as_fit(log, each, runs)
             while runs:

@@ -191,7 +191,7 @@ class GroupReceiver:
         self, state: StoreState, queue: bytes, most: int, held_for: int
     ) -> tuple[list[KeyedDelivery], int, float]:
         """What a receiver gets now, as of which commit, and seconds until something comes back."""
-        lsn, now, account = state.lsn, self._now(state), self._account(state, queue)
+        lsn, now, account = state.lsn, self.log.now_us(), self._account(state, queue)
         free, full = account.free(now), account.room < most
         found = self.messages.at(queue, free, most)
         if len(found) < most:  # all were looked at
@@ -223,7 +223,8 @@ class GroupReceiver:
 
     def move(self, delivery: KeyedDelivery, after: int, *, is_held: bool) -> int:
         """A message may be had again so many microseconds from now; when that is (UTC us)."""
-        at = self._now(self.log.refresh()) + after
+        self.log.refresh()
+        at = self.log.now_us() + after
         self._answer([delivery], lambda account, offset: account.moved(offset, at, is_held=is_held))
         return at
 
@@ -231,7 +232,7 @@ class GroupReceiver:
         """Change the accounts of deliveries, all or none."""
 
         def answered(state: StoreState) -> None:
-            lsn, now, accounts = state.lsn, self._now(state), dict[bytes, Account]()
+            lsn, now, accounts = state.lsn, self.log.now_us(), dict[bytes, Account]()
             for each in deliveries:
                 each.check_process()
                 account = accounts.get(each._name) or self._account(state, each._name)
@@ -258,10 +259,6 @@ class GroupReceiver:
         stored = self._accounts.messages(queue, 0, 1).to_pylist()
         account = Account.from_bytes(stored[0]) if stored else Account(topic_id)
         return account if account.topic_id == topic_id else Account(topic_id)
-
-    def _now(self, state: StoreState) -> int:
-        """UTC us, never before the last commit."""
-        return max(self.log.environment.now_us(), state.time)
 
     def _commit(self, seen: int, accounts: Mapping[bytes, Account]) -> None:
         """Put accounts in place of those which were read up to a commit."""

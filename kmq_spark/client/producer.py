@@ -271,7 +271,7 @@ class Producer(Transactional):
         value = to_bytes("value", value)
         key = None if key is None else to_bytes("key", key)
         digest = checked_uniq(uniq)
-        now = max(self._log.environment.now_us(), self._log.state.time)
+        now = self._log.now_us()
         schedule = scheduled(now, delay, deliver_at, expires_at, priority=priority)
         extras = None
         if headers is not None or properties is not None or schedule is not None or digest:

@@ -260,9 +260,9 @@ class Queue:
         delivery.hold.extended[delivery.place] = until
 
     def _after(self, seconds: float) -> int:
-        """So long from now, also when the log's time is ahead of this clock."""
-        now = max(self._log.environment.now_us(), self._log.refresh().time)
-        return now + round(seconds * 1e6)
+        """So long from now, by the log's time."""
+        self._log.refresh()
+        return self._log.now_us() + round(seconds * 1e6)
 
     def _checked(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
         """Deliveries that this handle may answer for."""

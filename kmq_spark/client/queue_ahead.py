@@ -59,7 +59,7 @@ class OpenSlip:
         places = {place_of(slip.runs, *each) for each in records}
         with self._changing:
             self._check_once(places)
-            late = self._log.environment.now_us() >= slip.until
+            late = self._log.now_us() >= slip.until
             if late or self._ended or self._groups == GROUPS or not places.isdisjoint(self._others):
                 return False
             self._groups += len(places) > 1
@@ -155,7 +155,7 @@ class Ahead:
                 found.append(ready.popleft())
         except IndexError:
             pass
-        if found and found[-1].hold.until <= self._log.environment.now_us():
+        if found and found[-1].hold.until <= self._log.now_us():
             ready.clear()  # nobody looked for too long: others have them
             return []
         return found

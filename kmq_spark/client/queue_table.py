@@ -34,7 +34,7 @@ _STATES = ("ready", "locked", "delayed")
 def state_table(log: CommitLog, queue: Queue) -> pa.Table:
     """The unfinished records of a queue, by partition and offset."""
     state = log.state
-    now = max(log.environment.now_us(), state.time)
+    now = log.now_us()
     entering = entering_later(log, ChunkReader(log.files), queue)
     batches = []
     for key, (_, end) in spans_of(state, queue).items():

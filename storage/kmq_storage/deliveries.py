@@ -52,8 +52,8 @@ def try_acquire(
     With a `slip` (id and number of its use) what is noted there counts; entries `before` it go
     into the same commit.
     """
-    state, now = log.state, log.environment.now_us()
-    if not queue.take(spans_of(state, queue), 1, max(now, state.time)):
+    now = log.now_us()
+    if not queue.take(spans_of(log.state, queue), 1, now):
         _forget_expired(log, queue, client)
         return None
     until = now + round(queue.settings.lock_timeout * 1e6)
@@ -70,7 +70,7 @@ def try_acquire(
 
 def _forget_expired(log: CommitLog, queue: Queue, client: str) -> None:
     """Have records whose time is over take up no room, though nobody gets another one now."""
-    now = max(log.environment.now_us(), log.state.time)
+    now = log.now_us()
     if queue.has_expired(now):
         with suppress(ConflictError):  # somebody else did
             log.commit([Unit((AcquireEntry(queue.id, now, now, 0, client),))], durable=False)
@@ -81,7 +81,7 @@ def wait_for_more(
     log: CommitLog, queue: Queue, lsn: int, seconds: float, stopped: Callable[[], bool]
 ) -> None:
     """Sleep until a commit after an LSN, or until a record comes back by itself."""
-    now = max(log.environment.now_us(), log.state.time)
+    now = log.now_us()
     due = (queue.next_after(now) - now) / 1e6
     log.wait(lsn, min(seconds, max(due, 0.0) + 1e-4, _LONG), stopped)
 
@@ -90,7 +90,7 @@ def answer(
     log: CommitLog, queue: Queue, what: int, runs: Iterable[Run], at: int = 0
 ) -> AnswerEntry:
     """What is to be committed for an answer: alone, or beside what follows from it."""
-    return AnswerEntry(queue.id, what, log.environment.now_us(), at, tuple(runs))
+    return AnswerEntry(queue.id, what, log.now_us(), at, tuple(runs))
 
 
 def recall(log: CommitLog, queue: Queue, offset: int) -> bool:

@@ -52,7 +52,7 @@ def _wants_more(log: CommitLog, queue: Queue, most: int) -> bool:
     spans = spans_of(log.state, queue)
     if sum(source.rows.live for source in list(queue.sources.values())) >= _AHEAD:
         return False
-    now = max(log.environment.now_us(), log.state.time)
+    now = log.now_us()
     return sum(run.rows for run in queue.take(spans, most, now)) < most
 
 

@@ -172,7 +172,7 @@ def stats_of(log: CommitLog, queue: Queue) -> QueueStats:
     """How many records of a queue are where."""
     spans = spans_of(log.state, queue)
     entering = entering_later(log, ChunkReader(log.files), queue)
-    return queue.stats(spans, max(log.environment.now_us(), log.state.time), entering)
+    return queue.stats(spans, log.now_us(), entering)
 
 
 def info_of(log: CommitLog, queue: Queue) -> QueueInfo:

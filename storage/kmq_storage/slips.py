@@ -142,15 +142,14 @@ def ending(
 ) -> SlipAnswerEntry:
     """What is to be committed of a slip that nobody notes anything on any more."""
     runs = () if by == TAKING_OVER else page.noted(slip.round, slip.runs)
-    now = log.environment.now_us()
-    return SlipAnswerEntry(queue_id, ACK, now, 0, tuple(runs), page.id, slip.round, by)
+    return SlipAnswerEntry(queue_id, ACK, log.now_us(), 0, tuple(runs), page.id, slip.round, by)
 
 
 def take_over_ended(log: CommitLog, queue: Queue) -> None:
     """Commit what was noted of records whose lock ended, so that others may get the rest."""
     if not queue.slips or log.files.read_only:
         return
-    for slip_id, slip in queue.ended_slips(max(log.environment.now_us(), log.state.time)):
+    for slip_id, slip in queue.ended_slips(log.now_us()):
         page = Page(log.files, slip_id)  # type: ignore[arg-type]
         with suppress(ConflictError):  # its receiver was faster, or somebody else
             if not slip.taken:  # first, so that this is the last use of the slip

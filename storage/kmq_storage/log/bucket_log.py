@@ -143,6 +143,10 @@ class BucketLog:
         """The state as of the last refresh."""
         return self._follower.state
 
+    def now_us(self) -> int:
+        """The log's time, UTC us: this clock's, and never before the last commit of `state`."""
+        return self._follower.state.not_before(self.environment.now_us())
+
     def refresh(self) -> StoreState:
         """The state with every commit that was there when this was called."""
         self.check_open()

@@ -106,6 +106,9 @@ class CommitLog(Protocol):
     def state(self) -> StoreState:
         """The state as of the last refresh."""
 
+    def now_us(self) -> int:
+        """The log's time, UTC us: this clock's, and never before the last commit of `state`."""
+
     def wait(
         self,
         lsn: int,

@@ -199,6 +199,10 @@ class LocalLog:
         """The state as of the last refresh."""
         return self._visible
 
+    def now_us(self) -> int:
+        """The log's time, UTC us: this clock's, and never before the last commit of `state`."""
+        return self._visible.not_before(self.environment.now_us())
+
     def _show_written(self) -> None:
         with self._writing:
             self._end.show()

@@ -79,7 +79,7 @@ def bound_acquire(state: StoreState, entry: AcquireEntry) -> AcquireEntry:
     Who wants none has what expired forgotten.
     """
     queue = _live(state, entry.queue_id)
-    now = max(entry.time, state.time)
+    now = state.not_before(entry.time)
     queue.check_slips(now)
     runs = queue.take(spans_of(state, queue), entry.most, now)
     if not (runs or (entry.most == 0 and queue.has_expired(now))):
@@ -90,7 +90,7 @@ def bound_acquire(state: StoreState, entry: AcquireEntry) -> AcquireEntry:
 def bound_answer(state: StoreState, entry: AnswerEntry) -> AnswerEntry:
     """An answer that comes in time; LeaseExpiredError for one that doesn't."""
     queue = _live(state, entry.queue_id)
-    entry = entry.bound(max(entry.time, state.time))
+    entry = entry.bound(state.not_before(entry.time))
     queue.check_answer(entry)
     return entry
 
@@ -98,7 +98,7 @@ def bound_answer(state: StoreState, entry: AnswerEntry) -> AnswerEntry:
 def bound_slip(state: StoreState, entry: SlipAnswerEntry) -> SlipAnswerEntry:
     """What was noted on a slip; ConflictError when that was committed already."""
     _live(state, entry.queue_id).check_slip(entry)
-    return replace(entry, time=max(entry.time, state.time))
+    return replace(entry, time=state.not_before(entry.time))
 
 
 def check_queue_capacity(state: StoreState, queue_id: bytes, rows: int, added: int) -> None:

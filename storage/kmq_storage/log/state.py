@@ -128,6 +128,10 @@ class StoreState:
             **self.queues.rules(),
         }
 
+    def not_before(self, time: int) -> int:
+        """A clock's time (UTC us) as the log's, which no clock that is behind takes back."""
+        return max(time, self.time)
+
     def user_topics(self) -> list[Topic]:
         """The topics that users made, by name: none is a queue's own log."""
         return [topic for name, topic in sorted(self.topics.items()) if queue_of_log(name) is None]

@@ -35,7 +35,7 @@ def bound_uniqs(
     topic = state.topic_by_id(entry.topic_id)
     if topic is None:
         raise ConflictError("the topic was deleted meanwhile")
-    since = max(entry.time, state.time) - round(topic.settings.uniq_window * 1e6)
+    since = state.not_before(entry.time) - round(topic.settings.uniq_window * 1e6)
     stored: dict[tuple[int, int], tuple[int, int] | None] = {}
     for partition, row, digest in entry.uniqs:
         place = state.uniqs.find(entry.topic_id, digest, since)

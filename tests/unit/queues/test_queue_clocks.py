@@ -1,6 +1,7 @@
 """Queues where the log's time is ahead of a receiver's clock, since another one's had jumped.
 
-Finds: seconds that count from a clock that is behind, and so are over when they begin.
+Finds: seconds that count from a clock that is behind, and so are over when they begin, and locks
+that are over for everybody but the receiver that has them.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client import queue_ahead
 from kmq_spark.client.opening import open_store
 from kmq_storage.environment import SYSTEM
+
+
+def _jumped(url: Path) -> kmq.Store:
+    """A store in the hands of somebody whose clock is an hour ahead."""
+    ahead = replace(SYSTEM, now_ns=lambda: SYSTEM.now_ns() + 3600 * 10**9)
+    return open_store(url, durability="os", environment=ahead)
 
 
 @pytest.fixture
 def late(tmp_path: Path) -> Iterator[kmq.Store]:
     """A store whose newest commit is of an hour that has not come, with a record in queue `q`."""
-    ahead = replace(SYSTEM, now_ns=lambda: SYSTEM.now_ns() + 3600 * 10**9)
     url = tmp_path / "store"
-    with open_store(url, durability="os", environment=ahead) as jumped:
+    with _jumped(url) as jumped:
         jumped.create_queue("q", max_deliveries=9)
         with jumped.producer() as producer:
             producer.send_to_queue("q", b"1").result()
@@ -47,3 +54,46 @@ def test_a_delayed_record_is_not_there_yet(late: kmq.Store):
     with late.producer() as producer:
         producer.send_to_queue("q", b"2", delay=20).result()
     assert [each.value for each in late.queue("q").receive(9)] == [b"1"]
+
+
+@pytest.fixture
+def holding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[kmq.Store, kmq.Queue, kmq.Delivery]]:
+    """A receiver that holds some ahead, and a record of it, when the log's time leaps an hour."""
+    monkeypatch.setattr(queue_ahead, "PATIENCE", 1e6)
+    url = tmp_path / "store"
+    with kmq.open(url, durability="os") as store, store.queue(_filled(store)) as queue:
+        for _ in range(40):
+            queue.receive()[0].ack()
+        (held,) = queue.receive()
+        with _jumped(url) as jumped:
+            jumped.create_topic("an-hour-later")
+        store.topics()
+        yield store, queue, held
+
+
+def _filled(store: kmq.Store) -> str:
+    store.create_queue("q")
+    with store.producer() as producer:
+        for n in range(300):
+            producer.send_to_queue("q", b"%d" % n)
+    return "q"
+
+
+def test_what_is_held_ahead_is_handed_out_by_one_of_two_when_the_lock_is_over_by_the_logs_time(
+    holding: tuple[kmq.Store, kmq.Queue, kmq.Delivery],
+):
+    store, queue, held = holding
+    others = {each.value for each in store.queue("q").receive(300)}
+    assert held.value in others
+    assert others.isdisjoint(each.value for each in queue.receive(300))
+
+
+def test_an_answer_is_late_by_the_logs_time(
+    holding: tuple[kmq.Store, kmq.Queue, kmq.Delivery],
+):
+    _, queue, held = holding
+    with pytest.raises(kmq.LeaseExpiredError):
+        held.ack()
+    assert queue.stats().acked == 40
