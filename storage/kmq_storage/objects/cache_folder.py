@@ -23,6 +23,7 @@ from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.bucket import Fetched
+from kmq_storage.objects.mapping import brought_in, mapped
 
 _KEPT = tuple(f"{each}/" for each in (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER))
 #: Checksum of what follows, bytes of the whole object; then the part of it.
@@ -52,7 +53,7 @@ class CacheFolder:
             return None
         path = self._path(part)
         try:
-            contents = pa.memory_map(str(path)).read_buffer()
+            contents = _brought_in(str(path))
             os.utime(path)
         except OSError:
             return None
@@ -98,12 +99,11 @@ class CacheFolder:
             used = _USED.unpack(known)[0] if len(known) == _USED.size else self._max_bytes
             if used + size > self._max_bytes:
                 used = self._make_room(size)
-            handle, name = tempfile.mkstemp(dir=folder)
-            os.truncate(handle, size)
+            # First: who is killed in between has counted too much, never too little.
             os.pwrite(count, _USED.pack(used + size), 0)
+            return _of_size(folder, size)
         finally:
             os.close(count)
-        return handle, name
 
     def _path(self, part: Part) -> Path:
         name, start, length = part
@@ -127,6 +127,27 @@ class CacheFolder:
         for path in self._folder.glob("??/*"):
             with suppress(OSError):  # deleted by another process just now
                 yield path, path.stat()
+
+
+def _brought_in(path: str) -> pa.Buffer:
+    """The bytes of a file as a map; zeros where the disk can't read them, which are no proof."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return brought_in(mapped(fd, os.fstat(fd).st_size, path))
+    finally:
+        os.close(fd)
+
+
+def _of_size(folder: Path, size: int) -> tuple[int, str]:
+    """A new file of this size, open for writing, and its name."""
+    handle, name = tempfile.mkstemp(dir=folder)
+    try:
+        os.truncate(handle, size)
+    except OSError:
+        os.close(handle)
+        Path(name).unlink()
+        raise
+    return handle, name
 
 
 def _lock(fd: int) -> None:

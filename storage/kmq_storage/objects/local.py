@@ -216,7 +216,7 @@ class LocalDisk:
         """Open or create a page of shared words; zeros when new."""
         try:
             return MappedWords(self._path(path), count, read_only=self.read_only)
-        except (FileNotFoundError, ValueError):  # missing or cut short
+        except (FileNotFoundError, ValueError):  # missing, cut short, or not to be read
             if not self.read_only:
                 raise
             return MemoryWords(count)  # nobody of this boot wrote: the page would say nothing

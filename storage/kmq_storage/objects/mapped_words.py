@@ -56,7 +56,23 @@ def _map(path: str, size: int, *, read_only: bool) -> mmap.mmap:
             os.posix_fallocate(fd, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(
                 fd, size
             )
+        _bring_in(fd, size, read_only=read_only)
         protection = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
         return mmap.mmap(fd, size, prot=protection)
     finally:
         os.close(fd)
+
+
+def _bring_in(fd: int, size: int, *, read_only: bool) -> None:
+    """Have the words in memory: looking through a map at what the disk can't read would kill.
+
+    Pages that can't be read begin anew, in the file that others have mapped; who may not write
+    gets a ValueError. No word is trusted, so nothing is lost with them.
+    """
+    for position in range(0, size, mmap.PAGESIZE):
+        try:
+            os.pread(fd, mmap.PAGESIZE, position)
+        except OSError as error:
+            if read_only:
+                raise ValueError("the words can't be read") from error
+            os.pwrite(fd, bytes(mmap.PAGESIZE), position)

@@ -3,6 +3,7 @@ store's, and a folder that grows."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -96,6 +97,38 @@ def test_a_wrong_count_of_what_is_there_is_put_right(folder: Path, count: bytes)
             (folder / "used").write_bytes(count)
     assert cache.get((SEGMENT, 29, 3)) is not None
     assert sum(file.stat().st_size for file in _files(folder)) <= 160_000
+
+
+def test_who_is_killed_while_it_makes_room_has_not_left_uncounted_bytes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Killed(BaseException):
+        pass
+
+    def kill(handle: int, size: int) -> None:
+        truncate(handle, size)
+        raise Killed
+
+    truncate = os.truncate
+    monkeypatch.setattr(cache_folder.os, "truncate", kill)
+    with pytest.raises(Killed):
+        _cache(folder, max_bytes=25_000).put((SEGMENT, 0, 3), _fetched(bytes(10_000)))
+    monkeypatch.undo()
+    for number in (1, 2):
+        _cache(folder, max_bytes=25_000).put((SEGMENT, number, 3), _fetched(bytes(10_000)))
+        assert sum(file.stat().st_size for file in _files(folder)) <= 25_000
+
+
+def test_a_disk_that_gives_a_new_file_no_size_keeps_neither_it_nor_its_descriptor(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(handle: int, size: int) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr(cache_folder.os, "truncate", refuse)
+    before = os.listdir("/dev/fd")
+    _cache(folder).put((SEGMENT, 0, 3), _fetched(b"abc"))
+    assert (_files(folder), os.listdir("/dev/fd")) == ([], before)
 
 
 def test_who_is_stopped_while_it_counts_keeps_nobody_from_reading(

@@ -11,11 +11,14 @@ import platform
 from mmap import PAGESIZE
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.objects import file_io
+from kmq_storage.objects import cache_folder, file_io, mapped_words
+from kmq_storage.objects.bucket import Fetched
+from kmq_storage.objects.cache_folder import CacheFolder
 from kmq_storage.objects.mapped_log import MappedLogFile
 from kmq_storage.objects.mapping import brought_in, is_readable, mapped
 
@@ -81,6 +84,68 @@ def test_a_torn_tail_that_can_not_be_read_is_not_overwritten(
     with pytest.raises(OSError, match="Input/output error"):
         log.clear_from(0)
     assert file.read_bytes() == b"x" * 4 * PAGESIZE
+
+
+def test_a_kept_part_of_a_bucket_that_the_disk_can_not_read_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    part, data = ("segments/t/0/1-ab.arrow", 0, 3), pa.py_buffer(b"x" * 5 * PAGESIZE)
+    cache = CacheFolder(tmp_path / "cache", "s3://b/one", 1 << 20)
+    cache.put(part, Fetched(data, data.size))
+    mapped_whole = cache_folder.mapped
+
+    def mapped_then_cut(fd: int, size: int, path: str) -> pa.Buffer:
+        contents = mapped_whole(fd, size, path)
+        os.truncate(path, PAGESIZE)
+        return contents
+
+    monkeypatch.setattr(cache_folder, "mapped", mapped_then_cut)
+    assert cache.get(part) is None
+    assert list((tmp_path / "cache").glob("??/*")) == []
+
+
+class _Unreadable:
+    """A disk that can't read one file until it is written; stands in for `os.pread`."""
+
+    def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._inode = file.stat().st_ino
+        #: Whether somebody was told so, and did not look at it through a map.
+        self.was_asked = False
+        self._pread, self._pwrite = os.pread, os.pwrite
+        monkeypatch.setattr(mapped_words.os, "pread", self.pread)
+        monkeypatch.setattr(mapped_words.os, "pwrite", self.pwrite)
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        if os.fstat(fd).st_ino == self._inode:
+            self.was_asked = True
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return self._pread(fd, length, position)
+
+    def pwrite(self, fd: int, data: bytes, position: int) -> int:
+        if os.fstat(fd).st_ino == self._inode:
+            self._inode = 0
+        return self._pwrite(fd, data, position)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_hint_page_that_the_disk_can_not_read_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+):
+    with kmq.open(tmp_path / "s", maintenance=False) as store, store.producer() as producer:
+        store.create_topic("t")
+        producer.send("t", b"before").result()
+    page = tmp_path / "s" / "log" / "hint"
+    said = page.read_bytes()
+    disk = _Unreadable(page, monkeypatch)
+    with kmq.open(tmp_path / "s", maintenance=False, read_only=read_only) as store:
+        if not read_only:
+            with store.producer() as producer:
+                producer.send("t", b"after").result()
+        values = store.read("t", columns=["value"]).read_all()["value"].to_pylist()
+    assert disk.was_asked
+    assert values == ([b"before"] if read_only else [b"before", b"after"])
+    monkeypatch.undo()
+    assert (page.read_bytes() == said) == read_only
 
 
 @pytest.mark.parametrize("where", ["segments", "staged"])
