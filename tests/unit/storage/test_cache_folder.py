@@ -109,14 +109,14 @@ def test_who_is_killed_while_it_makes_room_has_not_left_uncounted_bytes(
         truncate(handle, size)
         raise Killed
 
-    truncate = os.truncate
+    cache, truncate = _cache(folder, max_bytes=25_000), os.truncate
+    cache.put((SEGMENT, 0, 3), _fetched(bytes(10_000)))
     monkeypatch.setattr(cache_folder.os, "truncate", kill)
     with pytest.raises(Killed):
-        _cache(folder, max_bytes=25_000).put((SEGMENT, 0, 3), _fetched(bytes(10_000)))
+        cache.put((SEGMENT, 1, 3), _fetched(bytes(10_000)))
     monkeypatch.undo()
-    for number in (1, 2):
-        _cache(folder, max_bytes=25_000).put((SEGMENT, number, 3), _fetched(bytes(10_000)))
-        assert sum(file.stat().st_size for file in _files(folder)) <= 25_000
+    cache.put((SEGMENT, 2, 3), _fetched(bytes(10_000)))
+    assert sum(file.stat().st_size for file in _files(folder)) <= 25_000
 
 
 def test_a_disk_that_gives_a_new_file_no_size_keeps_neither_it_nor_its_descriptor(
