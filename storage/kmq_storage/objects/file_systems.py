@@ -9,6 +9,7 @@ work. docs/design/file-systems.md has the table.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from kmq_storage.errors import InvalidRequestError
@@ -22,6 +23,8 @@ _NETWORK = frozenset(
         *("glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "acfs", "davfs"),
     )
 )
+#: Whoever looks inside has something else mounted over it.
+_MOUNTED_WHEN_USED = "autofs"
 _WITHOUT_LINKS = frozenset(("vfat", "msdos", "exfat"))
 #: What is there may be gone sooner than its user thinks.
 _SHORT_LIVED = {
@@ -46,6 +49,15 @@ def check_file_system(folder: Path) -> None:
 
 def kind_at(folder: Path) -> str:
     """The kind of file system a folder is on; empty where there is no way to tell."""
+    kind = _mounted_at(folder)
+    if kind == _MOUNTED_WHEN_USED:
+        with suppress(OSError):
+            os.stat(f"{folder}/.")
+        kind = _mounted_at(folder)
+    return kind
+
+
+def _mounted_at(folder: Path) -> str:
     try:
         mounts = _MOUNTS.read_text()
     except OSError:
@@ -59,6 +71,8 @@ def why_unfit(kind: str) -> str:
         return "where locks and links don't keep writers on several hosts apart"
     if kind in ("fuse", "fuseblk") or kind.startswith("fuse."):
         return "where locks and links are what a program makes of them"
+    if kind == _MOUNTED_WHEN_USED:
+        return "which has no files of its own, and nothing was mounted over it"
     if kind in _WITHOUT_LINKS:
         return "which has no hard links, by which a name is created once"
     return ""

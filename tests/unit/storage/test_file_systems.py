@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +58,28 @@ def test_a_store_on_a_network_file_system_is_refused_with_what_to_do(
         store.create_topic("t")
 
 
+@pytest.mark.parametrize(("comes", "refused"), [("nfs4", "nfs4"), ("ext4", ""), ("", "autofs")])
+def test_of_a_place_that_is_mounted_when_it_is_used_what_is_mounted_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes: str, refused: str
+):
+    mounts, stat = tmp_path / "mountinfo", os.stat
+    mounts.write_text(MOUNTS + f"40 22 0:40 / {tmp_path}/auto rw - autofs /etc/auto.misc rw\n")
+
+    def mount(path: object, **options: Any) -> os.stat_result:
+        if comes and str(path) == f"{tmp_path}/auto/store/.":
+            with mounts.open("a") as more:
+                more.write(f"41 40 0:41 / {tmp_path}/auto rw - {comes} /dev/vdd rw\n")
+        return stat(path, **options)
+
+    monkeypatch.setattr(file_systems, "_MOUNTS", mounts)
+    monkeypatch.setattr(file_systems.os, "stat", mount)
+    expected: AbstractContextManager[object] = nullcontext()
+    if refused:
+        expected = pytest.raises(kmq.InvalidRequestError, match=f"is on {refused}, .*or a bucket")
+    with expected:
+        kmq.open(tmp_path / "auto" / "store", maintenance=False).close()
+
+
 def test_where_nothing_tells_of_mounts_a_store_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -80,6 +105,11 @@ def test_what_can_not_be_trusted_is_refused_with_its_own_reason(kind: str, reaso
 
 def test_the_page_of_file_systems_names_each_that_is_refused_or_noted():
     page = (ROOT / "docs" / "design" / "file-systems.md").read_text()
-    kinds = {*file_systems._NETWORK, *file_systems._WITHOUT_LINKS, *file_systems._SHORT_LIVED}
+    kinds = {
+        "autofs",
+        *file_systems._NETWORK,
+        *file_systems._WITHOUT_LINKS,
+        *file_systems._SHORT_LIVED,
+    }
     assert {kind for kind in kinds if f"`{kind}`" not in page} == set()
     assert how_short_lived("overlay")
