@@ -25,7 +25,9 @@ _BLOCK = struct.Struct("<qi4xq")
 #: Which member of which table, by Arrow's Message.fbs and File.fbs.
 _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH = 2, 3
 _BATCH_BUFFERS, _BATCH_COMPRESSION = 2, 3
-_FOOTER_BATCHES = 3
+_FOOTER_SCHEMA, _FOOTER_BATCHES = 1, 3
+_SCHEMA_METADATA = 2
+_PAIR_KEY, _PAIR_VALUE = 0, 1
 #: A footer ends with its length and the magic.
 _FOOTER_END = 10
 
@@ -83,13 +85,22 @@ def is_compressed(message: pa.Buffer) -> bool:
 def placed_footer(footer: bytes, messages: Sequence[tuple[int, int, int]]) -> bytes:
     """A file's footer and what follows, for messages at (position, bytes before body, of body)."""
     changed = bytearray(footer)
-    end = len(footer) - _FOOTER_END
-    start = end - int.from_bytes(footer[end : end + 4], "little")
-    first, count = _elements(footer, _member(footer, _root(footer, start), _FOOTER_BATCHES))
+    first, count = _elements(footer, _member(footer, _footer_table(footer), _FOOTER_BATCHES))
     assert count == len(messages), "every message has its block"
     for index, message in enumerate(messages):
         _BLOCK.pack_into(changed, first + index * _BLOCK.size, *message)
     return bytes(changed)
+
+
+def schema_text(footer: bytes, key: bytes) -> bytes | None:
+    """What the metadata of the schema in a file's proven footer has under a key."""
+    schema = _pointed_at(footer, _member(footer, _footer_table(footer), _FOOTER_SCHEMA))
+    first, count = _elements(footer, _member(footer, schema, _SCHEMA_METADATA))
+    for place in range(first, first + count * _U32.size, _U32.size):
+        pair = _pointed_at(footer, place)
+        if _text(footer, _member(footer, pair, _PAIR_KEY)) == key:
+            return _text(footer, _member(footer, pair, _PAIR_VALUE))
+    return None
 
 
 def buffers_in(kind: pa.DataType) -> int:
@@ -122,6 +133,11 @@ def _message_and_batch(data: Bytes) -> tuple[int, int]:
     return message, _pointed_at(data, _member(data, message, _MESSAGE_HEADER))
 
 
+def _footer_table(footer: bytes) -> int:
+    end = len(footer) - _FOOTER_END
+    return _root(footer, end - int.from_bytes(footer[end : end + 4], "little"))
+
+
 def _root(data: Bytes, start: int) -> int:
     return start + _number(_U32, data, start)
 
@@ -146,6 +162,11 @@ def _elements(data: Bytes, place: int) -> tuple[int, int]:
         return 0, 0
     vector = _pointed_at(data, place)
     return vector + 4, _number(_U32, data, vector)
+
+
+def _text(data: bytes, place: int) -> bytes:
+    first, length = _elements(data, place)
+    return data[first : first + length]
 
 
 def _number(form: struct.Struct, data: Bytes, place: int) -> int:

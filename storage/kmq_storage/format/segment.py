@@ -21,10 +21,11 @@ import pyarrow as pa
 from kmq_storage import limits
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import Bytes, checksum, checksum_of
-from kmq_storage.format.message import FILE_MAGIC_BYTES, placed_footer
+from kmq_storage.format.message import FILE_MAGIC_BYTES, placed_footer, schema_text
 from kmq_storage.format.message_place import MessagePlace, unpack_place
 from kmq_storage.format.packing import PART, PackedMessage, packed
 from kmq_storage.format.pieces import Pieces
+from kmq_storage.format.written_by import FORMAT, check_format
 from kmq_storage.model import Chunk, Location
 
 if TYPE_CHECKING:
@@ -197,12 +198,15 @@ def decode_footer(
 ) -> SegmentFooter:
     """The batches of a segment from the part of the file behind them.
 
-    CorruptionError when its checksum is not the expected one. With None it is taken as it is: a
-    batch whose own checksum is right proves what it holds.
+    CorruptionError when its checksum is not the expected one, FormatVersionError when a newer kmq
+    wrote it. With None it is taken as it is: a batch whose own checksum is right proves what it
+    holds.
     """
-    if expected is not None and checksum(footer) != expected:
-        raise CorruptionError(f"segment footer checksum does not match in {file}", file=file)
     raw = footer.to_pybytes()
+    if expected is not None:
+        if checksum(footer) != expected:
+            raise CorruptionError(f"segment footer checksum does not match in {file}", file=file)
+        check_format(schema_text(raw, FORMAT), file)
     place = _find(raw, file_id)
     if place < 0:
         raise CorruptionError(f"{file} is another segment than its name says", file=file)

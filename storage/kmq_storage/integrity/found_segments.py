@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from kmq_storage import paths
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.format.records import RUN, SEALED
 from kmq_storage.format.segment import SegmentFooter, decode_footer, end_of_run, schemas_of
+from kmq_storage.format.written_by import check_metadata
 from kmq_storage.integrity.runs import beginnings_in
 from kmq_storage.model import Chunk
 from kmq_storage.objects.files import Files, FoundFile
@@ -51,24 +51,36 @@ class FoundSegment:
 
 
 def find_segments(files: Files) -> Iterator[FoundSegment]:
-    """The whole segments there are; damaged ones are left out."""
+    """The whole segments there are; damaged ones are left out.
+
+    FormatVersionError for one that a newer kmq wrote.
+    """
     for file in files.walk(paths.SEGMENT_FOLDER):
         match = _PATH.match(file.path)
         if match is not None:
-            topic_id, partition, base = match.groups()
-            with suppress(CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
-                contents = brought_in(files.map(file.path))
-                reader = pa.ipc.open_file(contents)
-                footer, end = _footer(contents, file), end_of_run(reader.schema)
-                yield FoundSegment(
-                    bytes.fromhex(topic_id),
-                    int(partition),
-                    reader.schema.metadata[b"kmq.topic"].decode(),
-                    _row(contents, file, footer, int(base), end),
-                    schemas_of(reader),
-                    reader.schema,
-                    _is_begun(contents, footer, file.path),
-                )
+            try:
+                yield _found(files, file, match)
+            except FormatVersionError:
+                raise
+            except (CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
+                continue
+
+
+def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
+    topic_id, partition, base = match.groups()
+    contents = brought_in(files.map(file.path))
+    reader = pa.ipc.open_file(contents)
+    check_metadata(reader.schema.metadata, file.path)
+    footer, end = _footer(contents, file), end_of_run(reader.schema)
+    return FoundSegment(
+        bytes.fromhex(topic_id),
+        int(partition),
+        reader.schema.metadata[b"kmq.topic"].decode(),
+        _row(contents, file, footer, int(base), end),
+        schemas_of(reader),
+        reader.schema,
+        _is_begun(contents, footer, file.path),
+    )
 
 
 def _is_begun(contents: pa.Buffer, footer: SegmentFooter, file: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from kmq_storage import paths
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.manifest import STAGED, Row
 from kmq_storage.integrity.batches import check_chunk
 from kmq_storage.integrity.report import Damage, Finding, Note
@@ -73,6 +73,8 @@ class PartitionCheck:
                     self._files, self._topic, self._number, rows, deep=self._deep
                 )
                 self._position = max(self._position, rows[-1].end_offset)
+        except FormatVersionError:
+            raise
         except CorruptionError as error:  # a page of the manifest
             file = str(error.context.get("file", paths.PAGE_FOLDER))
             reason = MISSING if error.context.get("missing") else error.message

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from kmq_storage import paths
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.records import is_run
 from kmq_storage.format.segment import SegmentFooter, decode_footer
@@ -22,12 +22,17 @@ from kmq_storage.objects.mapping import brought_in
 def check_segment(
     contents: pa.Buffer, segment: Segment, topic: Topic, partition: int, *, deep: bool
 ) -> Iterator[Damage]:
-    """What is wrong with the file of a segment; its record batches are read with `deep`."""
+    """What is wrong with the file of a segment; its record batches are read with `deep`.
+
+    FormatVersionError when a newer kmq wrote it: nobody here can tell.
+    """
     whole = Damage(
         segment.location.file, topic.name, partition, segment.base_offset, segment.end_offset
     )
     try:
         footer = footer_of(contents, segment)
+    except FormatVersionError:
+        raise
     except CorruptionError as error:
         yield _because(whole, error.message)
         return

@@ -18,6 +18,7 @@ from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError, KmqError
 from kmq_storage.format.identity import decode_identity
 from kmq_storage.format.manifest import arrow_file
+from kmq_storage.format.written_by import check_metadata
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.files import Files, FoundFile
 
@@ -49,7 +50,7 @@ def encode_clone(record: CloneRecord) -> tuple[str, pa.Buffer]:
 
 
 def decode_clone(contents: pa.Buffer, file: str) -> CloneRecord:
-    """The record in a file; CorruptionError when its bytes changed."""
+    """The record in a file; CorruptionError when its bytes changed, or a newer kmq wrote it."""
     named = paths.try_clone(file)
     if named is None or _digest(contents) != named[1]:
         raise CorruptionError(
@@ -58,6 +59,7 @@ def decode_clone(contents: pa.Buffer, file: str) -> CloneRecord:
             file=file,
         )
     reader = pa.ipc.open_file(contents)
+    check_metadata(reader.schema.metadata, file)
     facts = json.loads(reader.schema.metadata[b"kmq.clone"])
     return CloneRecord(
         uuid.UUID(facts["store_id"]),

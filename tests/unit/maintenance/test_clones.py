@@ -176,6 +176,19 @@ def test_nothing_is_collected_while_nobody_knows_what_a_clone_needs(bucket: Dyin
     assert set(bucket.objects) == before
 
 
+def test_nothing_is_collected_while_a_newer_kmq_knows_what_a_clone_needs(
+    bucket: DyingBucket, monkeypatch: pytest.MonkeyPatch
+):
+    source = fill(open_bucket(bucket, create=True))
+    monkeypatch.setattr(limits, "FORMAT_VERSION", 2)
+    clone_to(bucket, "clone")
+    monkeypatch.undo()
+    before = set(bucket.objects)
+    with pytest.raises(kmq.FormatVersionError, match="has format 2; this kmq reads up to 1"):
+        source.collect(grace=0)
+    assert set(bucket.objects) == before
+
+
 @pytest.mark.parametrize("when", ["before the state is read", "when the record is written"])
 def test_a_source_that_forgets_everything_meanwhile_still_keeps_it(
     bucket: DyingBucket, when: str, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,28 @@
+"""Which version of the format a file says that it was written in, beside the store's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kmq_storage import limits
+from kmq_storage.errors import FormatVersionError
+
+FORMAT = b"kmq.format"
+
+
+def check_format(said: bytes | None, file: str) -> None:
+    """FormatVersionError when the value of `kmq.format` in a file is one of a newer kmq."""
+    if said is None or said == b"%d" % limits.FORMAT_VERSION:
+        return
+    version = said.decode(errors="replace")
+    raise FormatVersionError(
+        f"{file} has format {version}; this kmq reads up to {limits.FORMAT_VERSION}: install a "
+        "newer kmq",
+        file=file,
+        version=version,
+    )
+
+
+def check_metadata(metadata: Mapping[bytes, bytes] | None, file: str) -> None:
+    """The same, by the metadata of an opened file's schema."""
+    check_format((metadata or {}).get(FORMAT), file)
