@@ -46,7 +46,9 @@ _SETTINGS = (
         help="how many bytes of a partition are kept, or none: all",
     ),
     argument(
-        "--cleanup", choices=("delete", "compact"), help="compact: keep the newest of each key"
+        "--cleanup",
+        choices=("delete", "compact"),
+        help="compact: keep the newest of each key, for ever, whatever the retention",
     ),
     argument("--compression", choices=("lz4", "zstd", _NONE), help="of sealed segments"),
     argument(

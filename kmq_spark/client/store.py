@@ -79,6 +79,8 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
     ) -> TopicInfo:
         """Make a topic; one that exists is kept with its data (KmqWarning if settings differ).
 
+        With `cleanup="compact"` the newest record of each key stays for ever: `retention` and
+        `retention_bytes` wait, as in Kafka, until it is "delete" again.
         `compression` of sealed segments: "lz4", "zstd", or None, which readers map.
         A `schema` makes it typed: its columns are stored as columns, and don't begin with `_`.
         AlreadyExistsError with `exist_ok=False`, InvalidRequestError for bad names and settings.

@@ -70,6 +70,9 @@ def test_without_retention_and_in_compacted_topics_nothing_is_given_up(store: St
     _send(store, 5)
     send_rows(store.log, "c", [Sent(b"k", b"v" * 50)] * 5)
     assert plan_retention(store.log.refresh(), _now(store) + 10**9) == []
+    store.alter_topic("c", cleanup="delete")
+    (given_up,) = plan_retention(store.log.refresh(), _now(store) + 10**9)
+    assert (given_up.topic.name, given_up.start) == ("c", 5)
 
 
 def test_maintain_trims_by_retention_and_says_so(store: Store):
