@@ -41,12 +41,14 @@ def test_records_go_from_a_producer_to_consumers_groups_and_reads(moto: S3Server
         assert again.describe_group("g").members == []
 
 
-def test_the_names_of_s3fs_are_accepted_too(moto: S3Server):
+@pytest.mark.parametrize("nested", [True, False])
+def test_the_names_of_s3fs_are_accepted_too(moto: S3Server, nested: bool):
     given = moto.options()
+    server = {"endpoint_url": given["endpoint"], "region_name": "us-east-1"}
     options = {
         "key": given["access_key_id"],
         "secret": given["secret_access_key"],
-        "client_kwargs": {"endpoint_url": given["endpoint"], "region_name": "us-east-1"},
+        **({"client_kwargs": server} if nested else server),
     }
     url = moto.new_url()
     with kmq.open(url, storage_options=options) as store:

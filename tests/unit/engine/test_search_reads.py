@@ -117,3 +117,14 @@ def test_a_batch_of_the_commit_log_without_any_key_is_not_read(
     bucket.asked.clear()
     assert store.find("plain", properties={"p": 1}).num_rows == 0
     assert bucket.below("staged") == []
+
+
+@pytest.mark.parametrize(("minute", "expected"), [(3.5, {0: ROWS * 2, 1: ROWS * 2}), (7, None)])
+def test_an_instant_is_looked_up_in_the_one_segment_that_can_have_it(
+    store: kmq.Store, bucket: CountingBucket, minute: float, expected: dict[int, int] | None
+):
+    found = store.offsets_for_time("t", T0 + timedelta(minutes=minute))
+    assert found == (expected or {0: None, 1: None})
+    segments = bucket.below("segments")
+    assert len({each.name for each in segments}) == (2 if expected else 0)
+    assert _bytes(segments) < 2 * 3 * LEAST  # of each partition footer and instants, of 6 MB
