@@ -12,7 +12,6 @@ import kmq_spark as kmq
 from kmq_spark.client.store import Store
 from kmq_spark.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage import limits, paths
-from kmq_storage.environment import SYSTEM
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.maintenance.collect import collect
@@ -20,10 +19,8 @@ from kmq_storage.maintenance.pins import pinned
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.memory import MemoryDisk
 from tests.simulation.mutants import never_looks_for_moved_files
-from tests.support.dying_bucket import fill, open_bucket, shared_names
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows
-from tests.support.memory_bucket import MemoryBucket
 
 HOUR = 3_600_000_000
 ROWS = [Sent(b"k%d" % (n % 5), b"v%d" % n, n) for n in range(10)]
@@ -49,23 +46,6 @@ def _sealed(store: Store, times: int = 1) -> None:
 
 def _segments(disk: MemoryDisk) -> list[str]:
     return files_below(disk, paths.SEGMENT_FOLDER)
-
-
-@pytest.mark.parametrize("years", [-40, 40])
-def test_the_grace_time_is_counted_by_the_clock_of_the_store(years: int):
-    """However wrong the clock of this host is."""
-    now = SYSTEM.now_us() + years * 365 * 24 * HOUR
-    bucket = MemoryBucket("memory-bucket://collected", clock=lambda: now)
-    with open_bucket(bucket, create=True) as store:
-        fill(store).seal()
-        old = shared_names(bucket)
-        store.compact("t")
-        store.checkpoint()
-        store.collect(grace=HOUR / 1e6)
-        assert old < shared_names(bucket)
-        now += 2 * HOUR
-        store.collect(grace=HOUR / 1e6)
-        assert not old & shared_names(bucket)
 
 
 def test_what_compaction_replaced_goes_after_the_grace_time_and_not_before(
