@@ -19,6 +19,7 @@ from kmq_storage.objects import memory
 from tests.support import azurite as azurite_support
 from tests.support import s3 as s3_support
 from tests.support import spark as spark_support
+from tests.support import spark_home as spark_home_support
 from tests.support import workers as workers_support
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [*_source_roots(), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 os.environ.pop("KMQ_STORE", None)
-# A JVM of the tests does little of anything often enough to be worth its best code.
-os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+spark_home_support.use_spark_home()
 # The suite starts hundreds of processes, and each would compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -148,6 +148,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: turns.get(workers_support.scope_of(item.nodeid), 0))
     if needs:
         config.stash[_BUILD] = s3_support.build_versitygw()
+    if any(item.get_closest_marker("spark") for item in items):
+        spark_home_support.build_class_archive()
 
 
 _BUILD = pytest.StashKey["subprocess.Popen[bytes] | None"]()

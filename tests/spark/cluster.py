@@ -12,7 +12,7 @@ import pyspark
 
 from tests.support.s3 import free_port
 
-_HOME = Path(pyspark.__file__).parent
+_HOME = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def test_the_small_matrix_holds_on_other_sparks(python: str, tmp_path: Path) -> 
         [python, "-m", "tests.spark.small_matrix", str(tmp_path)],
         cwd=ROOT,
         env={
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "SPARK_HOME"},
             "PYTHONPATH": os.pathsep.join(map(str, _roots())),
             "PYSPARK_PYTHON": python,
             "SPARK_LOCAL_IP": "127.0.0.1",
