@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,13 +20,14 @@ from kmq_spark.datasource.executor.record_batches import (
 )
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_spark.datasource.planning.data_loss import Losses, readable_parts
 from kmq_spark.datasource.planning.history import ArchivedTask, history_of, small_parts
 from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.tasks import Slice, Slices, Task
 from kmq_spark.datasource.planning.topic_ranges import TopicRange
 from kmq_spark.datasource.planning.view import View
 from kmq_spark.datasource.store_url import storage_options
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, NotFoundError
 from kmq_storage.format.layout import layout_of
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.open import open_place
@@ -116,13 +118,20 @@ class _SliceReader:
     def _moved(
         self, reader: ChunkReader, position: int, error: CorruptionError
     ) -> Iterator[pa.RecordBatch]:
+        """What is left of the task, wherever it stands now; what is gone by now is reported."""
         part, log = self._part, open_log(self._options.url, read_only=True)
-        topic = moved(log, self._run.index.topic_id, error)
+        losses = Losses(fail=self._options.fail_on_data_loss)
+        try:
+            topic = moved(log, self._run.index.topic_id, error)
+        except NotFoundError:
+            span = {part.partition: position}, {part.partition: part.end}
+            losses.report_deleted(log.state, self._run.topic, self._origin.topic_id, *span)
+            return
         wanted = TopicRange(topic, OffsetRange(self._run.topic, part.partition, position, part.end))
         history = history_of(log, log.state, self._options.archive)
         archived, rest = ([], [wanted]) if history is None else history.split([wanted])
         yield from _of_archive(archived, self._view)
-        for each in rest:
+        for each in chain.from_iterable(readable_parts(r, losses, history) for r in rest):
             where = (topic, part.partition, (each.offsets.start, each.offsets.end))
             for piece in scan(log, reader, *where, batch_rows=BATCH_ROWS, layout=self._layout):
                 yield of_log(piece, self._origin, self._view)

@@ -25,7 +25,7 @@ from kmq_spark.datasource.planning import history
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.reading import ArchivedRange
 from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
-from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
+from kmq_storage.errors import DataLossError, NotFoundError
 from tests.spark.shop import Place, Shop
 from tests.support.s3 import S3Server
 from tests.unit.archive.made import upload
@@ -166,7 +166,7 @@ def test_what_is_trimmed_and_collected_between_plan_and_run_comes_from_the_archi
     assert shop.store.collect(grace=0).files
     assert shop.store.offsets("orders") == {0: (10, 10), 1: (10, 10)}
     without = KmqBatchReader(parse_source_options({"path": shop.url, "subscribe": "orders"}))
-    with pytest.raises(OffsetOutOfRangeError):
+    with pytest.raises(DataLossError):
         _places(without, tasks)
     assert sorted(_places(reader, tasks)) == sorted(places)
 
