@@ -15,7 +15,7 @@ from kmq_storage.errors import InvalidRequestError
 
 def check_typed_sink(schema: StructType, topic: str, columns: TypedColumns) -> None:
     """InvalidRequestError for a missing column or a wrong type; others are ignored."""
-    _check_spelling(schema.names, topic, columns)
+    check_spelling(schema.names, topic, columns)
     taken = StructType([f for f in schema.fields if f.name in taken_columns(columns)])
     try:
         arrow = spark_arrow_schema(taken)
@@ -29,19 +29,19 @@ def taken_columns(columns: TypedColumns) -> tuple[str, ...]:
     return (*columns.declared.names, *ADDED)
 
 
-def _check_spelling(names: Sequence[str], topic: str, columns: TypedColumns) -> None:
+def check_spelling(names: Sequence[str], topic: str, columns: TypedColumns) -> None:
     """Refuse what would store nulls without a word; Spark itself doesn't mind letter case."""
-    declared = columns.declared.names
-    missing = {name.lower(): name for name in declared if name not in names}
+    declared, taken = columns.declared.names, taken_columns(columns)
+    missing = {name.lower(): name for name in taken if name not in names}
     for name in names:
-        if name not in declared and name.lower() in missing:
+        if name not in taken and name.lower() in missing:
             own = missing[name.lower()]
             raise InvalidRequestError(
                 f"column {name!r}: topic {topic} has {own!r}, and letter case counts; rename it",
                 topic=topic,
                 column=name,
             )
-    if declared and len(missing) == len(declared):
+    if declared and set(declared).isdisjoint(names):
         raise InvalidRequestError(
             f"topic {topic} has columns {', '.join(declared)}, the rows have none of them (there "
             f"are {', '.join(names) or 'none'})",

@@ -166,20 +166,50 @@ def test_a_frame_that_does_not_fit_is_refused_before_any_task(
         _source(shop, topic="typed").writer(StructType(fields), overwrite=False)
 
 
-@pytest.mark.parametrize(
+LOOSE = pa.schema([("name", pa.string()), ("place", pa.string())])
+NULLS = pytest.mark.parametrize(
     ("names", "reason"),
     [
         (["NAME", "place"], "'NAME': topic loose has 'name', and letter case counts"),
-        (["nom", "_key"], r"has columns name, place, the rows have none of them \(there are nom, "),
+        (["name", "_Key"], "'_Key': topic loose has '_key', and letter case counts"),
+        (["nom", "_key"], r"has columns name, place, the rows have none of them \(.*nom, _key\)"),
     ],
 )
+
+
+@NULLS
 def test_a_frame_whose_columns_would_all_be_null_is_refused(
     shop: Shop, names: list[str], reason: str
 ) -> None:
-    shop.create("loose", schema=pa.schema([("name", pa.string()), ("place", pa.string())]))
+    shop.create("loose", schema=LOOSE)
     fields = StructType([StructField(name, StringType()) for name in names])
     with pytest.raises(InvalidRequestError, match=reason):
         _source(shop, topic="loose").writer(fields, overwrite=False)
+
+
+@NULLS
+def test_rows_that_name_a_topic_whose_columns_would_be_null_are_refused(
+    shop: Shop, names: list[str], reason: str
+) -> None:
+    shop.create("loose", schema=LOOSE)
+    fields = StructType([StructField(name, StringType()) for name in ["_topic", *names]])
+    writer = _source(shop).writer(fields, overwrite=False)
+    row = {"_topic": ["loose"], **{name: ["x"] for name in names}}
+    with pytest.raises(InvalidRequestError, match=reason):
+        write_task(writer._sink, [pa.RecordBatch.from_pydict(row)], task=0)
+
+
+def test_rows_that_name_topics_of_other_columns_give_each_its_own(shop: Shop) -> None:
+    shop.create("loose", schema=LOOSE)
+    shop.create("other", schema=pa.schema([("place", pa.string()), ("size", pa.int64())]))
+    row = {"_topic": ["loose", "other"], "name": ["n", None], "place": ["p", "q"], "size": [1, 2]}
+    batch = pa.RecordBatch.from_pydict(row)
+    fields = [StructField(name, StringType()) for name in ("_topic", "name", "place")]
+    schema = StructType([*fields, StructField("size", LongType())])
+    writer = _source(shop).writer(schema, overwrite=False)
+    writer.commit([write_task(writer._sink, [batch], task=0)])
+    found = shop.store.read("other", columns=["place", "size"]).read_all()
+    assert found.to_pylist() == [{"place": "q", "size": 2}]
 
 
 def test_tasks_write_own_columns_and_what_stands_beside_them(shop: Shop) -> None:
