@@ -6,8 +6,9 @@ rows are chosen by their own columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,8 @@ from kmq_spark.lake.record import DELTA, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    import pyarrow.parquet
     from deltalake import DeltaTable
+    from pyarrow.parquet import FileMetaData, ParquetFile, RowGroupMetaData
 
 #: What a Delta table may ask of its readers that leaves its files to be read as they are.
 _HARMLESS = {
@@ -30,8 +31,12 @@ _HARMLESS = {
     *("v2Checkpoint", "vacuumProtocolCheck"),
 }
 
-#: So many records tell what the others weigh.
+#: So many records tell what the others weigh, or as many as packed bytes of them.
 _SAMPLE_ROWS = 1_024
+_SAMPLE_BYTES = 4 << 20
+
+#: Packed columns are fetched in pieces of this size.
+_BUFFER_BYTES = 1 << 20
 
 #: Delta cuts the times in its statistics to milliseconds, downwards.
 _TRUNCATED = timedelta(milliseconds=1)
@@ -61,6 +66,21 @@ class ArchivedFile:
     def may_reach(self, when: datetime) -> bool:
         """Whether a record of this time, or of a later one, may be here."""
         return self.times is None or self.times[1] >= when - _TRUNCATED
+
+
+@contextmanager
+def opened(place: ArchivePlace, name: str) -> Iterator[ParquetFile]:
+    """A Parquet file of an archive; its columns are fetched in pieces, as they are decoded."""
+    from pyarrow.parquet import ParquetFile
+
+    system, root = place.file_system()
+    with system.open(f"{root}/{name}", "rb") as file:
+        yield ParquetFile(
+            file,
+            buffer_size=_BUFFER_BYTES,
+            pre_buffer=False,
+            coerce_int96_timestamp_unit="us",  # which Spark writes unless it is told otherwise
+        )
 
 
 def archived_files(place: ArchivePlace, record: ArchiveRecord) -> list[ArchivedFile]:
@@ -97,8 +117,18 @@ def _delta_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[Archive
     if table is None:
         raise no_files(place)
     _refuse_unreadable(place.url, set(table.protocol().reader_features or ()))
-    for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+    actions = pa.table(table.get_add_actions(flatten=True))
+    # A topic's own columns may have values in their statistics that Python can't say.
+    facts = _facts(record)
+    wanted = [name for name in actions.column_names if name in facts]
+    for action in actions.select(wanted).to_pylist():
         yield _of_action(action, record)
+
+
+def _facts(record: ArchiveRecord) -> set[str]:
+    columns = [record.column(name) for name in ("partition", "offset", "timestamp")]
+    bounds = {f"{end}.{column}" for end in ("min", "max") for column in columns}
+    return {"path", "size_bytes", "num_records", f"partition.{record.column('topic')}", *bounds}
 
 
 def _refuse_unreadable(path: str, features: set[str]) -> None:
@@ -133,22 +163,43 @@ def _parquet_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[Archi
 
 @lru_cache(maxsize=65_536)  # a file's name is never used again
 def _of_footer(place: ArchivePlace, name: str, prefix: str) -> ArchivedFile:
-    import pyarrow.parquet
-
-    system, root = place.file_system()
-    with system.open(f"{root}/{name}", "rb") as file:
-        footer = pyarrow.parquet.ParquetFile(file).metadata
+    with opened(place, name) as file:
+        footer = file.metadata
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     topic = next(part for part in name.split("/") if part.startswith(f"{prefix}topic="))
+    partitions, offsets, times = _held(footer, groups, prefix)
     return ArchivedFile(
         path=name,
         topic=unquote(topic.partition("=")[2]),
-        bytes=footer.serialized_size
-        + sum(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)),
+        bytes=footer.serialized_size + sum(group.total_byte_size for group in groups),
         rows=footer.num_rows,
-        partitions=_bounds(footer, f"{prefix}partition"),
-        offsets=_bounds(footer, f"{prefix}offset"),
-        times=_bounds(footer, f"{prefix}timestamp"),
+        partitions=partitions,
+        offsets=offsets,
+        times=times,
     )
+
+
+def group_of(file: ArchivedFile, footer: FileMetaData, number: int, prefix: str) -> ArchivedFile:
+    """A row group of a file as a file of its own, of no fewer bytes than its share."""
+    group = footer.row_group(number)
+    partitions, offsets, times = _held(footer, [group], prefix)
+    share = file.bytes * group.num_rows // max(file.rows, 1)
+    return replace(
+        file,
+        bytes=max(group.total_byte_size, share),
+        rows=group.num_rows,
+        partitions=partitions,
+        offsets=offsets,
+        times=times,
+    )
+
+
+def _held(
+    footer: FileMetaData, groups: Sequence[RowGroupMetaData], prefix: str
+) -> list[tuple[Any, Any] | None]:
+    """Between which partitions, offsets and times the records of some row groups lie."""
+    columns = (f"{prefix}{name}" for name in ("partition", "offset", "timestamp"))
+    return [_bounds(footer, groups, column) for column in columns]
 
 
 @lru_cache(maxsize=4_096)
@@ -157,18 +208,23 @@ def record_weight(place: ArchivePlace, name: str) -> int:
 
     The file's size says little: what is alike all over it takes nearly nothing there.
     """
-    import pyarrow.parquet
-
-    system, root = place.file_system()
-    with system.open(f"{root}/{name}", "rb") as file:
-        batches = pyarrow.parquet.ParquetFile(file, buffer_size=1 << 16).iter_batches(_SAMPLE_ROWS)
+    with opened(place, name) as file:
+        batches = file.iter_batches(_sample_rows(file.metadata))
         first = next((batch for batch in batches if batch.num_rows), None)
         return 0 if first is None else -(-first.nbytes // first.num_rows)
 
 
-def _bounds(footer: pyarrow.parquet.FileMetaData, column: str) -> tuple[Any, Any] | None:
+def _sample_rows(footer: FileMetaData) -> int:
+    packed = sum(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups))
+    rows: int = _SAMPLE_BYTES * footer.num_rows // max(packed, 1)
+    return min(max(rows, 1), _SAMPLE_ROWS)
+
+
+def _bounds(
+    footer: FileMetaData, groups: Sequence[RowGroupMetaData], column: str
+) -> tuple[Any, Any] | None:
     index = footer.schema.names.index(column)
-    groups = [footer.row_group(n).column(index).statistics for n in range(footer.num_row_groups)]
-    if not groups or not all(group is not None and group.has_min_max for group in groups):
+    known = [group.column(index).statistics for group in groups]
+    if not known or not all(each is not None and each.has_min_max for each in known):
         return None
-    return min(group.min for group in groups), max(group.max for group in groups)
+    return min(each.min for each in known), max(each.max for each in known)

@@ -7,20 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_spark.lake.files import ArchivedFile, archived_files, record_weight
 from kmq_spark.lake.places import ArchivePlace, fixed
 from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords, Span
+from kmq_spark.lake.rows import BATCH_ROWS, rows_of
 from kmq_storage.errors import NotFoundError
-
-if TYPE_CHECKING:
-    import pyarrow.dataset as ds
-
-_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +50,46 @@ class ArchivedRange:
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The records in offset order, with the columns of this schema that are in the files.
 
-        A range is held in memory as a whole: `between` makes it smaller.
+        A range is held in memory as a whole: `between` makes it smaller. Of a file, no more than a
+        record batch is beside it.
         """
-        if not self.files:
-            return
+        by = self.record.column("offset")
+        columns = schema if by in schema.names else schema.append(pa.field(by, pa.int64()))
+        found = [batch for file in self.files for batch in self._in(file, columns)]
+        yield from _in_order(found, by)
+
+    def _in(self, file: ArchivedFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        rows = rows_of(
+            self.place,
+            self.record,
+            file,
+            columns,
+            where=lambda group: group.may_hold(self.partition, self.start, self.end),
+            which=self._has,
+        )
+        return (batch for batch in rows if batch.num_rows)
+
+    def _has(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         column = self.record.column
-        wanted = (
-            (pc.field(column("topicId")) == self.topic_id.hex)
-            & (pc.field(column("partition")) == self.partition)
-            & (pc.field(column("offset")) >= self.start)
-            & (pc.field(column("offset")) < self.end)
+        offsets = rows.column(column("offset"))
+        inside = pc.and_(
+            pc.greater_equal(offsets, pa.scalar(self.start, pa.int64())),
+            pc.less(offsets, pa.scalar(self.end, pa.int64())),
         )
-        names = list({*schema.names, column("offset")})
-        rows = _dataset(self.place, self.files, schema, self.record).to_table(
-            names, filter=wanted, batch_readahead=1, fragment_readahead=1
+        own = pc.and_(
+            pc.equal(rows.column(column("topicId")), self.topic_id.hex),
+            pc.equal(rows.column(column("partition")), pa.scalar(self.partition, pa.int32())),
         )
-        yield from rows.sort_by(column("offset")).to_batches(_BATCH_ROWS)
+        return pc.and_(own, inside)
+
+
+def _in_order(batches: Sequence[pa.RecordBatch], column: str) -> Iterator[pa.RecordBatch]:
+    """The same rows by offset: most often they come so, and nothing is copied."""
+    offsets = np.concatenate([np.empty(0, np.int64), *(each.column(column) for each in batches)])
+    if (np.diff(offsets) > 0).all():
+        yield from batches
+    else:
+        yield from pa.Table.from_batches(batches).sort_by(column).to_batches(BATCH_ROWS)
 
 
 @dataclass(frozen=True)
@@ -119,16 +139,25 @@ class Archive:
 
     def _first_in(self, file: ArchivedFile, topic_id: uuid.UUID, when: datetime) -> dict[int, int]:
         column = self.record.column
-        schema = pa.schema([(column("partition"), pa.int32()), (column("offset"), pa.int64())])
-        wanted = (pc.field(column("topicId")) == topic_id.hex) & (
-            pc.field(column("timestamp")) >= pa.scalar(when, pa.timestamp("us", "UTC"))
+        since = pa.scalar(when, pa.timestamp("us", "UTC"))
+        rows = rows_of(
+            self.place,
+            self.record,
+            file,
+            pa.schema([(column("partition"), pa.int32()), (column("offset"), pa.int64())]),
+            where=lambda group: group.may_reach(when),
+            which=lambda rows: pc.and_(
+                pc.equal(rows.column(column("topicId")), topic_id.hex),
+                pc.greater_equal(rows.column(column("timestamp")), since),
+            ),
         )
-        rows = _dataset(self.place, [file], schema, self.record).to_table(
-            schema.names, filter=wanted
-        )
-        first = rows.group_by(column("partition")).aggregate([(column("offset"), "min")])
-        offsets = first.column(f"{column('offset')}_min").to_pylist()
-        return dict(zip(first.column(column("partition")).to_pylist(), offsets, strict=True))
+        first: dict[int, int] = {}
+        for batch in rows:
+            table = pa.Table.from_batches([batch]).group_by(column("partition"))
+            for each in table.aggregate([(column("offset"), "min")]).to_pylist():
+                partition, offset = each[column("partition")], each[f"{column('offset')}_min"]
+                first[partition] = min(offset, first.get(partition, offset))
+        return first
 
 
 def open_archive(
@@ -155,27 +184,3 @@ def _share(file: ArchivedFile, start: int, end: int) -> int:
 
 def _all_before(found: dict[int, int], partitions: Sequence[int], offset: int) -> bool:
     return all(found.get(partition, offset) < offset for partition in partitions)
-
-
-def _dataset(
-    place: ArchivePlace, files: Sequence[ArchivedFile], schema: pa.Schema, record: ArchiveRecord
-) -> ds.Dataset:
-    """The files as one dataset with these columns, and those that rows are chosen by."""
-    import pyarrow.dataset as ds
-
-    # Spark writes timestamps as INT96 unless it is told otherwise.
-    kind = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
-    fields = {field.name: field for field in [*_chosen_by(record), *schema]}
-    system, root = place.file_system()
-    paths = [f"{root}/{each.path}" for each in files]
-    return ds.dataset(paths, pa.schema(fields.values()), format=kind, filesystem=system)
-
-
-def _chosen_by(record: ArchiveRecord) -> pa.Schema:
-    kinds = {
-        "topicId": pa.string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": pa.timestamp("us", "UTC"),
-    }
-    return pa.schema([(record.column(name), kind) for name, kind in kinds.items()])

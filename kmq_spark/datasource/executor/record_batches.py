@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kmq_spark.client.constant_columns import constant
+from kmq_spark.client.fitting import fitted
 from kmq_spark.datasource.columns.schema import CREATE_TIME
 from kmq_spark.datasource.executor.properties import properties_as_text
 from kmq_spark.datasource.planning.view import View
-from kmq_spark.errors import InvalidRequestError
 from kmq_storage.log.scan import Slice as StoredSlice
 
 if TYPE_CHECKING:
@@ -108,22 +108,9 @@ def _spark_batch(
     arrays = [
         made[field.name]()
         if field.name in made
-        else _as_type(batch.column(field.name), field)
+        else fitted(batch.column(field.name), field)
         if field.name in stored
         else pa.nulls(rows, field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _as_type(column: pa.Array, field: pa.Field) -> pa.Array:
-    if column.type == field.type:
-        return column
-    try:
-        # Mostly only the item of a list has another name in Spark than in the store.
-        return column.cast(field.type)
-    except pa.ArrowInvalid as error:
-        raise InvalidRequestError(
-            f"column {field.name!r} holds a value that Spark's {field.type} can't: {error}",
-            column=field.name,
-        ) from error

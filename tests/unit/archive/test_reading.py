@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import uuid
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -69,6 +71,45 @@ def test_records_come_in_order_when_their_offsets_are_not_asked_for(orders: Arch
     assert batch.column("value").to_pylist() == [b"0/3", b"0/4"]
 
 
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_records_that_stand_in_another_order_come_by_offset(tmp_path: Path, file_format: str):
+    batches = [records(0, range(5, 10)), records(0, range(5)), records(0, range(10, 12))]
+    made = archive(tmp_path / "archive", file_format, pa.concat_tables(batches))
+    assert _values(open_archive(made, STORE), 0, 1, 12) == [b"0/%d" % n for n in range(1, 12)]
+
+
+def test_of_a_row_group_only_some_of_it_is_in_memory(tmp_path: Path):
+    large = pa.array([Random(n).randbytes(1_000) for n in range(30_000)])
+    batch = records(0, range(30_000)).drop_columns("value").append_column("value", large)
+    made = open_archive(archive(tmp_path / "large", PARQUET, batch), STORE)
+    few = made.range("orders", ORDERS, 0, 29_990, 30_000)
+    default, counted = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(counted)
+    tracemalloc.start()
+    try:
+        assert sum(part.num_rows for part in few.read(COLUMNS)) == 10
+        _, of_python = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(default)
+    assert large.nbytes >= 30_000_000
+    assert counted.max_memory() < 20_000_000
+    assert of_python < 5_000_000
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_value_that_the_asked_for_type_can_not_hold_is_refused_by_name(
+    tmp_path: Path, file_format: str
+):
+    batch = records(0, range(3)).append_column("n", pa.array([1, 2, 2**40]))
+    made = open_archive(archive(tmp_path / "archive", file_format, batch), STORE)
+    narrow = pa.schema([("n", pa.int32())])
+    [found] = made.range("orders", ORDERS, 0, 0, 2).read(narrow)
+    assert found["n"].to_pylist() == [1, 2]
+    with pytest.raises(InvalidRequestError, match="column 'n' holds a value that Spark's int32"):
+        list(made.range("orders", ORDERS, 0, 0, 3).read(narrow))
+
+
 def test_only_files_that_can_hold_the_range_are_opened(orders: Archive):
     assert len(orders.files) == 3
     assert len(orders.range("orders", ORDERS, 0, 12, 18).files) == 1
@@ -82,6 +123,17 @@ def test_what_the_files_hide_by_compressing_it_is_weighed(tmp_path: Path, file_f
     assert sum(each.bytes for each in made.files) < 100_000
     assert made.range("orders", ORDERS, 0, 0, 500).bytes >= 5_000_000
     assert made.range("orders", ORDERS, 0, 0, 5).bytes >= 50_000
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_columns_with_values_beyond_pythons_calendar_are_in_nobodys_way(
+    tmp_path: Path, file_format: str
+):
+    far = pa.array([-(2**62), 0, 2**62]).cast(pa.timestamp("us", "UTC"))
+    batch = records(0, range(3)).append_column("far", far)
+    made = open_archive(archive(tmp_path / "far", file_format, batch), STORE)
+    [found] = made.range("orders", ORDERS, 0, 0, 3).read(pa.schema([("far", far.type)]))
+    assert found["far"].equals(far)
 
 
 def test_a_delta_table_whose_files_dont_say_what_counts_is_not_taken_for_readable(tmp_path: Path):

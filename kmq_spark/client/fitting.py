@@ -1,0 +1,21 @@
+"""Stored columns as the types that a reader asked for."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from kmq_spark.errors import InvalidRequestError
+
+
+def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
+    """A column in a field's type; InvalidRequestError for a value that this type can't hold."""
+    if column.type == field.type:
+        return column
+    try:
+        # Mostly only the item of a list has another name in Spark than in the store.
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(
+            f"column {field.name!r} holds a value that Spark's {field.type} can't: {error}",
+            column=field.name,
+        ) from error

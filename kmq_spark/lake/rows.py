@@ -1,0 +1,71 @@
+"""Rows out of the Parquet files of an archive: of a file, a record batch at a time is in memory.
+
+A row group may be very large: Spark makes them of 128 MiB, packed. So none is decoded as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from kmq_spark.client.fitting import fitted
+from kmq_spark.lake.files import ArchivedFile, group_of, opened
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import ArchiveRecord
+
+#: A record batch out of a file has at most so many rows, and about so many bytes.
+BATCH_ROWS = 65_536
+_BATCH_BYTES = 4 << 20
+
+
+def rows_of(
+    place: ArchivePlace,
+    record: ArchiveRecord,
+    file: ArchivedFile,
+    schema: pa.Schema,
+    *,
+    where: Callable[[ArchivedFile], bool],
+    which: Callable[[pa.RecordBatch], pa.BooleanArray],
+) -> Iterator[pa.RecordBatch]:
+    """The wanted rows of a file, with the columns of a schema; what the file lacks is null.
+
+    `where` says which row groups may hold such, `which` says it of each row, by its place and time.
+    """
+    chosen_by = _chosen_by(record)
+    with opened(place, file.path) as parquet:
+        wanted = {*chosen_by.names, *schema.names}
+        there = [name for name in parquet.schema_arrow.names if name in wanted]
+        for number in range(parquet.num_row_groups):
+            group = group_of(file, parquet.metadata, number, record.prefix)
+            if where(group):
+                for batch in parquet.iter_batches(_rows_at_once(group), [number], there):
+                    chosen = batch.filter(which(_with_columns(batch, chosen_by)))
+                    yield _with_columns(chosen, schema)
+
+
+def _rows_at_once(file: ArchivedFile) -> int:
+    weight = -(-file.bytes // max(file.rows, 1))
+    return min(max(_BATCH_BYTES // max(weight, 1), 1), BATCH_ROWS)
+
+
+def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    there = batch.schema.names
+    columns = [
+        fitted(batch.column(field.name), field)
+        if field.name in there
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _chosen_by(record: ArchiveRecord) -> pa.Schema:
+    """The columns by which rows are chosen."""
+    kinds = {
+        "topicId": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }
+    return pa.schema([(record.column(name), kind) for name, kind in kinds.items()])
