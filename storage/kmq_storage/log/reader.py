@@ -28,7 +28,7 @@ from kmq_storage.log.runs import Run, pieces_of
 from kmq_storage.log.wanted_bytes import columns_of, ends_of, near, runs, spans, wanted_parts
 from kmq_storage.model import Chunk, Location, Place, RunPiece
 from kmq_storage.objects.files import Files
-from kmq_storage.objects.mapping import brought_in
+from kmq_storage.objects.mapping import brought_in, is_readable
 
 if TYPE_CHECKING:
     from kmq_storage.objects.read_cache import RemoteContents
@@ -41,6 +41,8 @@ _MAPPED_FILES = 2
 #: touched count as memory of the process, as long as anybody has a batch of it.
 _TOUCHED_BYTES = 64 * 1024 * 1024
 _FOOTERS_KEPT = 256
+#: Bytes of single records that are brought into memory at once.
+_NEAR_BYTES = 65_536
 
 
 class ChunkReader:
@@ -53,6 +55,8 @@ class ChunkReader:
         self._mapped_bytes = 0
         self._touched_bytes = 0
         self._footers: OrderedDict[str, SegmentFooter] = OrderedDict()
+        #: The address of a map, and between which of its bytes all are in memory.
+        self._near = (0, 0, 0)
         #: The last run that was read by offsets, its file and the columns that were.
         self._run: tuple[str, Layout, Run] | None = None
 
@@ -178,8 +182,20 @@ class ChunkReader:
         contents = self._mapped.get(file)
         if not isinstance(contents, pa.Buffer):
             return None
-        message = brought_in(part_of(contents, row.position, row.length)).to_pybytes()
+        start, end = row.position, row.position + row.length
+        address, first, behind = self._near
+        if not (first <= start and end <= behind and address == contents.address):
+            self._bring_in(contents, start, end)
+        message = part_of(contents, start, row.length).to_pybytes()
         return message if checksum(message) == row.checksum else None
+
+    def _bring_in(self, contents: pa.Buffer, start: int, end: int) -> None:
+        """Have these bytes in memory, and what stands behind them: it is read next."""
+        behind = min(max(end, start + _NEAR_BYTES), contents.size)
+        if is_readable(part_of(contents, start, behind - start)):
+            self._near = contents.address, start, behind
+        else:
+            brought_in(part_of(contents, start, end - start))
 
     def _decode(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
         location = chunk.location
@@ -249,6 +265,7 @@ class ChunkReader:
         file, (start, end) = location.file, (runs(parts) or [(0, location.length)])[0]
         first = (location.position + start, end - start)
         contents = self._mapped[file] = self._files.map(file, first)
+        self._near = 0, 0, 0
         self._mapped_bytes += contents.size
         while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > _MAPPED_FILES:
             self._mapped_bytes -= self._mapped.popitem(last=False)[1].size

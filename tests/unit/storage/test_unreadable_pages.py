@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.log import reader as log_reader
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.objects import cache_folder, file_io, mapped_words
 from kmq_storage.objects.bucket import Fetched
@@ -164,6 +165,37 @@ def test_records_that_the_disk_can_not_read_are_damage(tmp_path: Path, where: st
         os.truncate(file, PAGESIZE)
         with pytest.raises(kmq.CorruptionError, match="t-0, offsets 0 to 1999"):
             reader.read(chunk, 0, 2000, topic="t", partition=0)
+
+
+def test_single_records_are_brought_in_with_their_neighbours_up_to_what_can_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    looks: list[int] = []
+
+    def counting(contents: pa.Buffer) -> bool:
+        looks.append(contents.size)
+        return is_readable(contents)
+
+    monkeypatch.setattr(log_reader, "is_readable", counting)
+    with kmq.open(tmp_path / "s", maintenance=False) as store, store.producer() as producer:
+        store.create_topic("t")
+        for _ in range(40):
+            producer.send("t", b"x" * 3_000).result()
+        topic = store.log.refresh().topic("t")
+        rows = list(topic.index(0).rows(0, 40))
+        file = rows[0].path((topic.id, 0))
+        reader = ChunkReader(store.log.files)
+        reader.message(rows[0].place((topic.id, 0)).location)  # it is mapped now
+        assert all(reader.known_bytes(file, row) for row in rows)
+        assert len(looks) == 3  # each of 64 KiB
+        reader = ChunkReader(store.log.files)
+        reader.message(rows[0].place((topic.id, 0)).location)
+        (log,) = (tmp_path / "s" / "log").glob("*.log")
+        whole, cut = log.stat().st_size, 12 * PAGESIZE
+        os.truncate(log, cut)
+        found = [reader.known_bytes(file, row) is not None for row in rows]
+        assert found == [row.position + row.length <= cut for row in rows]
+        os.truncate(log, whole)
 
 
 def test_commits_that_the_disk_can_not_read_are_damage(tmp_path: Path):
