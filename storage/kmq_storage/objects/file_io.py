@@ -40,6 +40,16 @@ def read_all(fd: int, position: int, length: int) -> bytes:
     return found
 
 
+def read_or_zeros(fd: int, position: int, length: int) -> bytes:
+    """These bytes as `read_all` reads them; zeros where the disk can't read them."""
+    try:
+        return read_all(fd, position, length)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    return read_apart(fd, position, length)
+
+
 def read_apart(fd: int, position: int, length: int) -> bytes:
     """These bytes, read a page at a time; zeros where the disk can't read them.
 

@@ -16,7 +16,13 @@ import pyarrow as pa
 
 from kmq_storage import limits, paths
 from kmq_storage.objects.disk import SharedWords
-from kmq_storage.objects.file_io import allocate, make_folder, sync_folder, write_all
+from kmq_storage.objects.file_io import (
+    allocate,
+    make_folder,
+    read_or_zeros,
+    sync_folder,
+    write_all,
+)
 from kmq_storage.objects.files import Bytes, Files, FoundFile
 from kmq_storage.objects.flock import FileLock
 from kmq_storage.objects.mapped_log import MappedLogFile
@@ -81,9 +87,12 @@ class LocalDisk:
             return os.fstat(file.fileno()).st_mtime_ns // 1000
 
     def read(self, path: str) -> bytes:
-        """A whole small file."""
-        with open(self._path(path), "rb") as file:
-            return file.read()
+        """A whole small file; zeros where the disk can't read it, which are damage to readers."""
+        fd = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return read_or_zeros(fd, 0, os.fstat(fd).st_size)
+        finally:
+            os.close(fd)
 
     def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
         """A whole file without copying; only a log file may still change, in place."""

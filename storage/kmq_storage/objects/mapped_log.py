@@ -10,7 +10,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from kmq_storage import limits
-from kmq_storage.objects.file_io import allocate, read_all, read_apart, write_all
+from kmq_storage.objects.file_io import allocate, read_all, read_or_zeros, write_all
 from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.mapping import mapped
 
@@ -59,13 +59,7 @@ class MappedLogFile:
 
     def read(self, position: int, length: int) -> bytes:
         """These bytes, read without the map; zeros where the disk can't read them."""
-        length = min(length, self._size - position)
-        try:
-            return read_all(self._fd, position, length)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-        return read_apart(self._fd, position, length)
+        return read_or_zeros(self._fd, position, min(length, self._size - position))
 
     def contents(self) -> pa.Buffer:
         """The whole file, mapped: later writes show up in the same buffer."""

@@ -17,6 +17,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage.log import reader as log_reader
 from kmq_storage.log.reader import ChunkReader
+from kmq_storage.maintenance.pins import Pin, encode_pin
 from kmq_storage.objects import cache_folder, file_io, mapped_words
 from kmq_storage.objects.bucket import Fetched
 from kmq_storage.objects.cache_folder import CacheFolder
@@ -103,6 +104,27 @@ def test_a_kept_part_of_a_bucket_that_the_disk_can_not_read_is_fetched_again(
     monkeypatch.setattr(cache_folder, "mapped", mapped_then_cut)
     assert cache.get(part) is None
     assert list((tmp_path / "cache").glob("??/*")) == []
+
+
+def test_a_pin_and_a_store_file_that_the_disk_can_not_read_are_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with kmq.open(tmp_path / "s", maintenance=False) as store:
+        store.create_topic("t")
+        pin = tmp_path / "s" / "pins" / f"{'7' * 32}.json"
+        pin.parent.mkdir()
+        pin.write_bytes(encode_pin(Pin(1, 2**62)))
+        for file in (pin, tmp_path / "s" / "kmq.json"):
+            _Unreadable(file, monkeypatch)
+            (damage,) = store.verify(deep=True).damage
+            assert damage.file == str(file.relative_to(tmp_path / "s"))
+            if file == pin:
+                assert store.repair().ok
+                assert not pin.exists()
+            else:
+                with pytest.raises(kmq.CorruptionError, match=r"kmq\.json"):
+                    kmq.open(tmp_path / "s")
+            monkeypatch.undo()
 
 
 class _Unreadable:
