@@ -36,7 +36,12 @@ from kmq_storage.objects.credentials import (
     without_secrets,
 )
 from kmq_storage.objects.files import Bytes, FoundFile
-from kmq_storage.objects.storage_options import check_client, check_endpoint, unknown_option
+from kmq_storage.objects.storage_options import (
+    check_client,
+    check_endpoint,
+    unknown_option,
+    with_client_options,
+)
 
 SCHEMES = ("s3", "gs", "az")
 
@@ -65,7 +70,9 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
     try:
         reading = from_url(url, client_options=client, retry_config=_READ_RETRIES, **given)
         creating = from_url(url, client_options=client, retry_config={"max_retries": 0}, **given)
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         reason = without_secrets(str(error), secrets)
         if unknown := unknown_option(reason):
             raise unknown from None
@@ -77,7 +84,7 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
 
 def client_of(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options under obstore's names, and what its HTTP client is told."""
-    given = obstore_options(options)
+    given = with_client_options(obstore_options(options))
     check_client(given)
     client = dict(given.pop("client_options", {}))
     endpoint = _endpoint(given)

@@ -26,6 +26,17 @@ _USUAL = (
     *("timeout", "connect_timeout", "allow_http", "default_headers", "proxy_url", "user_agent"),
     *("cache_bytes", "cache_folder", "cache_folder_bytes"),
 )
+#: What the HTTP client of every scheme is told, besides `default_headers`. Among the options of a
+#: bucket obstore takes these for its own, and panics.
+_OF_CLIENT = frozenset(
+    (
+        *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type"),
+        *("default_headers", "http1_only", "http2_keep_alive_interval", "http2_keep_alive_timeout"),
+        *("http2_keep_alive_while_idle", "http2_max_frame_size", "http2_only"),
+        *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes"),
+        *("proxy_url", "randomize_addresses", "read_timeout", "timeout", "user_agent"),
+    )
+)
 #: The headers that every request has are a mapping.
 _CLIENT = (str, bool, timedelta, Mapping)
 _UNKNOWN = re.compile(r"(?:Configuration key: '|Invalid key: )([\w-]+)")
@@ -41,6 +52,22 @@ def checked_options(options: object) -> dict[str, Any]:
         if not isinstance(name, str):
             raise _refused(f"names are text, not {type(name).__name__}")
     return dict(options)
+
+
+def with_client_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options under obstore's names, with those of its HTTP client where obstore wants them.
+
+    Beside the others, as Spark's options have to be, they count as well as in `client_options`.
+    """
+    client = checked_options(given.get("client_options"))
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        inner = name.lower().removeprefix("aws_")
+        if inner in _OF_CLIENT:
+            client.setdefault(inner, value)
+        else:
+            found[name] = value
+    return {**found, "client_options": client} if client else found
 
 
 def check_client(given: Mapping[str, Any]) -> None:

@@ -12,10 +12,16 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.objects.credentials import without_secrets
+from kmq_storage.objects.obstore_bucket import client_of, open_obstore
 
 pytest.importorskip("obstore")
 
 SECRET = "hush-hush-0123"
+_OPENS = {
+    "s3": {"access_key_id": "key", "secret_access_key": SECRET},
+    "az": {"account_name": "a", "account_key": "a2V5"},
+    "gs": {"skip_signature": "true"},
+}
 GOOD = {"access_key_id": "key", "secret_access_key": SECRET, "endpoint": "http://127.0.0.1:9"}
 
 
@@ -34,6 +40,9 @@ GOOD = {"access_key_id": "key", "secret_access_key": SECRET, "endpoint": "http:/
         ({"client_kwargs": 5}, "client_kwargs"), ({"client_options": 5}, "mapping"),
         ({"client_options": {"timeot": "5 s"}}, "did you mean 'timeout'"),
         ({"client_options": {"timeout": 5}}, "client_options.timeout"),
+        ({"timeout": 5}, "client_options.timeout"), ({"timeout": "soon"}, "Duration"),
+        ({"allow_http": 1}, "client_options.allow_http"),
+        ({"timeout": "5s", "client_options": 5}, "mapping"),
         ({"credential_provider": 5}, "credential_provider"),
         ({"retry_config": {"max_retries": 1}}, "retry_config"),
         ({"cache_folder": 5}, "cache_folder"), ({"cache_bytes": True}, "cache_bytes"),
@@ -44,6 +53,43 @@ def test_a_wrong_option_is_named_and_no_value_shown(wrong: Any, named: str):
     with pytest.raises(kmq.InvalidRequestError, match=named) as refused:
         kmq.open("s3://bucket/store", storage_options=options)
     assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"allow_http": "true"}, {"allow_http": "true"}),
+        ({"AWS_ALLOW_HTTP": True}, {"allow_http": True}),
+        ({"timeout": "5s", "user_agent": "me"}, {"timeout": "5s", "user_agent": "me"}),
+        ({"timeout": "5s", "client_options": {"timeout": "9s"}}, {"timeout": "9s"}),
+        ({"client_kwargs": {"connect_timeout": "5s"}}, {"connect_timeout": "5s"}),
+    ],
+)
+def test_what_the_http_client_is_told_may_stand_beside_the_other_options(
+    given: dict[str, Any], expected: dict[str, Any]
+):
+    others = {"access_key_id": "key", "secret_access_key": SECRET}
+    assert client_of({**others, **given}) == (others, expected)
+    for url in ("s3://bucket/store", "az://bucket/store", "gs://bucket/store"):
+        open_obstore(url, _OPENS[url[:2]] | given)
+
+
+def test_a_panic_of_the_client_library_is_an_error_of_options(monkeypatch: pytest.MonkeyPatch):
+    class PanicException(BaseException):
+        pass
+
+    def panic(*_: object, **options: object) -> None:
+        raise PanicException(f"no {SECRET}")
+
+    def interrupt(*_: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("obstore.store.from_url", panic)
+    with pytest.raises(kmq.InvalidRequestError, match=r"can't be opened: no \*\*\*"):
+        kmq.open("s3://bucket/store", storage_options=GOOD)
+    monkeypatch.setattr("obstore.store.from_url", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        kmq.open("s3://bucket/store", storage_options=GOOD)
 
 
 def test_an_option_of_another_scheme_is_not_what_was_meant():
