@@ -30,6 +30,8 @@ _KEPT = tuple(f"{each}/" for each in (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER,
 _HEADER = struct.Struct("<IxxxxQ")
 #: When there is no room, this share of the limit is made free.
 _SHARE = 0.05
+#: Whoever names a folder may have files there: all that is counted and deleted stands in this one.
+_OWN = "kmq-cache"
 #: How many bytes there are at most, by all who write here; its lock is held while they count.
 _COUNT = "used"
 _USED = struct.Struct("<Q")
@@ -43,7 +45,7 @@ class CacheFolder:
     """Parts of objects as files; those used longest ago go first when there are too many bytes."""
 
     def __init__(self, folder: Path, url: str, max_bytes: int) -> None:
-        self._folder = folder
+        self._folder = folder / _OWN
         self._url = url
         self._max_bytes = max_bytes
 

@@ -37,10 +37,9 @@ def open_bucket_files(
 def _cache_folder(url: str, options: dict[str, Any]) -> CacheFolder | None:
     folder = options.pop("cache_folder", None)
     size = _number(options, "cache_folder_bytes", CACHE_FOLDER_BYTES)
-    if folder is not None and not isinstance(folder, str | os.PathLike):
-        raise InvalidRequestError(
-            f"storage_options: cache_folder is a path, not {type(folder).__name__}"
-        )
+    if folder is not None and not (isinstance(folder, str | os.PathLike) and str(folder)):
+        given = type(folder).__name__ if folder != "" else "an empty text"
+        raise InvalidRequestError(f"storage_options: cache_folder is a path, not {given}")
     return None if folder is None else CacheFolder(Path(folder).expanduser(), url, size)
 
 

@@ -35,7 +35,7 @@ def _fetched(data: bytes, size: int = 1000) -> Fetched:
 
 
 def _files(folder: Path) -> list[Path]:
-    return list(folder.glob("??/*"))
+    return list(folder.glob("kmq-cache/??/*"))
 
 
 def test_another_process_finds_what_was_read(folder: Path):
@@ -94,7 +94,7 @@ def test_a_wrong_count_of_what_is_there_is_put_right(folder: Path, count: bytes)
     for number in range(30):
         cache.put((SEGMENT, number, 3), _fetched(bytes(10_000)))
         if number == 5:
-            (folder / "used").write_bytes(count)
+            (folder / "kmq-cache" / "used").write_bytes(count)
     assert cache.get((SEGMENT, 29, 3)) is not None
     assert sum(file.stat().st_size for file in _files(folder)) <= 160_000
 
@@ -136,11 +136,23 @@ def test_who_is_stopped_while_it_counts_keeps_nobody_from_reading(
 ):
     monkeypatch.setattr(cache_folder, "_TRIES", 2)
     _cache(folder).put((SEGMENT, 0, 3), _fetched(b"abc"))
-    with (folder / "used").open("rb") as count:
+    with (folder / "kmq-cache" / "used").open("rb") as count:
         fcntl.flock(count, fcntl.LOCK_EX)
         _cache(folder).put((SEGMENT, 1, 3), _fetched(b"def"))
     assert _cache(folder).get((SEGMENT, 0, 3)) is not None
     assert _cache(folder).get((SEGMENT, 1, 3)) is None
+
+
+def test_files_of_others_in_the_folder_are_neither_deleted_nor_written_nor_counted(folder: Path):
+    theirs = [folder / "go" / "main.go", folder / "used", folder / "ab" / ("0" * 62)]
+    for file in theirs:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"theirs" * 5_000)
+    cache = _cache(folder, max_bytes=25_000)
+    for number in range(5):
+        cache.put((SEGMENT, number, 3), _fetched(bytes(10_000)))
+    assert [file.read_bytes() for file in theirs] == [b"theirs" * 5_000] * 3
+    assert len(_files(folder)) == 2
 
 
 def test_what_is_read_stays_whole_when_another_process_makes_room(folder: Path):

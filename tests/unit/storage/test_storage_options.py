@@ -45,7 +45,9 @@ GOOD = {"access_key_id": "key", "secret_access_key": SECRET, "endpoint": "http:/
         ({"timeout": "5s", "client_options": 5}, "mapping"),
         ({"credential_provider": 5}, "credential_provider"),
         ({"retry_config": {"max_retries": 1}}, "retry_config"),
-        ({"cache_folder": 5}, "cache_folder"), ({"cache_bytes": True}, "cache_bytes"),
+        ({"cache_folder": 5}, "cache_folder"),
+        ({"cache_folder": ""}, "cache_folder is a path, not an empty text"),
+        ({"cache_bytes": True}, "cache_bytes"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_named_and_no_value_shown(wrong: Any, named: str):

@@ -103,7 +103,7 @@ def test_a_kept_part_of_a_bucket_that_the_disk_can_not_read_is_fetched_again(
 
     monkeypatch.setattr(cache_folder, "mapped", mapped_then_cut)
     assert cache.get(part) is None
-    assert list((tmp_path / "cache").glob("??/*")) == []
+    assert list((tmp_path / "cache").rglob("??/*")) == []
 
 
 def test_a_pin_and_a_store_file_that_the_disk_can_not_read_are_damage(
