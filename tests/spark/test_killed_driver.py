@@ -53,7 +53,7 @@ def _run_and_kill(shop: Shop, checkpoint: Path, *, after: int) -> None:
         while len(shop.places("totals")) < after:
             assert driver.poll() is None, "the query ended by itself"
             assert time.monotonic() < deadline, "the query makes no progress"
-            time.sleep(0.01)
+            time.sleep(0.1)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()

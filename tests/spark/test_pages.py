@@ -14,12 +14,20 @@ from tests.support.sources import ROOT
 
 pytestmark = pytest.mark.spark
 
-DOCS = ROOT / "docs"
-
 
 def _blocks(page: str, language: str) -> list[str]:
-    text = (DOCS / page).read_text()
+    text = (ROOT / page).read_text()
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme_runs_from_its_first_line_to_its_last(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "\n".join(_blocks("README.md", "python")).replace('"data/', f'"{tmp_path}/')
+    exec(compile(code, "README.md", "exec"), {})
+    assert "|[61 6C 69 63 65]|    1|" in capsys.readouterr().out
+    with kmq.open(tmp_path / "shop", create=False) as store:
+        assert store.describe_topic("orders-copy").rows == store.describe_topic("orders").rows == 5
 
 
 def test_the_examples_of_the_page_on_streams_run(
@@ -28,7 +36,7 @@ def test_the_examples_of_the_page_on_streams_run(
     shop.create("copies", 2)
     shop.create("counts")
     shop.send("orders", 0, 9)
-    code = "\n".join(_blocks("spark-streaming.md", "python")).replace("data/shop", shop.url)
+    code = "\n".join(_blocks("docs/spark-streaming.md", "python")).replace("data/shop", shop.url)
     code = code.replace("data/checkpoint", str(tmp_path / "checkpoint"))
     names = {"spark": spark, "kmq": kmq}
     try:
@@ -48,10 +56,10 @@ def test_the_examples_of_the_page_on_tables_run(
     shop.send("orders", 0, 5)
     shop.store.seal()
     shop.commit("billing", "orders", {0: 3})
-    code = "\n".join(_blocks("spark-tables.md", "python")).replace("data/shop", shop.url)
+    code = "\n".join(_blocks("docs/spark-tables.md", "python")).replace("data/shop", shop.url)
     exec(compile(code, "spark-tables.md", "exec"), {"spark": spark})
     assert "|billing|" in capsys.readouterr().out.replace(" ", "")
-    (block,) = _blocks("spark-tables.md", "sql")
+    (block,) = _blocks("docs/spark-tables.md", "sql")
     try:
         *before, query = block.replace("data/shop", shop.url).split(";")
         for statement in before:

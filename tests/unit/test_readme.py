@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import kmq_spark as kmq
 from tests.support.sources import ROOT, named_tests
-from tests.support.spark import require_jvm
 
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -36,6 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_python_of_the_readme_runs(folder: Path, capsys: pytest.CaptureFixture[str]):
+    # With all that needs Spark it runs in tests/spark/test_pages.py.
     blocks = [block for block in _blocks("python") if "spark." not in block]
     exec(compile("\n".join(blocks), "README.md", "exec"), {})
     assert capsys.readouterr().out.splitlines() == [
@@ -46,25 +45,6 @@ def test_python_of_the_readme_runs(folder: Path, capsys: pytest.CaptureFixture[s
         "2",
         "(1, 3)",
     ]
-
-
-@pytest.mark.spark
-def test_spark_of_the_readme_runs(folder: Path):
-    require_jvm()
-    (folder / "readme.py").write_text("\n".join(_blocks("python")))
-    # A process of its own: the paths of the README are relative to where Spark was started.
-    done = subprocess.run(
-        [sys.executable, "readme.py"],
-        env={**os.environ, "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "|[61 6C 69 63 65]|    1|" in done.stdout
-    with kmq.open("data/shop", create=False) as store:
-        assert store.describe_topic("orders-copy").rows == store.describe_topic("orders").rows == 5
 
 
 def test_shell_of_the_readme_runs(folder: Path):
