@@ -17,6 +17,7 @@ _SHOWN_BY = {
     "counts_no_release_as_a_change": 37,
     "deletes_without_a_mark": 99,
     "drops_a_tombstone_at_once": 27,
+    "forgets_digests_at_a_checkpoint": 28,
     "keeps_the_older_of_a_name": 27,
     "leaves_later_files_after_a_cut": 148,
     "lets_two_bury": 12,
