@@ -4,13 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.shop import Place, Shop
 
 BatchFunction = Callable[[DataFrame, int], None]
+
+#: What Spark says on a busy machine, before it has asked a source anything: it waits ten seconds
+#: for a process that it starts, and no setting makes that longer.
+_SLOW_START = "Python worker failed to connect back"
+_ATTEMPTS = 5
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def patiently(
+    act: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs
+) -> _Result:
+    """What a call gives that runs a query; again where a process was too slow for Spark."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return act(*args, **kwargs)
+        except PySparkException as error:
+            if _SLOW_START not in str(error):
+                raise
+    return act(*args, **kwargs)
 
 
 class Collector:
@@ -51,6 +74,10 @@ def start(
 
 def run(frame: DataFrame, sink: BatchFunction, checkpoint: Path) -> StreamingQuery:
     """Run a query to the end of what is there now."""
+    return patiently(_run, frame, sink, checkpoint)
+
+
+def _run(frame: DataFrame, sink: BatchFunction, checkpoint: Path) -> StreamingQuery:
     query = start(frame, sink, checkpoint)
     assert query.awaitTermination(120)
     return query

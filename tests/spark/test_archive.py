@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,11 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from kmq_spark import archive
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.objects.open import open_files
+from tests.spark.running import Collector, load, patiently, run
 from tests.spark.shop import Place, Shop
 from tests.support.s3 import S3Server
 from tests.support.spark import require_delta
 
 FORMATS = ("delta", "parquet")
+
+_archive = partial(patiently, archive.run)
 
 
 @pytest.fixture(autouse=True)
@@ -45,11 +49,11 @@ def test_history_and_log_are_one_table_while_the_archive_grows(
     spark: SparkSession, shop: Shop, tmp_path: Path, file_format: str
 ):
     path, places = tmp_path / "lake", _send(shop)
-    report = archive.run(spark, shop.url, path, topics=["orders"], file_format=file_format)
+    report = _archive(spark, shop.url, path, topics=["orders"], file_format=file_format)
     assert report.archived == {"orders": {0: 5, 1: 5, 2: 5}}
     places += _send(shop)
     assert _places(_whole(spark, shop, path)) == Counter(places)
-    report = archive.run(spark, shop.url, path, keep=0)
+    report = _archive(spark, shop.url, path, keep=0)
     assert report.trimmed == {"orders": {0: 10, 1: 10, 2: 10}}
     places += _send(shop)
     assert shop.store.describe_topic("orders").rows == 15
@@ -60,7 +64,7 @@ def test_history_and_log_are_one_table_while_the_archive_grows(
         deletable = "SET TBLPROPERTIES (delta.enableDeletionVectors = true)"
         spark.sql(f"ALTER TABLE delta.`{path}` {deletable}")
         with pytest.raises(InvalidRequestError, match="Delta table with deletionVectors"):
-            archive.run(spark, shop.url, path, keep=0)
+            _archive(spark, shop.url, path, keep=0)
         assert shop.store.describe_topic("orders").rows == 15
 
 
@@ -69,14 +73,14 @@ def test_a_batch_whose_end_was_lost_is_archived_once(
     spark: SparkSession, shop: Shop, tmp_path: Path, file_format: str
 ):
     path, places = tmp_path / "lake", _send(shop)
-    archive.run(spark, shop.url, path, topics=["orders"], file_format=file_format)
+    _archive(spark, shop.url, path, topics=["orders"], file_format=file_format)
     places += _send(shop)
-    archive.run(spark, shop.url, path)
+    _archive(spark, shop.url, path)
     (checkpoint,) = path.glob("_kmq/*/commits")
     last = max(checkpoint.glob("[0-9]*"), key=lambda file: int(file.name))
     last.unlink()
     (checkpoint / f".{last.name}.crc").unlink(missing_ok=True)
-    archive.run(spark, shop.url, path)
+    _archive(spark, shop.url, path)
     assert _places(spark.read.format(file_format).load(str(path))) == Counter(places)
 
 
@@ -92,7 +96,7 @@ def test_a_session_that_leaves_no_mark_of_spark_archives_as_any_other(
 ):
     path, places, session = tmp_path / "lake[1]", _send(shop), spark.newSession()
     session.conf.set(setting, value)
-    archive.run(session, shop.url, path, topics=["orders"], file_format="parquet", keep=0)
+    _archive(session, shop.url, path, topics=["orders"], file_format="parquet", keep=0)
     assert shop.store.describe_topic("orders").rows == 0
     assert _places(_whole(spark, shop, path)) == Counter(places)
 
@@ -108,7 +112,7 @@ def test_a_record_keeps_all_it_has_in_the_archive(spark: SparkSession, shop: Sho
     reader = spark.read.format("kmq").option("subscribe", "orders")
     reader = reader.option("includeHeaders", True).option("includeProperties", True)
     before = sorted(map(str, reader.load(shop.url).select(columns).collect()))
-    archive.run(spark, shop.url, path, topics=["orders"], file_format="parquet", keep=0)
+    _archive(spark, shop.url, path, topics=["orders"], file_format="parquet", keep=0)
     after = reader.option("archive", str(path)).load(shop.url).select(columns)
     assert sorted(map(str, after.collect())) == before
 
@@ -122,12 +126,12 @@ def test_typed_topics_keep_their_columns_and_may_get_more(
     shop.store.create_topic("people", schema=schema)
     with shop.store.producer() as producer:
         producer.send("people", {"id": 1, name: "ada"})
-    archive.run(spark, shop.url, path, topics=["people"], keep=0)
+    _archive(spark, shop.url, path, topics=["people"], keep=0)
     wider = pa.schema([("id", pa.int64()), (name, pa.string()), ("year", pa.int32())])
     shop.store.alter_topic("people", schema=wider)
     with shop.store.producer() as producer:
         producer.send("people", {"id": 2, name: "bob", "year": 1980})
-    archive.run(spark, shop.url, path, keep=0)
+    _archive(spark, shop.url, path, keep=0)
     with shop.store.producer() as producer:
         producer.send("people", {"id": 3, name: "eve", "year": 1990})
     reader = spark.read.format("kmq").option("subscribe", "people").option("archive", str(path))
@@ -137,28 +141,11 @@ def test_typed_topics_keep_their_columns_and_may_get_more(
 
 def test_a_stream_reads_history_first(spark: SparkSession, shop: Shop, tmp_path: Path):
     path, places = tmp_path / "lake", _send(shop)
-    archive.run(spark, shop.url, path, topics=["orders"], file_format="parquet", keep=0)
+    _archive(spark, shop.url, path, topics=["orders"], file_format="parquet", keep=0)
     places += _send(shop)
-    frame = (
-        spark.readStream.format("kmq")
-        .option("subscribe", "orders")
-        .option("startingOffsets", "earliest")
-        .option("archive", str(path))
-        .load(shop.url)
-    )
-    seen: list[Place] = []
-
-    def keep(batch: DataFrame, _number: int) -> None:
-        seen.extend(_places(batch).elements())
-
-    query = (
-        frame.writeStream.foreachBatch(keep)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-    assert Counter(seen) == Counter(places)
+    sink = Collector()
+    run(load(spark, shop, archive=path), sink, tmp_path / "checkpoint")
+    assert sink.places == sorted(places)
 
 
 def _make_again(shop: Shop) -> None:
@@ -178,16 +165,16 @@ def test_an_archive_stops_at_lost_records_or_counts_them_and_goes_on(
 ):
     path = tmp_path / "lake"
     _send(shop)
-    archive.run(spark, shop.url, path, topics=["orders"], file_format="parquet")
+    _archive(spark, shop.url, path, topics=["orders"], file_format="parquet")
     _send(shop)
     lose(shop)
     _send(shop)
     with pytest.raises(StreamingQueryException, match="DataLossError"):
-        archive.run(spark, shop.url, path)
-    report = archive.run(spark, shop.url, path, fail_on_data_loss=False)
+        _archive(spark, shop.url, path)
+    report = _archive(spark, shop.url, path, fail_on_data_loss=False)
     ends = {p: end for p, (_, end) in shop.store.offsets("orders").items()}
     assert (report.archived, report.lost) == ({"orders": ends}, lost)
-    assert archive.run(spark, shop.url, path, keep=0).lost == 0
+    assert _archive(spark, shop.url, path, keep=0).lost == 0
     if lose is _trim:
         with pytest.raises(PySparkException, match=r"orders-\d: offsets 5 to \d were lost before"):
             _whole(spark, shop, path).count()
@@ -201,7 +188,7 @@ def test_a_store_in_a_bucket_is_archived_by_what_its_client_is_given(
     bucket = Shop(moto.new_url(), storage_options=moto.options())
     bucket.create("orders")
     bucket.send("orders", 0, 4)
-    report = archive.run(
+    report = _archive(
         spark,
         bucket.url,
         tmp_path / "lake",
@@ -218,7 +205,7 @@ def test_a_place_that_spark_has_no_file_system_for_is_refused_before_anything_is
 ):
     _send(shop)
     with pytest.raises(InvalidRequestError, match=r"No FileSystem for scheme .*hadoop-aws"):
-        archive.run(spark, shop.url, s3_url, topics=["orders"])
+        _archive(spark, shop.url, s3_url, topics=["orders"])
     assert open_files(s3_url).list("") == []
     assert shop.store.groups() == []
 
@@ -228,11 +215,11 @@ def test_an_archive_that_lost_its_checkpoint_is_not_written_on(
 ):
     path = tmp_path / "lake"
     _send(shop)
-    archive.run(spark, shop.url, path, topics=["orders"], file_format="parquet")
+    _archive(spark, shop.url, path, topics=["orders"], file_format="parquet")
     (checkpoint,) = (each for each in (path / "_kmq").iterdir() if each.is_dir())
     shutil.rmtree(checkpoint)
     with pytest.raises(IllegalStateError, match="lost the checkpoint"):
-        archive.run(spark, shop.url, path)
+        _archive(spark, shop.url, path)
 
 
 def test_an_archive_takes_topics_of_one_kind_and_keeps_its_format(
@@ -240,10 +227,10 @@ def test_an_archive_takes_topics_of_one_kind_and_keeps_its_format(
 ):
     path = tmp_path / "lake"
     shop.store.create_topic("people", schema=pa.schema([("id", pa.int32())]))
-    archive.run(spark, shop.url, path, topics=["orders"])
+    _archive(spark, shop.url, path, topics=["orders"])
     with pytest.raises(InvalidRequestError, match="people is typed"):
-        archive.run(spark, shop.url, path, topics=["orders", "people"])
+        _archive(spark, shop.url, path, topics=["orders", "people"])
     with pytest.raises(InvalidRequestError, match="is in delta"):
-        archive.run(spark, shop.url, path, file_format="parquet")
+        _archive(spark, shop.url, path, file_format="parquet")
     with pytest.raises(InvalidRequestError, match="needs the names"):
-        archive.run(spark, shop.url, tmp_path / "other")
+        _archive(spark, shop.url, tmp_path / "other")

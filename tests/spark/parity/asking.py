@@ -18,11 +18,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 from tests.spark.parity.sides import Record, Side
-from tests.spark.running import Collector
-
-#: What Spark says on a busy machine, before a source of either side was asked anything.
-_SLOW_START = "Python worker failed to connect back"
-_ATTEMPTS = 5
+from tests.spark.running import Collector, patiently
 
 Scenario = Callable[["Asker"], None]
 
@@ -83,15 +79,13 @@ class Asker:
         Again from its checkpoint where Spark lost patience with a process that it had started.
         """
         sink = Collector()
-        for attempt in range(_ATTEMPTS):
+
+        def run() -> None:
             writer = self.stream_reader(**options).load().writeStream.foreachBatch(sink)
             writer = writer.option("checkpointLocation", str(checkpoint))
-            try:
-                ended(writer.trigger(**{trigger: True}).start())
-                break
-            except PySparkException as error:
-                if _SLOW_START not in str(error) or attempt + 1 == _ATTEMPTS:
-                    raise
+            ended(writer.trigger(**{trigger: True}).start())
+
+        patiently(run)
         return sink
 
     def note(self, fact: str, found: object) -> None:
