@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.data.make_golden_checkpoint import OPTIONS, STORE
-from tests.spark.running import Collector, run
+from tests.data.make_golden_checkpoint import OPTIONS, STORE, unique
+from tests.spark.running import Collector, load, run
+from tests.spark.shop import Shop
 
 pytestmark = pytest.mark.spark
 
@@ -22,3 +23,14 @@ def test_a_query_goes_on_from_the_golden_checkpoint_with_the_batch_it_had_planne
     sink = Collector()
     run(spark.readStream.format("kmq").options(**OPTIONS).load(str(store)), sink, checkpoint)
     assert sink.batches == {2: [("totals", 0, n) for n in range(30, 40)]}
+
+
+def test_a_query_with_state_over_all_columns_goes_on_from_the_golden_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(shutil.copytree(STORE, tmp_path / "store"))
+    checkpoint = shutil.copytree(STORE.with_name("checkpoint-1-state"), tmp_path / "checkpoint")
+    sent, sink = shop.send("totals", count=3), Collector()
+    run(unique(load(spark, shop, subscribe="totals")), sink, checkpoint)
+    assert sink.places == sent
+    shop.close()

@@ -64,6 +64,27 @@ def test_two_queries_share_a_source_and_it_joins_itself(
     assert pairs.places == [("orders", 0, n) for n in range(3)]  # 0 with 3, 1 with 4, 2 with 5
 
 
+@pytest.mark.parametrize(("reuse", "counted"), [(True, 6), (False, 12)])
+def test_a_stream_that_is_joined_with_itself_has_one_offset(
+    spark: SparkSession, shop: Shop, tmp_path: Path, *, reuse: bool, counted: int
+) -> None:
+    _send_every_minute(shop, 6)
+    session, rows = spark.newSession(), []
+    session.conf.set("spark.sql.exchange.reuse", reuse)
+    values = load(session, shop).selectExpr("string(key) k", "string(value) v")
+
+    def keep(batch: DataFrame, _number: int) -> None:
+        rows.extend(batch.collect())
+
+    query = run(values.join(values, "k"), keep, tmp_path / "checkpoint")
+    assert len(rows) == 3 * 2 * 2
+    _version, _facts, *offsets = (tmp_path / "checkpoint/offsets/0").read_text().splitlines()
+    assert len(set(offsets)) == 1
+    progress = query.recentProgress
+    assert {len(each.sources) for each in progress} == {1}
+    assert sum(each.numInputRows for each in progress) == counted
+
+
 def test_a_watermark_on_the_timestamp_closes_windows(
     spark: SparkSession, shop: Shop, tmp_path: Path
 ) -> None:
