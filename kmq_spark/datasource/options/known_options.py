@@ -1,4 +1,4 @@
-"""Which options there are, and what replaces those that are not: Kafka's own, and misspelt ones."""
+"""Which options there are, and what replaces others: Kafka's own, a catalog's, misspelt ones."""
 
 from __future__ import annotations
 
@@ -65,8 +65,17 @@ SINK_OPTIONS = (
 _ACCESS = "access to a store is that of its storage (file rights, credentials of the bucket)"
 _NO_BROKER = "kmq polls no broker: remove it"
 
+#: For what CREATE TABLE adds: Spark hands a source in Python no option when such a table is read,
+#: so it would be dead.
+_TABLE = "kmq makes no tables in a catalog: use CREATE TEMPORARY VIEW name USING kmq OPTIONS (...)"
+
 #: By name, or by how a name begins: the longest that fits says what to do.
-_KAFKA = {
+_INSTEAD = {
+    "location": _TABLE,
+    "provider": _TABLE,
+    "owner": _TABLE,
+    "external": _TABLE,
+    "option.": _TABLE,
     "kafka.": "kmq has no Kafka client to pass it to",
     "kafka.bootstrap.servers": "kmq has no brokers: give the store as load(path) or option 'path'",
     "kafka.group.id": "use option 'group'",
@@ -113,9 +122,9 @@ def refuse_unknown(
 
 
 def _hint(name: str, known_names: Mapping[str, str]) -> str:
-    of_kafka = [begin for begin in _KAFKA if name.startswith(begin)]
-    if of_kafka:
-        return f"; {_KAFKA[max(of_kafka, key=len)]}"
+    begins = [begin for begin in _INSTEAD if name.startswith(begin)]
+    if begins:
+        return f"; {_INSTEAD[max(begins, key=len)]}"
     near = nearest(name, known_names)
     for lower, proper in known_names.items():
         near = near.replace(repr(lower), repr(proper))

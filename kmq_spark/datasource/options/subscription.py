@@ -72,7 +72,7 @@ def _pattern(text: str) -> str:
         refuse("subscribePattern", text, "a regular expression on topic names")
     try:
         re.compile(text)
-    except re.error as problem:
+    except (re.error, OverflowError, RecursionError) as problem:
         refuse("subscribePattern", text, f"a regular expression ({problem})")
     return text
 

@@ -110,6 +110,8 @@ REFUSED = {
     "poll timeout": ({"kafkaConsumer.pollTimeoutMs": "5"}, "kmq polls no broker: remove it"),
     "fetch retries": ({"fetchOffset.numRetries": "5"}, "kmq polls no broker: remove it"),
     "fetch pauses": ({"fetchOffset.retryIntervalMs": "5"}, "kmq polls no broker: remove it"),
+    "of a table": ({"provider": "kmq"}, "CREATE TEMPORARY VIEW name USING kmq OPTIONS"),
+    "of a table's place": ({"option.subscribe": "orders"}, "kmq makes no tables in a catalog"),
     "of the sink": ({"topic": "orders"}, "'topic' belongs to a write"),
     "minPartitions 0": ({"minPartitions": "0"}, "'minPartitions' is '0': expected a whole number"),
     "minPartitions -1": ({"minPartitions": "-1"}, "is '-1': expected a whole number"),
@@ -226,7 +228,7 @@ def test_an_assignment_that_is_no_map_of_partitions_is_refused(text: str) -> Non
         parse_source_options({"path": "/data", "assign": text})
 
 
-@pytest.mark.parametrize("text", ["", " ", "[", "(?P<x"])
+@pytest.mark.parametrize("text", ["", " ", "[", "(?P<x", "(" * 5000, "a{9999999999}"])
 def test_a_pattern_that_is_no_expression_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="'subscribePattern' is"):
         parse_source_options({"path": "/data", "subscribePattern": text})
