@@ -84,12 +84,13 @@ class ArchivedRange:
 
 
 def _in_order(batches: Sequence[pa.RecordBatch], column: str) -> Iterator[pa.RecordBatch]:
-    """The same rows by offset: most often they come so, and nothing is copied."""
-    offsets = np.concatenate([np.empty(0, np.int64), *(each.column(column) for each in batches)])
+    """The same rows by offset: as the job writes files, whole batches are; so nothing is copied."""
+    known = sorted(batches, key=lambda each: each.column(column)[0].as_py())
+    offsets = np.concatenate([np.empty(0, np.int64), *(each.column(column) for each in known)])
     if (np.diff(offsets) > 0).all():
-        yield from batches
+        yield from known
     else:
-        yield from pa.Table.from_batches(batches).sort_by(column).to_batches(BATCH_ROWS)
+        yield from pa.Table.from_batches(known).sort_by(column).to_batches(BATCH_ROWS)
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,9 @@ def test_records_come_in_order_when_their_offsets_are_not_asked_for(orders: Arch
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_records_that_stand_in_another_order_come_by_offset(tmp_path: Path, file_format: str):
-    batches = [records(0, range(5, 10)), records(0, range(5)), records(0, range(10, 12))]
-    made = archive(tmp_path / "archive", file_format, pa.concat_tables(batches))
+    mixed = pa.concat_tables([records(0, range(start, 10, 3)) for start in (2, 0, 1)])
+    batches = [pa.concat_tables([records(1, range(1)), records(0, range(10, 12))]), mixed]
+    made = archive(tmp_path / "archive", file_format, *batches)
     assert _values(open_archive(made, STORE), 0, 1, 12) == [b"0/%d" % n for n in range(1, 12)]
 
 
