@@ -7,7 +7,7 @@ replaced first, so a tombstone never goes before what it deletes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import takewhile
@@ -27,6 +27,7 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.ages import surely_now
 from kmq_storage.maintenance.damaged import Apart
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import CompactReport, all_compacted
@@ -155,7 +156,7 @@ def with_old_tombstones(topic: Topic, now: int) -> list[int]:
 
 def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -> CompactReport:
     reader, replacer = ChunkReader(log.files), Replacer(log)
-    old = log.environment.now_us() - round(limits.TOMBSTONE_DELAY * 1e6)
+    old = _old(log, whole.rows)
     slices = ((part, row.time < old) for row, part in _by_segment(whole, reader))
     survivors = newest_of_each_key(slices, whole.span, rows=sum(row.rows for row in whole.rows))
     part = whole.topic.partition(whole.partition)
@@ -176,6 +177,13 @@ def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -
         before, after = before + len(step.rows), after + 1
         dropped += entry.old_rows - entry.rows
     return CompactReport(before, after, dropped)
+
+
+def _old(log: CommitLog, rows: Sequence[Row]) -> int:
+    """Tombstones that were committed before this time (UTC us) may go."""
+    delay = round(limits.TOMBSTONE_DELAY * 1e6)
+    old = log.environment.now_us() - delay
+    return surely_now(log) - delay if any(row.time < old for row in rows) else old
 
 
 def _is_kept(run: Replacement, survivors: Survivors) -> bool:

@@ -18,6 +18,7 @@ from kmq_storage.log.moving import planning
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.maintenance.ages import surely_now
 from kmq_storage.maintenance.damaged import Apart
 from kmq_storage.maintenance.queue_starts import (
     allow_trims,
@@ -146,7 +147,10 @@ def trim_topic(
 def retain(log: CommitLog, state: StoreState, *, apart: Apart = nullcontext) -> TrimReport:
     """Give up what the retention of each topic does not keep any more."""
     lsn = state.lsn  # before the plan: what a thread applies meanwhile makes it a conflict
-    return trim(log, plan_retention(state, log.environment.now_us()), lsn, apart=apart)
+    plan = plan_retention(state, log.environment.now_us())
+    if plan:
+        plan = plan_retention(state, surely_now(log))
+    return trim(log, plan, lsn, apart=apart)
 
 
 def trim(
