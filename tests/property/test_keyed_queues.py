@@ -327,7 +327,7 @@ class KeyedModel(RuleBasedStateMachine):
 
 TestKeyedModel = KeyedModel.TestCase
 TestKeyedModel.settings = settings(
-    max_examples=40,
+    max_examples=25,
     stateful_step_count=25,
     deadline=None,
     phases=(Phase.reuse, Phase.generate),  # each step starts threads: shrinking takes minutes
