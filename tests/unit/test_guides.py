@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from kmq_spark.cli import main
 from tests.support.sources import ROOT
 
 GUIDES = ROOT / "docs" / "guide"
@@ -114,12 +116,28 @@ PRINTED = {
 }
 
 
+def _code_of(name: str, language: str) -> str:
+    text = (GUIDES / f"{name}.md").read_text()
+    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in GUIDES.glob("*.md")))
 def test_the_code_of_a_guide_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    text = (GUIDES / f"{name}.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    exec(compile("\n".join(blocks), f"{name}.md", "exec"), {})
+    exec(compile(_code_of(name, "python"), f"{name}.md", "exec"), {})
     assert capsys.readouterr().out.splitlines() == PRINTED[name]
+
+
+def test_the_commands_of_a_guide_work_on_the_store_that_its_code_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    assert [path.stem for path in GUIDES.glob("*.md") if _code_of(path.stem, "sh")] == ["finding"]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(_code_of("finding", "python"), "finding.md", "exec"), {})
+    monkeypatch.setenv("KMQ_STORE", "data/shop")
+    for command in filter(None, _code_of("finding", "sh").splitlines()):
+        capsys.readouterr()
+        assert main(shlex.split(command)[1:]) == 0, command
+        assert capsys.readouterr().out, f"{command} finds, replays or traces something"
