@@ -277,8 +277,9 @@ class Consumer(OneThread):
     @alone_or_called_back
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on with this offset; OffsetOutOfRangeError outside the log."""
-        place = {topic: {checked_partition(partition): checked_offset(offset)}}
-        check_offsets(self._assignment.refresh(), place)
+        state = self._assignment.refresh()
+        state.topic(topic)  # what can't be a name among them
+        check_offsets(state, {topic: {checked_partition(partition): checked_offset(offset)}})
         self._assignment.seek(lambda _: offset, {topic: [partition]})
 
     @alone_or_called_back

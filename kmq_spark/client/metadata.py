@@ -14,8 +14,8 @@ from kmq_storage.model import to_datetime
 class RecordMetadata(tuple[Any, ...]):
     """The place of one record: made of `(topic, partition, offset, timestamp, duplicate)`.
 
-    A tuple underneath, as Record is; the timestamp is kept in UTC microseconds until it is asked
-    for.
+    A tuple underneath, as Record is, with the queue as a sixth member where there is one; the
+    timestamp is kept in UTC microseconds until it is asked for.
     """
 
     __slots__ = ()
@@ -33,9 +33,15 @@ class RecordMetadata(tuple[Any, ...]):
         """When the record was made, UTC."""
         return to_datetime(self[3])
 
+    @property
+    def queue(self) -> str | None:
+        """The queue that it was sent to; None for a topic."""
+        return self[5] if len(self) > 5 else None
+
     def __repr__(self) -> str:
+        where = f"topic={self.topic!r}" if self.queue is None else f"queue={self.queue!r}"
         return (
-            f"RecordMetadata(topic={self.topic!r}, partition={self.partition}, "
+            f"RecordMetadata({where}, partition={self.partition}, "
             f"offset={self.offset}, timestamp={self.timestamp.isoformat()}, "
             f"duplicate={self.duplicate})"
         )

@@ -366,10 +366,11 @@ class Queue:
 
     def recall(self, metadata: RecordMetadata) -> bool:
         """Take back a record that was sent to this queue; False when somebody had it."""
-        if not isinstance(metadata, RecordMetadata) or metadata.topic is not None:
+        if not isinstance(metadata, RecordMetadata) or metadata.queue != self.name:
             raise InvalidRequestError(
-                "recall takes the metadata of a record that was sent to this queue, "
-                f"not {metadata!r}"
+                f"recall takes the metadata of a record that was sent to queue {self.name}, "
+                f"not {metadata!r}",
+                queue=self.name,
             )
         self._ahead.settle()
         return handing.recall(self._log, self._live(), metadata.offset)

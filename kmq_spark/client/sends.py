@@ -132,23 +132,10 @@ class RowSends(Sends):
             times = [self._timestamp(row, times[row - first]) for row in range(first, end)]
             start, known = self._start, self._places
             duplicates = [known.is_duplicate(start + row) for row in range(first, end)]
-        return list(
-            map(
-                RecordMetadata,
-                zip(
-                    repeat(self._shown_topic),
-                    partitions,
-                    offsets,
-                    times,
-                    duplicates,
-                    strict=False,
-                ),
-            )
-        )
-
-    @property
-    def _shown_topic(self) -> str | None:
-        return self.topic if queue_of_log(self.topic) is None else None
+        queue = queue_of_log(self.topic)
+        shown, more = (self.topic, ()) if queue is None else (None, (repeat(queue),))
+        members = zip(repeat(shown), partitions, offsets, times, duplicates, *more, strict=False)
+        return list(map(RecordMetadata, members))
 
     def _timestamp(self, row: int, sent: int) -> int:
         """The timestamp that the caller chose for a row, or else when it was sent."""

@@ -113,7 +113,7 @@ class SharedReader:
     def _seen(self, group: str) -> _Seen:
         state = self._log.written_state()
         topic = single_partition(state, self._topic)
-        known = state.groups.get(group) or Group()
+        known = (state.groups.get(group) if isinstance(group, str) else None) or Group()
         # Other threads move the state on meanwhile: what is read first must not be the newer one.
         generation = known.generation
         place = known.offsets.get(topic.id, {}).get(0)

@@ -73,6 +73,7 @@ from kmq_storage.log.queue_binding import (
     check_queue,
     check_queue_capacity,
     check_queue_state,
+    freed_by,
 )
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
@@ -165,6 +166,9 @@ class _Binding:
         self._unit = unit
         self._fitting = set()
         self._bases = {}
+        for entry in unit.entries:
+            if isinstance(entry, AnswerEntry) and (freed := freed_by(entry)):
+                self._added[entry.queue_id] = self._added.get(entry.queue_id, 0) - freed
 
     def check_files(self, entries: Sequence[Entry]) -> None:
         """ConflictError when a file may have been deleted before a commit could name it."""

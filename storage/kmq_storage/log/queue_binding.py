@@ -10,6 +10,10 @@ from dataclasses import replace
 
 from kmq_storage.errors import AlreadyExistsError, ConflictError, NotFoundError, QueueFullError
 from kmq_storage.format.queue_entries import (
+    ACK,
+    DEAD,
+    EXHAUSTED,
+    RECALL,
     AcquireEntry,
     AnswerEntry,
     BindEntry,
@@ -117,6 +121,16 @@ def check_queue_capacity(state: StoreState, queue_id: bytes, rows: int, added: i
             room=max(room, 0),
             rows=rows,
         )
+
+
+def freed_by(entry: AnswerEntry) -> int:
+    """For how many records a queue has room again by an answer.
+
+    None by a slip's: what is noted there may have been answered otherwise.
+    """
+    if isinstance(entry, SlipAnswerEntry) or entry.answer not in (ACK, DEAD, EXHAUSTED, RECALL):
+        return 0
+    return sum(run.rows for run in entry.runs)
 
 
 def _live(state: StoreState, queue_id: bytes) -> Queue:

@@ -102,6 +102,12 @@ def test_no_call_finds_a_topic_that_cannot_be(shop: kmq.Store, call: str, name: 
     assert lsn(shop) == before
 
 
+@pytest.mark.parametrize("call", sorted(LOOKUPS.keys() - {"assign", "set_group_offsets"}))
+def test_no_call_finds_a_topic_that_no_mapping_can_have(shop: kmq.Store, call: str):
+    with pytest.raises((kmq.InvalidRequestError, kmq.NotFoundError, kmq.IllegalStateError)):
+        LOOKUPS[call](shop, ["list"])
+
+
 @pytest.mark.parametrize("name", [*[n for n in NAMES if n is not None], "x" * 245], ids=ascii)
 @pytest.mark.parametrize("call", GROUP_CALLS)
 def test_no_call_takes_a_name_that_a_group_cannot_have(shop: kmq.Store, call: str, name: object):

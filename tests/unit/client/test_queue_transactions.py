@@ -57,6 +57,26 @@ def test_an_abort_acknowledges_nothing(shop: kmq.Store):
         held.ack()
 
 
+def test_what_a_transaction_acknowledges_makes_room_for_what_it_sends(store: kmq.Store):
+    store.create_queue("full", capacity=2)
+    with store.producer() as producer, store.queue("full") as queue:
+        for value in (b"1", b"2"):
+            producer.send_to_queue("full", value).result(10)
+        one, two = queue.receive(2)
+        with (
+            pytest.raises(kmq.TransactionAbortedError, match="is full"),
+            producer.transaction() as tx,
+        ):
+            tx.ack(one)
+            for value in (b"3", b"4"):
+                tx.send_to_queue("full", value)
+        with producer.transaction() as tx:
+            tx.ack(one)
+            tx.send_to_queue("full", b"3")
+        assert [held.value for held in queue.receive(9)] == [b"3"]
+        two.ack()
+
+
 def test_a_late_ack_aborts_all(shop: kmq.Store):
     shop.create_queue("short", lock_timeout=0.001)
     with shop.producer() as producer, shop.queue("short") as queue:

@@ -311,8 +311,7 @@ def test_bad_calls_of_a_queue_are_refused(store: kmq.Store):
     store.create_topic("t")
     with store.producer() as producer:
         to_topic = producer.send("t", b"1").result()
-        for name in ("q", "other"):
-            producer.send_to_queue(name, b"1").result()
+        elsewhere, _ = (producer.send_to_queue(n, b"1").result() for n in ("other", "q"))
     queue = store.queue("q")
     (held,), (foreign,) = queue.receive(), store.queue("other").receive()
     bad: Any = object()
@@ -332,6 +331,7 @@ def test_bad_calls_of_a_queue_are_refused(store: kmq.Store):
         lambda: held.extend(1e300),
         lambda: queue.redrive(0),
         lambda: queue.recall(to_topic),
+        lambda: queue.recall(elsewhere),
         lambda: queue.recall(bad),
         lambda: store.bind_queue("q", "t", start="middle"),
         lambda: store.bind_queue("q", "t", filter="n ="),

@@ -224,6 +224,7 @@ def test_an_unknown_consumer_gets_none_at_once(array: Kmq, producer: KmqProducer
     producer.send(TOPIC, KmqMessage(None, 1))
     assert array.poll("nobody") is None
     assert array.poll("nobody", timeout_ms=10**9) is None
+    assert array.poll(["nobody"]) is None  # type: ignore[arg-type]
 
 
 def test_a_consumer_that_subscribes_late_sees_all_under_an_id_of_its_own(
