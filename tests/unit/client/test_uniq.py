@@ -38,6 +38,20 @@ def test_a_second_record_is_not_stored_and_its_place_is_the_first_ones(store: km
     assert sorted(_values(store)) == [b"1", b"3", b"4"]
 
 
+def test_a_second_record_is_found_in_whatever_partition_it_would_stand(store: kmq.Store):
+    store.create_topic("t", partitions=2)
+    with store.producer() as producer:
+        first = producer.send("t", b"1", uniq="x", partition=0).result()
+        elsewhere = producer.send("t", b"2", uniq="x", partition=1).result()
+        keyless = {producer.send_batch("t", [b"-"]).result()[0].partition for _ in range(2)}
+        assert keyless == {0, 1}  # routed in turn
+        wherever = [producer.send("t", b"3", uniq="x").result() for _ in range(2)]
+    for again in (elsewhere, *wherever):
+        assert again.duplicate
+        assert again[:3] == first[:3]
+    assert _values(store).count(b"-") == len(_values(store)) - 1
+
+
 def test_what_is_left_beside_a_double_keeps_its_place_before_later_sends(store: kmq.Store):
     store.create_topic("t")
     with store.producer(linger=10) as producer:

@@ -311,7 +311,8 @@ def test_bad_calls_of_a_queue_are_refused(store: kmq.Store):
     store.create_topic("t")
     with store.producer() as producer:
         to_topic = producer.send("t", b"1").result()
-        elsewhere, _ = (producer.send_to_queue(n, b"1").result() for n in ("other", "q"))
+        for name in ("q", "other"):
+            producer.send_to_queue(name, b"1").result()
     queue = store.queue("q")
     (held,), (foreign,) = queue.receive(), store.queue("other").receive()
     bad: Any = object()
@@ -331,7 +332,6 @@ def test_bad_calls_of_a_queue_are_refused(store: kmq.Store):
         lambda: held.extend(1e300),
         lambda: queue.redrive(0),
         lambda: queue.recall(to_topic),
-        lambda: queue.recall(elsewhere),
         lambda: queue.recall(bad),
         lambda: store.bind_queue("q", "t", start="middle"),
         lambda: store.bind_queue("q", "t", filter="n ="),
@@ -344,6 +344,18 @@ def test_bad_calls_of_a_queue_are_refused(store: kmq.Store):
         with pytest.raises(kmq.InvalidRequestError):
             call()
     held.ack()
+
+
+def test_only_a_record_of_the_queue_itself_is_taken_back(store: kmq.Store):
+    for name in ("q", "other"):
+        store.create_queue(name)
+        with store.producer() as producer:
+            there = producer.send_to_queue(name, b"1").result()
+    queue = store.queue("q")
+    assert there.queue == "other"
+    with pytest.raises(kmq.InvalidRequestError, match=r"to queue q, not .*queue='other'"):
+        queue.recall(there)
+    assert queue.stats().ready == 1
 
 
 def test_who_wants_more_than_there_ever_is_gets_what_there_is(store: kmq.Store):

@@ -253,17 +253,6 @@ def test_a_record_that_nobody_had_can_be_taken_back(store: kmq.Store):
     assert queue.stats().delayed == 0
 
 
-def test_only_a_record_of_the_queue_itself_is_taken_back(store: kmq.Store):
-    for name in ("q", "other"):
-        store.create_queue(name)
-        (there,) = _send(store, name, b"1")
-    queue = store.queue("q")
-    assert there.queue == "other"
-    with pytest.raises(kmq.InvalidRequestError, match=r"to queue q, not .*queue='other'"):
-        queue.recall(there)
-    assert queue.stats().ready == 1
-
-
 def test_a_forked_child_does_not_answer_for_its_parent(tmp_path):
     with kmq.open(tmp_path / "store", durability="os") as store:
         store.create_queue("q")

@@ -1,0 +1,52 @@
+"""Files of the log behind the first one: what they are called, and where their frames stand.
+
+Finds: names that get longer with their numbers, and so don't sort as these do, and a writer that
+takes a number that counts through all files for a place in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kmq_storage import paths
+from tests.support.storage import FILE_BYTES, make_topic, open_folder, send, values_of
+
+#: Around where 9, 10 and 19 digits end, and 1 GiB, of which a file had its name once.
+_NUMBERS = sorted(
+    [0, 1, *(10**digits + more for digits in (9, 10, 18) for more in (-1, 0, 1)), 2**30, 2**63 - 1]
+)
+
+
+#: What is called by an LSN or an offset.
+_NAMES: dict[str, Callable[[int], str]] = {
+    "log file": paths.log_file,
+    "commit object": paths.commit_object,
+    "collected mark": paths.collected_mark,
+    "checkpoint": lambda lsn: paths.checkpoint_file(lsn, bytes(16)),
+    "segment": lambda offset: paths.segment_file(bytes(16), 0, offset, bytes(16)),
+}
+
+
+@pytest.mark.parametrize("kind", _NAMES)
+def test_names_of_files_sort_as_their_numbers_up_to_the_last_one(kind: str):
+    name = _NAMES[kind]
+    names = [name(number) for number in _NUMBERS]
+    assert names == sorted(set(names))
+    assert len(set(map(len, names))) == 1
+
+
+def test_each_file_of_the_log_is_written_from_its_own_beginning_also_by_who_opens_it_later(
+    tmp_path: Path,
+):
+    sent = [b"%02d" % number + b"x" * (FILE_BYTES // 3) for number in range(12)]
+    make_topic(open_folder(tmp_path))
+    for value in sent:  # each by a writer of its own
+        send(open_folder(tmp_path), value)
+    files = sorted((tmp_path / "log").glob("*.log"))
+    assert len(files) > 4
+    assert {file.stat().st_size for file in files} == {FILE_BYTES}
+    assert all(file.read_bytes()[:4096].strip(b"\0") for file in files)
+    assert values_of(open_folder(tmp_path)) == sent
