@@ -55,8 +55,9 @@ class KeyedQueues(Handle):
 
     async def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
         """These are done, all in one commit."""
-        some = (deliveries,) if isinstance(deliveries, KeyedDelivery) else tuple(deliveries)
-        await self._run(self._queues.ack, [each.delivery for each in some])
+        some: Any = deliveries if isinstance(deliveries, Iterable) else (deliveries,)
+        twins = [each.delivery if isinstance(each, KeyedDelivery) else each for each in some]
+        await self._run(self._queues.ack, twins)  # which says what is none
 
 
 class KeyedDelivery:

@@ -18,8 +18,11 @@ _COLUMNS = ("queue", "value")
 _INDEX_MAX = np.uint64(1 << 62)
 
 
-def column_of(what: str, elements: Any) -> pa.Array:
-    """A sequence of bytes and text as a column; InvalidRequestError names what is wrong."""
+def column_of(what: str, elements: Any) -> pa.Array | pa.ChunkedArray:
+    """A sequence of bytes and text as a column; InvalidRequestError names what is wrong.
+
+    More than 2 GiB are in several pieces.
+    """
     if isinstance(elements, str | bytes | bytearray):
         raise InvalidRequestError(
             f"{what} must be a sequence with an element per message, not {type(elements).__name__}",
@@ -31,8 +34,11 @@ def column_of(what: str, elements: Any) -> pa.Array:
         raise InvalidRequestError(f"{what} must be bytes or text: {error}", field=what) from None
 
 
-def checked_batch(data: Any) -> pa.RecordBatch:
-    """Messages as a batch with the columns `key` and `value`; InvalidRequestError if they can't."""
+def checked_table(data: Any) -> pa.Table:
+    """Messages as a table with the columns `key` and `value`; InvalidRequestError if they can't.
+
+    In one piece, or in as few as columns of at most 2 GiB each can be.
+    """
     if not isinstance(data, pa.RecordBatch | pa.Table):
         raise InvalidRequestError(
             f"messages must be a pyarrow RecordBatch or Table, not {type(data).__name__}"
@@ -42,10 +48,23 @@ def checked_batch(data: Any) -> pa.RecordBatch:
             f"messages have the columns queue and value, not {', '.join(data.schema.names)}"
         )
     names, values = (_binary(name, data.column(name)) for name in _COLUMNS)
-    return pa.RecordBatch.from_arrays([checked_names(names), values], names=["key", "value"])
+    whole = pa.table({"key": checked_names(names), "value": values}).combine_chunks()
+    return pa.Table.from_batches(whole.to_batches(), whole.schema)
 
 
-def checked_names(names: pa.Array) -> pa.Array:
+def asked_names(queues: Any) -> pa.Array:
+    """Names of queues to be asked for at once; InvalidRequestError unless they can be."""
+    names = checked_names(column_of("queues", queues))
+    if isinstance(names, pa.ChunkedArray):  # more than an array can have
+        raise InvalidRequestError(
+            "the names of queues that are asked for together have at most 2 GiB: ask for fewer at "
+            "a time",
+            field="queues",
+        )
+    return names
+
+
+def checked_names(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Names of queues; InvalidRequestError unless each can be one."""
     if names.null_count:
         raise InvalidRequestError("the name of a queue must be text or bytes, not None")
@@ -81,16 +100,16 @@ def checked_indexes(offsets: Any, count: int) -> Any:
     return np.broadcast_to(found.astype(np.int64), count)
 
 
-def _binary(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _binary(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if column.null_count:
         raise InvalidRequestError(f"column {name!r} has nulls", column=name)
     try:
-        cast = column.cast(pa.binary())
+        return column.cast(pa.binary())
     except pa.ArrowException as error:
         raise InvalidRequestError(
-            f"column {name!r} must be binary or text: {error}", column=name
+            f"column {name!r} must be binary or text, of less than 2 GiB in one piece: {error}",
+            column=name,
         ) from None
-    return cast.combine_chunks() if isinstance(cast, pa.ChunkedArray) else cast
 
 
 class IndexSequence(Sequence[int]):

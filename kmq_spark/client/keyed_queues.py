@@ -16,9 +16,9 @@ from kmq_spark.client.arguments import checked_count
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.keyed_batches import (
     IndexSequence,
-    checked_batch,
+    asked_names,
     checked_indexes,
-    checked_names,
+    checked_table,
     column_of,
 )
 from kmq_spark.client.keyed_receiving import (
@@ -91,7 +91,7 @@ class KeyedQueues:
             raise InvalidRequestError(
                 f"messages has {len(columns[1])} elements, queues has {len(columns[0])}"
             )
-        return self._put_all(pa.RecordBatch.from_arrays(columns, names=["queue", "value"]))
+        return self._put_all(pa.table(columns, names=["queue", "value"]))
 
     def put_arrow(self, batch: pa.RecordBatch | pa.Table) -> Sequence[int]:
         """Append the messages of a RecordBatch or Table with the columns `queue` and `value`.
@@ -101,16 +101,19 @@ class KeyedQueues:
         return self._put_all(batch)
 
     def _put_all(self, data: pa.RecordBatch | pa.Table) -> Sequence[int]:
-        batch = checked_batch(data)
-        if not batch.num_rows:
+        table = checked_table(data)
+        if not table.num_rows:
             return IndexSequence(0, list)
-        sent = self._producer.send_arrow(self.name, batch).result()
+        sent = self._producer.send_arrow(self.name, table).result()
         ((first, _),) = sent.offsets.values()
-        keys = batch.column("key")
+        keys = table.column("key")
         return IndexSequence(len(keys), lambda: self._indexes(keys, first))
 
-    def _indexes(self, keys: pa.Array, first: int) -> list[int]:
-        found: list[int] = self._reader.indexes_of(keys, _known(first)).tolist()
+    def _indexes(self, keys: pa.ChunkedArray, first: int) -> list[int]:
+        found: list[int] = []
+        for some in keys.chunks:
+            at = _known(first) + len(found)
+            found += self._reader.indexes_of(some, at).tolist()
         return found
 
     def delete(self, *queues: str | bytes) -> None:
@@ -145,12 +148,12 @@ class KeyedQueues:
         None is the first that each has. A table with the columns `queue` (binary), `index` and
         `value`, in the order of `queues`; much quicker than a `get` for each, with its errors.
         """
-        names = checked_names(column_of("queues", queues))
+        names = asked_names(queues)
         firsts = checked_indexes(offsets, len(names))
         found = self._reader.many(names, firsts, checked_count("num", num, lowest=0))
         return pa.Table.from_batches([found])
 
-    def _messages(self, queue: str | bytes, offset: int, num: int) -> pa.Array:
+    def _messages(self, queue: str | bytes, offset: int, num: int) -> pa.ChunkedArray:
         first = checked_count("offset", offset, lowest=0)
         most = checked_count("num", num, lowest=0)
         return self._reader.messages(queue_name(queue), first, most)

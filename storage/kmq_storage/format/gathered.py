@@ -30,12 +30,7 @@ class Gathered:
 
     def column(self) -> pa.Array:
         """The rows as a column; InvalidRequestError when they are more than one can have."""
-        size = len(self.data)
-        if size > _COLUMN_BYTES:
-            raise InvalidRequestError(
-                f"{size} bytes of messages are more than one column can have: ask for fewer "
-                "queues, or fewer messages of each, at a time"
-            )
+        check_column("messages", len(self.data))
         bounds = pa.py_buffer(_bounds(self.lengths, np.int32))
         buffers = [None, bounds, pa.py_buffer(self.data)]
         return pa.Array.from_buffers(pa.binary(), len(self.lengths), buffers)
@@ -50,6 +45,15 @@ class Gathered:
         buffers = [None, bounds, pa.py_buffer(self.data)]
         whole = pa.Array.from_buffers(pa.large_binary(), len(counts), buffers)
         return Gathered(lengths, whole.take(pa.array(order)).buffers()[2])
+
+
+def check_column(what: str, size: int) -> None:
+    """InvalidRequestError when so many bytes are more than one column can have."""
+    if size > _COLUMN_BYTES:
+        raise InvalidRequestError(
+            f"{size} bytes of {what} are more than one column can have: ask for fewer queues, or "
+            "fewer messages of each, at a time"
+        )
 
 
 def joined(pieces: Sequence[Gathered]) -> Gathered:

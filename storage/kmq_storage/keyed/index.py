@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 #: What tells the queue of a record, and whether it is a message.
 _INDEXED = frozenset({"key", "value"})
 _SCAN_ROWS = 65_536
-#: Rows that are sorted at a time.
-_SORTED_ROWS = 1 << 20
+#: Rows that are sorted at a time, and bytes of their names: one column has less than 2 GiB.
+_SORTED_ROWS, _SORTED_BYTES = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,14 +290,15 @@ def _sorted_at_once(slices: Iterator[Slice]) -> Iterator[_Arrived]:
     """What slices have, as much at a time as is worth sorting."""
     found: list[_Places] = []
     ended: list[_Places] = []
-    rows = end = 0
+    rows = size = end = 0
     for part in slices:
         found.append(messages(part))
         ended.append(_ends(part))
+        size += found[-1][0].nbytes + ended[-1][0].nbytes
         rows, end = rows + part.rows, part.end
-        if rows >= _SORTED_ROWS:
+        if rows >= _SORTED_ROWS or size >= _SORTED_BYTES:
             yield _Arrived(_joined(found), _joined(ended), end)
-            found, ended, rows = [], [], 0
+            found, ended, rows, size = [], [], 0, 0
     if found:
         yield _Arrived(_joined(found), _joined(ended), end)
 

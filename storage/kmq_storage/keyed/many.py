@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmq_storage.format.gathered import Gathered, joined, ranges
+from kmq_storage.format.gathered import Gathered, check_column, joined, ranges
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -75,6 +75,7 @@ class Asked:
         wanted = (given + len(order) * np.arange(len(counts))[:, None]).T.ravel()
         values = found.rearranged(counts.ravel(), wanted).column()
         per_queue = counts.sum(axis=0)[given]
+        check_column("names", int(per_queue @ np.asarray(pc.binary_length(self.names), np.int64)))
         names = self.names.take(pa.array(np.repeat(np.arange(len(order)), per_queue)))
         indexes = pa.array(ranges(firsts[given], per_queue))
         return pa.RecordBatch.from_arrays([names, indexes, values], schema=SCHEMA)

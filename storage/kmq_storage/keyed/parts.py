@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: So many neighbours of about the same size are put together: each row is moved once per
 #: factor of this, and a look-up meets fewer than so many parts of a size.
 _FAN = 8
+#: Bytes of names that are put together at most: one column has less than 2 GiB.
+_NAMES_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,13 @@ def with_part(parts: Sequence[Part], newest: Part) -> list[Part]:
 
 
 def _newest_alike(parts: Sequence[Part]) -> list[Part]:
-    """The newest parts that are not much larger than the last one."""
-    most = parts[-1].rows * _FAN
+    """The newest parts that are not much larger than the last one, and fit into one."""
+    most, left = parts[-1].rows * _FAN, _NAMES_BYTES
     first = len(parts)
     while first > 0 and parts[first - 1].rows < most:
+        left -= parts[first - 1].table.names.nbytes
+        if left < 0:
+            break
         first -= 1
     return list(parts[first:])
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 
 _READ = frozenset({"value"})
-_NOTHING = pa.nulls(0, pa.binary())
 #: More than a queue can have; an index behind as many still is a number of 64 bits.
 _MESSAGES = 1 << 48
 #: Record batches that stay at hand: the messages of a queue may stand in as many.
@@ -86,18 +85,19 @@ class QueueReader:
         """The names of all queues, in the order of their bytes."""
         return self._looking(lambda index, _: index.names())
 
-    def messages(self, queue: bytes, first: int, most: int) -> pa.Array:
+    def messages(self, queue: bytes, first: int, most: int) -> pa.ChunkedArray:
         """The messages of a queue from an index on, at most so many, in order.
 
-        OffsetOutOfRangeError below the first that it has.
+        In pieces as they are stored: one would have 2 GiB at most. OffsetOutOfRangeError below
+        the first that it has.
         """
 
-        def found(index: QueueIndex, topic: Topic) -> pa.Array:
+        def found(index: QueueIndex, topic: Topic) -> pa.ChunkedArray:
             if first < index.first(queue):
                 raise _given_up(index, topic, queue, first)
             in_runs, offsets = index.places(queue, first, most)
             values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
-            return pa.concat_arrays([_NOTHING, *values, *self._read(topic, offsets)])
+            return pa.chunked_array([*values, *self._read(topic, offsets)], pa.binary())
 
         return self._looking(found)
 
@@ -138,7 +138,8 @@ class QueueReader:
         of_runs = [rows.run.offsets(rows.first, rows.behind) for rows in in_runs]
         values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
         places = np.concatenate([*of_runs, offsets]).tolist()
-        found = pa.concat_arrays([_NOTHING, *values, *self._read(topic, offsets)]).to_pylist()
+        values += self._read(topic, offsets)
+        found = pa.chunked_array(values, pa.binary()).to_pylist()
         return list(map(Message, places, range(first, first + len(places)), found))
 
     def many(self, queues: pa.Array, firsts: _Numbers, most: int) -> pa.RecordBatch:

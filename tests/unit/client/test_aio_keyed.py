@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
+
+import pytest
 
 from kmq_spark import aio
+from kmq_spark.errors import InvalidRequestError
 
 
 def test_messages_of_keyed_queues_are_received_and_answered(store_url: str):
@@ -33,5 +37,15 @@ def test_messages_of_keyed_queues_are_received_and_answered(store_url: str):
                 await cancelled
             await queues.put("a", b"4")
             assert [each.value for each in await queues.receive("a", timeout=60)] == [b"4"]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("given", [None, 7, [7], ["a"]], ids=str)
+def test_what_is_no_delivery_is_refused_by_name(store_url: str, given: Any):
+    async def work() -> None:
+        async with aio.open(store_url) as store, store.keyed_queues("inbox") as queues:
+            with pytest.raises(InvalidRequestError, match="ack takes what receive gives, not"):
+                await queues.ack(given)
 
     asyncio.run(work())
