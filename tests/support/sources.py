@@ -106,6 +106,7 @@ def public_definitions(tree: ast.Module) -> Iterator[tuple[str, Definition]]:
                 )
 
 
+@cache
 def named_tests(file: str) -> set[str]:
     """The names of the tests in a file, by its path from the root."""
     path = ROOT / file
