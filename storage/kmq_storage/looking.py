@@ -89,7 +89,7 @@ def entering_later(
             pieces.append(_entering(log, reader, queue, key, (begin, until))[0])
             begin = until
         if queue.has_filter(key):
-            found[key] = np.concatenate(pieces)
+            found[key] = queue.without_rows(key, np.concatenate(pieces))
     return found
 
 

@@ -25,6 +25,10 @@ class Model:
     state: str = "free"
     count: int = 0
 
+    def is_over(self, now: int) -> bool:
+        """Whether nobody holds it, and nobody gets it any more."""
+        return self.expires <= now and not (self.state == "held" and self.at > now)
+
 
 @dataclass
 class Totals:

@@ -139,6 +139,17 @@ class QueueModel(RuleBasedStateMachine):
             self.records[key, offset].looked = True
         assert isinstance(self._commit(entry), ConflictError)
 
+    @rule()
+    def read_the_topic_anew(self) -> None:
+        """All of it comes again, but what somebody had and did not finish is as it was."""
+        assert isinstance(self._commit(BindEntry(QUEUE, TOPIC, None)), list)
+        self.checkpoint()
+        assert isinstance(self._commit(BindEntry(QUEUE, TOPIC, "earliest")), list)
+        for record in [r for r in self.records.values() if r.key[0] == TOPIC]:
+            record.looked = self.order != "key"
+            if record.state == "done" or not record.count:
+                record.state, record.at, record.count = "free", 0, 0
+
     @rule(most=st.integers(1, 20), lock=st.integers(1, 50), noting=st.booleans())
     def acquire(self, most: int, lock: int, noting: bool) -> None:
         found = [] if self._must_be_taken_over() else self._expected(most)
@@ -224,7 +235,7 @@ class QueueModel(RuleBasedStateMachine):
 
     def _expected(self, most: int) -> list[Model]:
         """The records that can be had now, in their order."""
-        live = [r for r in self.records.values() if r.state != "done" and not self._is_over(r)]
+        live = [r for r in self.records.values() if r.state != "done" and not r.is_over(self.now)]
         in_the_way = [
             r
             for r in live
@@ -242,13 +253,9 @@ class QueueModel(RuleBasedStateMachine):
         ]
         return sorted(good, key=lambda r: (-r.priority, turns[r.key], r.offset))[:most]
 
-    def _is_over(self, record: Model) -> bool:
-        held = record.state == "held" and record.at > self.now
-        return record.expires <= self.now and not held
-
     def _expire(self) -> None:
         for record in self.records.values():
-            if record.state != "done" and self._is_over(record):
+            if record.state != "done" and record.is_over(self.now):
                 record.state = "done"
                 self.totals.expired += 1
 
@@ -296,8 +303,7 @@ class QueueModel(RuleBasedStateMachine):
     @rule()
     def bury(self) -> None:
         """Records that were handed out too often become dead letters."""
-        queue = self.state.queues.named("q")
-        runs = queue.exhausted(self.now)
+        runs = self.state.queues.named("q").exhausted(self.now)
         found = {
             ((run.topic_id, run.partition), run.first + n) for run in runs for n in range(run.rows)
         }
@@ -307,8 +313,7 @@ class QueueModel(RuleBasedStateMachine):
             if record.state != "done" and record.at <= self.now and record.count >= TRIES
         }
         if runs:
-            entry = AnswerEntry(QUEUE, EXHAUSTED, self.now, 0, tuple(runs))
-            result = self._commit(entry)
+            result = self._commit(AnswerEntry(QUEUE, EXHAUSTED, self.now, 0, tuple(runs)))
             if self._must_be_taken_over():
                 assert isinstance(result, ConflictError)
                 return
@@ -350,10 +355,9 @@ class QueueModel(RuleBasedStateMachine):
         stats = queue.stats(spans_of(self.state, queue), self.now, {})
         live = [r for r in self.records.values() if r.state != "done"]
         held = [r for r in live if r.state == "held" and r.at > self.now]
-        over = [r for r in live if r.expires <= self.now and r not in held]
+        over = [r for r in live if r.is_over(self.now)]
         later = [r for r in live if r.state != "held" and r.at > self.now and r not in over]
-        ready = len(live) - len(held) - len(over) - len(later)
-        t = self.totals
+        ready, t = len(live) - len(held) - len(over) - len(later), self.totals
         assert stats == QueueStats(
             ready, len(held), len(later), t.delivered, t.acked, t.dead, t.expired + len(over)
         )
@@ -366,9 +370,7 @@ class QueueModel(RuleBasedStateMachine):
             expected = [
                 r.offset
                 for r in sorted(self.records.values(), key=lambda r: r.offset)
-                if r.key == key
-                and r.state != "done"
-                and not (r.expires <= self.now and not (r.state == "held" and r.at > self.now))
+                if r.key == key and r.state != "done" and not r.is_over(self.now)
             ]
             assert rows["offset"].tolist() == expected
 

@@ -13,7 +13,8 @@ from kmq_storage.format.uniq_entry import Uniq, UniqEntry
 from kmq_storage.log import binding
 from kmq_storage.log.queue_rows import NEVER
 from kmq_storage.log.queue_source import Source
-from kmq_storage.log.queue_state import Binding, Queue
+from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.queue_topics import Binding
 from kmq_storage.log.uniqs import Uniqs
 from tests.simulation.mutants import Mutant, _nothing
 

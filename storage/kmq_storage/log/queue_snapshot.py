@@ -11,7 +11,8 @@ import pyarrow as pa
 from kmq_storage.format.queue_entries import QueueStateEntry, Run
 from kmq_storage.log.queue_rows import ROW
 from kmq_storage.log.queue_source import Source
-from kmq_storage.log.queue_state import Binding, Queue, Slip, queue_settings_of
+from kmq_storage.log.queue_state import Queue, Slip, queue_settings_of
+from kmq_storage.log.queue_topics import Binding
 from kmq_storage.log.queues import Queues
 
 _COLUMNS = ROW.names or ()
@@ -26,7 +27,7 @@ def queues_snapshot(queues: Queues) -> list[Any]:
         {
             "id": queue.id.hex(),
             "name": queue.name,
-            "settings": queue.settings.to_json() | _slips(queue),
+            "settings": queue.settings.to_json() | _slips(queue) | _left(queue),
             "bindings": [[key.hex(), each.periods] for key, each in queue.bindings.items()],
             "sources": [[key[0].hex(), key[1], s.next] for key, s in queue.sources.items()],
             "totals": [queue.delivered, queue.acked, queue.dead, queue.expired, queue.turns],
@@ -74,6 +75,12 @@ def _slips(queue: Queue) -> dict[str, Any]:
     return {"slips": slips} if slips else {}
 
 
+def _left(queue: Queue) -> dict[str, Any]:
+    """What was handed out of topics that it reads no more, as a setting, for the same reason."""
+    left = [[key[0].hex(), key[1], b64encode(rows.tobytes()).decode()] for key, rows in queue.left]
+    return {"left": left} if left else {}
+
+
 def rows_snapshot(queues: Queues) -> bytes:
     """The rows of all partitions of all queues, in that order, as an Arrow stream in base64."""
     sources = [source for queue in queues for source in queue.sources.values()]
@@ -101,7 +108,7 @@ def restore_queues(queues: Queues, members: list[Any], rows: bytes) -> None:
 
 def _restored_queue(facts: dict[str, Any]) -> Queue:
     settings = dict(facts["settings"])
-    slips = settings.pop("slips", ())
+    slips, left = settings.pop("slips", ()), settings.pop("left", ())
     queue = Queue(
         bytes.fromhex(facts["id"]),
         facts["name"],
@@ -115,6 +122,8 @@ def _restored_queue(facts: dict[str, Any]) -> Queue:
     for key, number, until, taken, runs in slips:
         found = tuple(Run(bytes.fromhex(topic), *rest) for topic, *rest in runs)
         queue.slips[bytes.fromhex(key)] = Slip(number, until, found, taken)
+    for topic_id, partition, table in left:
+        queue.left.keep((bytes.fromhex(topic_id), partition), np.frombuffer(b64decode(table), ROW))
     return queue
 
 

@@ -212,10 +212,16 @@ class Source:
             self._refuse(entry)
 
     def _refuse(self, entry: LookEntry) -> None:
-        """Records that were said something of before, and that a filter refuses."""
+        """Records that were said something of before, and that a filter refuses.
+
+        Who was handed out already entered under another one, and stays.
+        """
         begin = entry.start
         for first, count in (*entry.entered, (entry.end, 0)):
-            self.rows.finish(begin, first, below=self.next)
+            for rows in list(self.rows.spans(begin, first)):
+                refused = rows["offset"][rows["count"] == 0]
+                for run in runs_of((b"", 0), refused, np.zeros(len(refused), np.int64)):
+                    self.finish(run)
             begin = first + count
 
     def see(self, run: Run) -> None:

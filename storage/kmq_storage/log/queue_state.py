@@ -35,6 +35,7 @@ from kmq_storage.format.queue_entries import (
 )
 from kmq_storage.log.queue_rows import FREE, NEVER, PRIORITY, Array, Offsets, new_rows
 from kmq_storage.log.queue_source import Source, Wish, tallied
+from kmq_storage.log.queue_topics import Binding, Left
 from kmq_storage.model import QueueSettings, QueueStats
 
 #: Start and end of the partitions that a queue reads.
@@ -42,40 +43,6 @@ Spans: TypeAlias = Mapping[Key, tuple[int, int]]
 
 #: More deliveries than any record has, where there is no limit.
 _UNLIMITED = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """What a queue reads of a topic: from where on, and from where on with which filter."""
-
-    #: By partition; those that came later are read from their beginning.
-    periods: tuple[tuple[tuple[int, ...], str | None], ...]
-
-    def start(self, partition: int) -> int:
-        """The first offset that it reads of a partition."""
-        return _at(self.periods[0][0], partition)
-
-    def filter_at(self, partition: int, offset: int) -> tuple[str | None, int | None]:
-        """The filter that holds at an offset, and where the next one begins."""
-        current, following = None, None
-        for starts, expression in self.periods:
-            if _at(starts, partition) <= offset:
-                current = expression
-            elif following is None:
-                following = _at(starts, partition)
-        return current, following
-
-    def filters_from(self, partition: int, offset: int) -> bool:
-        """Whether there is a filter at an offset, or behind it."""
-        ends = [_at(starts, partition) for starts, _ in self.periods[1:]]
-        return any(
-            expression is not None and (end is None or end > offset)
-            for (_, expression), end in zip(self.periods, [*ends, None], strict=True)
-        )
-
-
-def _at(starts: tuple[int, ...], partition: int) -> int:
-    return starts[partition] if partition < len(starts) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +69,8 @@ class Queue:
     #: The topics that it is bound to.
     bindings: dict[bytes, Binding] = field(default_factory=dict)
     sources: dict[Key, Source] = field(default_factory=dict)
+    #: What it had handed out of topics that it reads no more.
+    left: Left = field(default_factory=Left)
     delivered: int = 0
     acked: int = 0
     dead: int = 0
@@ -168,6 +137,11 @@ class Queue:
     def looked_up_to(self, key: Key) -> int:
         """The first offset that nobody looked at."""
         return self._peek(key).next
+
+    def without_rows(self, key: Key, offsets: Offsets) -> Offsets:
+        """Those of a partition's offsets of which nothing is to be said but that they are there."""
+        rows = self._peek(key).rows
+        return np.setdiff1d(offsets, rows.offsets(0, NEVER)) if rows else offsets
 
     def next_after(self, now: int) -> int:
         """When the next record comes by itself that can't be had now, UTC us."""
@@ -356,17 +330,31 @@ class Queue:
         periods = () if before is None else before.periods
         if not periods or periods[-1][1] != expression:
             self.bindings[topic_id] = Binding((*periods, (starts, expression)))
+        for key, rows in self.left.taken(topic_id):
+            source = self.source(key)
+            source.rows.put(rows[rows["offset"] >= source.next])
 
     def unbind(self, topic_id: bytes) -> None:
-        """Read a topic no more, and forget what is not finished of it."""
+        """Read a topic no more, and forget what is not finished of it.
+
+        But not what somebody had and did not finish: were the topic read again, and deliveries
+        counted from the beginning, an answer of before would count for who has the record then.
+        """
         self.bindings.pop(topic_id, None)
         for key in [key for key in self.sources if key[0] == topic_id]:
-            del self.sources[key]
+            self.left.keep(key, self.sources.pop(key).rows.all())
+
+    def forget_topic(self, topic_id: bytes) -> None:
+        """A topic was deleted."""
+        self.unbind(topic_id)
+        self.left.taken(topic_id)
 
     def trim(self, key: Key, start: int) -> None:
         """The records of a partition before an offset are not there any more."""
         if key[0] in self.topic_ids():
             self.source(key).trim(start)
+        else:
+            self.left.trim(key, start)
 
 
 def _rotated(keys: list[Key], turns: int) -> Iterator[Key] | list[Key]:

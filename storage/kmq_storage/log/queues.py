@@ -119,7 +119,7 @@ class Queues:
     def forget_topic(self, topic_id: bytes) -> None:
         """A topic was deleted."""
         for queue in self:
-            queue.unbind(topic_id)
+            queue.forget_topic(topic_id)
 
     def trim(self, topic_id: bytes, partition: int, start: int) -> None:
         """The records of a partition before an offset are not there any more."""

@@ -1,0 +1,74 @@
+"""What a queue reads of topics, and what it had handed out of those that it reads no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kmq_storage.format.manifest import Key
+from kmq_storage.log.queue_rows import GONE, Array
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a queue reads of a topic: from where on, and from where on with which filter."""
+
+    #: By partition; those that came later are read from their beginning.
+    periods: tuple[tuple[tuple[int, ...], str | None], ...]
+
+    def start(self, partition: int) -> int:
+        """The first offset that it reads of a partition."""
+        return _at(self.periods[0][0], partition)
+
+    def filter_at(self, partition: int, offset: int) -> tuple[str | None, int | None]:
+        """The filter that holds at an offset, and where the next one begins."""
+        current, following = None, None
+        for starts, expression in self.periods:
+            if _at(starts, partition) <= offset:
+                current = expression
+            elif following is None:
+                following = _at(starts, partition)
+        return current, following
+
+    def filters_from(self, partition: int, offset: int) -> bool:
+        """Whether there is a filter at an offset, or behind it."""
+        ends = [_at(starts, partition) for starts, _ in self.periods[1:]]
+        return any(
+            expression is not None and (end is None or end > offset)
+            for (_, expression), end in zip(self.periods, [*ends, None], strict=True)
+        )
+
+
+def _at(starts: tuple[int, ...], partition: int) -> int:
+    return starts[partition] if partition < len(starts) else 0
+
+
+@dataclass(slots=True)
+class Left:
+    """Records that somebody had, and did not finish, of topics that a queue reads no more.
+
+    Should it read one of them again, they are held for as long as they were, and their deliveries
+    are counted on.
+    """
+
+    _rows: dict[Key, Array] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[tuple[Key, Array]]:
+        return iter(list(self._rows.items()))
+
+    def keep(self, key: Key, rows: Array) -> None:
+        """Remember those of the rows of a partition that it takes."""
+        rows = rows[(rows["state"] != GONE) & (rows["count"] > 0)]
+        if len(rows):
+            self._rows[key] = rows
+
+    def taken(self, topic_id: bytes) -> list[tuple[Key, Array]]:
+        """What is remembered of a topic, which then is forgotten here."""
+        keys = [key for key in self._rows if key[0] == topic_id]
+        return [(key, self._rows.pop(key)) for key in keys]
+
+    def trim(self, key: Key, start: int) -> None:
+        """The records of a partition before an offset are not there any more."""
+        rows = self._rows.pop(key, None)
+        if rows is not None:
+            self.keep(key, rows[rows["offset"] >= start])

@@ -1,0 +1,53 @@
+"""A topic that a queue gives up and reads again, while receivers have records of it.
+
+Finds: records in two hands, and answers of before that count for who has the record now.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import kmq_spark as kmq
+
+
+@pytest.mark.parametrize("filter_", [None, "n = 1"])
+def test_a_record_that_is_held_while_its_topic_is_bound_anew_stays_its_holders(
+    store: kmq.Store, filter_: str | None
+):
+    store.create_topic("t")
+    store.create_queue("q", topics=["t"])
+    with store.producer() as producer:
+        producer.send_batch("t", [b"held", b"late", b"done"]).result()
+    former, other = store.queue("q"), store.queue("q")
+    held, late, done = former.receive(3)
+    done.ack()
+    late.nack(0)
+    store.unbind_queue("q", ["t"])
+    with pytest.raises(kmq.LeaseExpiredError):
+        held.ack()
+    store.bind_queue("q", ["t"], filter=filter_)
+    came = [(each.value, each.delivery_count) for each in other.receive(9)]
+    assert came == [(b"late", 2), *[(b"done", 1) for _ in [0] if filter_ is None]]
+    with pytest.raises(kmq.LeaseExpiredError):
+        late.ack()
+    held.ack()
+    assert store.queue("q").stats().locked == len(came)
+
+
+def test_what_was_held_of_a_topic_that_was_given_up_is_known_after_a_restart(tmp_path):
+    with kmq.open(tmp_path) as store:
+        store.create_topic("t", partitions=2)
+        store.create_queue("q", topics=["t"])
+        with store.producer() as producer:
+            for partition in (0, 1):
+                producer.send("t", b"%d" % partition, partition=partition).result()
+        former = store.queue("q")
+        (held,) = former.receive()
+        store.unbind_queue("q", ["t"])
+        store.checkpoint()
+        with kmq.open(tmp_path) as restarted:
+            restarted.bind_queue("q", ["t"])
+            other = restarted.queue("q").receive(9)
+            assert [each.partition for each in other] == [1 - held.partition]
+            held.ack()
+            assert restarted.queue("q").stats().acked == 1
