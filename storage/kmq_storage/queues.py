@@ -35,6 +35,7 @@ def create_queue(
 ) -> QueueInfo:
     """Make a queue, or keep the one there is (a warning names settings that differ)."""
     check_name("queue", name)
+    topics = [check_name("topic", topic) for topic in topics]
     settings = checked_queue_settings(QueueSettings(), changes)
     _expect("dead_letter", name, settings.dead_letter != name, "another queue")
     state = log.refresh()

@@ -245,6 +245,17 @@ def test_a_bad_setting_is_named_and_nothing_is_made(store: kmq.Store, name: str,
     assert store.queues() == []
 
 
+@pytest.mark.parametrize("topic", [["t"], {}, None, 5, "a/b"], ids=repr)
+def test_what_can_not_be_a_topic_is_refused_also_for_a_queue_that_exists(
+    store: kmq.Store, topic: Any
+):
+    store.create_queue("q")
+    for name in ("q", "new"):
+        with pytest.raises(kmq.InvalidRequestError, match="topic name"):
+            store.create_queue(name, topics=[topic])
+    assert [queue.name for queue in store.queues()] == ["q"]
+
+
 @pytest.mark.parametrize("name", ["", ".", "a/b", "x" * 250, "queue:q", None, b"q"])
 def test_a_bad_name_is_refused_everywhere(store: kmq.Store, name: Any):
     with store.producer() as producer:
