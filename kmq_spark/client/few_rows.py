@@ -33,10 +33,12 @@ class FewRows:
         #: The rows of each partition, without those that can't be stored.
         self._rows: dict[int, list[int]] = {}
         self._bases: dict[int, int] = {}
+        self.topic_id = b""
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
         """The rows as entries of a commit; empty when none can be stored."""
         topic, router = state.topic(self.topic), means.router
+        self.topic_id = topic.id
         if topic.settings.schemas:
             raise no_bytes(topic.name)
         self._rows = {}

@@ -14,8 +14,8 @@ from kmq_storage.model import to_datetime
 class RecordMetadata(tuple[Any, ...]):
     """The place of one record: made of `(topic, partition, offset, timestamp, duplicate)`.
 
-    A tuple underneath, as Record is, with the queue as a sixth member where there is one; the
-    timestamp is kept in UTC microseconds until it is asked for.
+    A tuple underneath, as Record is, with name and id of the queue as two more members where
+    there is one; the timestamp is kept in UTC microseconds until it is asked for.
     """
 
     __slots__ = ()
@@ -37,6 +37,11 @@ class RecordMetadata(tuple[Any, ...]):
     def queue(self) -> str | None:
         """The queue that it was sent to; None for a topic."""
         return self[5] if len(self) > 5 else None
+
+    @property
+    def _queue_id(self) -> bytes | None:
+        """Which queue of that name it was; None for a topic."""
+        return self[6] if len(self) > 6 else None
 
     def __repr__(self) -> str:
         where = f"topic={self.topic!r}" if self.queue is None else f"queue={self.queue!r}"

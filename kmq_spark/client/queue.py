@@ -373,7 +373,8 @@ class Queue:
                 queue=self.name,
             )
         self._ahead.settle()
-        return handing.recall(self._log, self._live(), metadata.offset)
+        queue = self._live()  # one of this name that was deleted had another id
+        return metadata._queue_id == queue.id and handing.recall(self._log, queue, metadata.offset)
 
     # --- lifetime -----------------------------------------------------------------------
 

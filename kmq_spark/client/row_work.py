@@ -59,10 +59,12 @@ class RowWork:
                 for row, extra in send.extras.items()
             }
         self.doubles = Doubles()
+        self.topic_id = b""
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
         """The rows that can be stored, and what is committed beside them."""
         topic, now = state.topic(self.topic), means.now_us()
+        self.topic_id = topic.id
         self._check_schedules(state)
         placed = means.place(self.encode(topic, means.router), room)
         more = self._more_entries(topic, now) if placed.entries else ()

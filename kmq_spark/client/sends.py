@@ -28,6 +28,9 @@ OnDelivery = Callable[[KmqError | None, RecordMetadata | None], object]
 class Places(Protocol):
     """Where committed rows went."""
 
+    #: Another one than that of a topic that has its name later.
+    topic_id: bytes
+
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Partitions and offsets of the rows from `first` up to `end`."""
 
@@ -133,7 +136,11 @@ class RowSends(Sends):
             start, known = self._start, self._places
             duplicates = [known.is_duplicate(start + row) for row in range(first, end)]
         queue = queue_of_log(self.topic)
-        shown, more = (self.topic, ()) if queue is None else (None, (repeat(queue),))
+        shown, more = (
+            (self.topic, ())
+            if queue is None
+            else (None, (repeat(queue), repeat(self._places.topic_id)))
+        )
         members = zip(repeat(shown), partitions, offsets, times, duplicates, *more, strict=False)
         return list(map(RecordMetadata, members))
 

@@ -151,7 +151,7 @@ VALUES = {
         *("topic", "partition", "offset", "key", "value", "headers", "properties"),
         *("timestamp", "queue"),
     ),
-    "RecordMetadata": ("topic", "partition", "offset", "timestamp", "duplicate"),
+    "RecordMetadata": ("topic", "partition", "offset", "timestamp", "duplicate", "queue"),
     "BatchMetadata": ("topic", "rows", "offsets"),
     "TopicInfo": (
         "name",
