@@ -66,7 +66,7 @@ STEPS: dict[str, Callable[[Store], object]] = {
 
 @pytest.mark.parametrize("step", STEPS)
 def test_who_dies_anywhere_leaves_every_message_where_it_was(step: str):
-    disk = DyingDisk(f"memory://{uuid.uuid4().hex}")
+    disk = DyingDisk(f"memory://{uuid.uuid4().hex}", commits=True)
     with open_engine(disk) as store:
         for turn in range(3):
             _fill(store.keyed_queues(TOPIC), turn)
@@ -97,7 +97,7 @@ def test_who_dies_anywhere_leaves_every_message_where_it_was(step: str):
 
 @pytest.mark.parametrize("start", [80, 100], ids=["between runs", "inside of one"])
 def test_who_dies_while_trimming_leaves_every_index_where_it_was(start: int):
-    disk = DyingDisk(f"memory://{uuid.uuid4().hex}")
+    disk = DyingDisk(f"memory://{uuid.uuid4().hex}", commits=True)
     with open_engine(disk) as store:
         for turn in range(3):
             _fill(store.keyed_queues(TOPIC), turn)
