@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -185,5 +185,35 @@ def test_messages_of_keyed_queues_come_with_queue_and_index_in_batch_and_stream(
         streamed.extend(tuple(row) for row in batch.select(*chosen).collect())
 
     stream = spark.readStream.format("kmq").options(**given, maxOffsetsPerTrigger=5).load(shop.url)
+    run(stream, keep, tmp_path / "checkpoint")
+    assert sorted(streamed) == expected
+
+
+def test_what_retention_keeps_of_queues_comes_with_its_indexes_in_batch_and_stream(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    inbox = shop.store.keyed_queues("inbox")
+    for turn in range(4):  # three runs, and what is in none
+        inbox.put_batch(["a/1", "a/2", "b"] * 2, [b"%d.%d" % (turn, n) for n in range(6)])
+        if turn < 3:
+            shop.store.seal()
+    given = {"subscribe": "inbox", "startingOffsets": "earliest", "queues": "a/*"}
+    planned = spark.read.format("kmq").options(**given).load(shop.url).select("queue", "index")
+    assert planned.count() == 16
+    shop.store.alter_topic("inbox", retention_bytes=1)
+    shop.store.maintain(grace=0)
+    assert [inbox.span(name) for name in ("a/1", "b")] == [(6, 8), (6, 8)]
+    chosen = ("queue", "index", "value")
+    expected = [(n, i, v) for n in (b"a/1", b"a/2") for i, v in enumerate(inbox.get(n, 6, 9), 6)]
+    frame = spark.read.format("kmq").options(**given).load(shop.url)
+    assert sorted(tuple(row) for row in frame.select(*chosen).collect()) == expected
+    with pytest.raises(PythonException, match="offset 0 is outside the log, which holds 17 to 24"):
+        planned.collect()
+    streamed: list[tuple[object, ...]] = []
+
+    def keep(batch: DataFrame, number: int) -> None:
+        streamed.extend(tuple(row) for row in batch.select(*chosen).collect())
+
+    stream = spark.readStream.format("kmq").options(**given, maxOffsetsPerTrigger=3).load(shop.url)
     run(stream, keep, tmp_path / "checkpoint")
     assert sorted(streamed) == expected
