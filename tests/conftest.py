@@ -149,10 +149,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if needs:
         config.stash[_BUILD] = s3_support.build_versitygw()
     if any(item.get_closest_marker("spark") for item in items):
-        spark_home_support.build_class_archive()
+        config.stash[_ARCHIVE] = spark_home_support.build_class_archive()
 
 
 _BUILD = pytest.StashKey["subprocess.Popen[bytes] | None"]()
+_ARCHIVE = pytest.StashKey["subprocess.Popen[bytes] | None"]()
 
 
 @pytest.fixture(scope="session")

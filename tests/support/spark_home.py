@@ -65,16 +65,16 @@ def _archive_in(home: Path) -> Path:
     return home / "classes.jsa"
 
 
-def build_class_archive() -> None:
+def build_class_archive() -> subprocess.Popen[bytes] | None:
     """Begin to make the archive in the background, unless it is there or somebody is at it."""
     _, given, path = os.environ["JDK_JAVA_OPTIONS"].partition(" -XX:SharedArchiveFile=")
     if not given or Path(path).exists():
-        return
+        return None
     script = (
-        'exec 9> "$1.lock" && flock -n 9 && if [ -e "$1" ]; then exit; fi; '
+        'exec 9> "$1.lock"; flock -n 9 || exit; [ -e "$1" ] && exit; '
         'nice -n 19 "$2" -c "$3" && mv "$1.new" "$1"'
     )
-    subprocess.Popen(
+    return subprocess.Popen(
         ["sh", "-c", script, "build", path, sys.executable, _WORK],
         env={
             **os.environ,
