@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -11,7 +12,7 @@ from kmq_storage.format.frame import HEADER_BYTES, MAGIC, InvalidFrameError
 from kmq_storage.integrity.blank import first_mark
 from kmq_storage.integrity.frames import check_frame, marks
 from kmq_storage.integrity.report import Damage, Finding, Note
-from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.journal import CollectedError, Cursor, Journal, StoredFrame
 from kmq_storage.log.state import StoreState
 
 
@@ -34,24 +35,33 @@ class LogFilesCheck:
             yield Damage(paths.log_file(first), reason=reason)
 
     def _frames(self) -> Iterator[Finding]:
-        journal = self._journal
-        journal.folder.look_again()
-        cursor = journal.start_of(journal.folder.first_lsn())
+        journal, cursor = self._journal, self._begin()
         while cursor.lsn < self._last:
-            frame, reason = self._try_next(cursor)
+            try:
+                frame, reason = self._try_next(cursor)
+                here = cursor if frame is not None else journal.try_locate(cursor)
+                found = None if frame is not None else journal.try_resync(cursor)
+            except CollectedError:  # meanwhile: nobody needs any more what it began with
+                cursor = self._begin()
+                continue
             if frame is not None:
                 yield from self._between(cursor, frame)
                 yield from self._frame(frame)
                 cursor = frame.end
                 continue
-            found = journal.try_resync(cursor)
             last = self._last if found is None else found[1].header.lsn - 1
-            file = paths.log_file(journal.try_locate(cursor).file)
+            file = paths.log_file(here.file)
             yield Damage(file, reason=f"commits {cursor.lsn + 1} to {last}: {reason}")
             if found is None:
                 return
             cursor = found[0]
-        yield from self._behind(cursor)
+        with suppress(CollectedError):
+            yield from self._behind(cursor)
+
+    def _begin(self) -> Cursor:
+        folder = self._journal.folder
+        folder.look_again()
+        return self._journal.start_of(folder.first_lsn())
 
     def _try_next(self, cursor: Cursor) -> tuple[StoredFrame | None, str]:
         try:
