@@ -139,12 +139,12 @@ class QueueModel(RuleBasedStateMachine):
             self.records[key, offset].looked = True
         assert isinstance(self._commit(entry), ConflictError)
 
-    @rule()
-    def read_the_topic_anew(self) -> None:
+    @rule(between=st.sampled_from([(), ("latest", None)]))
+    def read_the_topic_anew(self, between: tuple[str | None, ...]) -> None:
         """All of it comes again, but what somebody had and did not finish is as it was."""
-        assert isinstance(self._commit(BindEntry(QUEUE, TOPIC, None)), list)
-        self.checkpoint()
-        assert isinstance(self._commit(BindEntry(QUEUE, TOPIC, "earliest")), list)
+        for start in (None, *between, "earliest"):
+            assert isinstance(self._commit(BindEntry(QUEUE, TOPIC, start)), list)
+            self.checkpoint()
         for record in [r for r in self.records.values() if r.key[0] == TOPIC]:
             record.looked = self.order != "key"
             if record.state == "done" or not record.count:

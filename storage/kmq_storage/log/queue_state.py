@@ -332,7 +332,9 @@ class Queue:
             self.bindings[topic_id] = Binding((*periods, (starts, expression)))
         for key, rows in self.left.taken(topic_id):
             source = self.source(key)
-            source.rows.put(rows[rows["offset"] >= source.next])
+            read = rows["offset"] >= source.next
+            source.rows.put(rows[read])
+            self.left.keep(key, rows[~read])
 
     def unbind(self, topic_id: bytes) -> None:
         """Read a topic no more, and forget what is not finished of it.
@@ -351,10 +353,9 @@ class Queue:
 
     def trim(self, key: Key, start: int) -> None:
         """The records of a partition before an offset are not there any more."""
+        self.left.trim(key, start)
         if key[0] in self.topic_ids():
             self.source(key).trim(start)
-        else:
-            self.left.trim(key, start)
 
 
 def _rotated(keys: list[Key], turns: int) -> Iterator[Key] | list[Key]:

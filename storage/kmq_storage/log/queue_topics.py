@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.queue_rows import GONE, Array
 
@@ -45,10 +47,10 @@ def _at(starts: tuple[int, ...], partition: int) -> int:
 
 @dataclass(slots=True)
 class Left:
-    """Records that somebody had, and did not finish, of topics that a queue reads no more.
+    """Records that somebody had, and did not finish, of what a queue reads no more of topics.
 
-    Should it read one of them again, they are held for as long as they were, and their deliveries
-    are counted on.
+    Should it read them again, they are held for as long as they were, and their deliveries are
+    counted on. A topic that is read again from behind them leaves them here.
     """
 
     _rows: dict[Key, Array] = field(default_factory=dict)
@@ -57,10 +59,11 @@ class Left:
         return iter(list(self._rows.items()))
 
     def keep(self, key: Key, rows: Array) -> None:
-        """Remember those of the rows of a partition that it takes."""
+        """Remember those of the rows of a partition; they stand behind what is remembered of it."""
         rows = rows[(rows["state"] != GONE) & (rows["count"] > 0)]
         if len(rows):
-            self._rows[key] = rows
+            before = self._rows.get(key)
+            self._rows[key] = rows if before is None else np.concatenate([before, rows])
 
     def taken(self, topic_id: bytes) -> list[tuple[Key, Array]]:
         """What is remembered of a topic, which then is forgotten here."""

@@ -51,3 +51,24 @@ def test_what_was_held_of_a_topic_that_was_given_up_is_known_after_a_restart(tmp
             assert [each.partition for each in other] == [1 - held.partition]
             held.ack()
             assert restarted.queue("q").stats().acked == 1
+
+
+def test_a_topic_that_is_read_from_behind_what_is_held_leaves_it_to_its_holders(store: kmq.Store):
+    store.create_topic("t")
+    store.create_queue("q", topics=["t"])
+    first, second, third = store.queue("q"), store.queue("q"), store.queue("q")
+    with store.producer() as producer:
+        producer.send("t", b"first").result()
+        (held,) = first.receive()
+        store.unbind_queue("q", ["t"])
+        store.bind_queue("q", ["t"], start="latest")
+        with pytest.raises(kmq.LeaseExpiredError):
+            held.ack()
+        producer.send("t", b"second").result()
+        (later,) = second.receive(9)
+    store.unbind_queue("q", ["t"])
+    store.bind_queue("q", ["t"], start="earliest")
+    assert third.receive(9) == []
+    held.ack()
+    later.ack()
+    assert third.stats().acked == 2
