@@ -48,10 +48,16 @@ def _settle(shop: Shop, members: Members) -> None:
     shop.send()
     members.hear(lambda: _has_all(members, shop))
     plan = shop.store.log.refresh().groups["g"].plan
-    while plan.targets or len(plan.members) < len(members.all):
+    while plan.targets or len(plan.members) < len(members.all) or not _is_even(plan):
         shop.send()
         members.hear(lambda: _has_all(members, shop))
         plan = shop.store.log.refresh().groups["g"].plan
+
+
+def _is_even(plan: GroupPlan) -> bool:
+    """Whether who joined last has its share: a member is in the plan before it is planned for."""
+    loads = [len(list(plan.owned_by(epoch))) for epoch in plan.members]
+    return max(loads) - min(loads) <= 1
 
 
 def _has_all(members: Members, shop: Shop) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 
+#: A file system stamps with the time of the kernel's last tick; none is longer.
+_TICK_US = 10_000
+
 
 def surely_now(log: CommitLog) -> int:
     """The time that has come by the clock of this host and by that of the store, UTC us.
@@ -12,4 +15,4 @@ def surely_now(log: CommitLog) -> int:
     To a host whose clock is ahead of the others' all is old. It takes some requests of a bucket.
     """
     with translated(log.files.url):
-        return min(log.environment.now_us(), log.files.now())
+        return min(log.environment.now_us(), log.files.now() + _TICK_US)
