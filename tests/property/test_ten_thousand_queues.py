@@ -18,14 +18,10 @@ import pyarrow as pa
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from kmq_spark.client.store import Store
-from kmq_storage.maintenance.collect import collect
-from kmq_storage.maintenance.compact import merge, plan_merges
-from kmq_storage.maintenance.thinning import thin
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import Sent, open_engine, send_rows
+from tests.support.keyed import TOPIC, maintenance_steps
 
-TOPIC = "inbox"
 NAMES = sorted(b"user/%d" % number for number in range(10_000))
 SCHEMA = pa.schema([("queue", pa.binary()), ("index", pa.int64()), ("value", pa.binary())])
 
@@ -138,23 +134,7 @@ class Walk:
         return found
 
 
-def _merge(store: Store) -> None:
-    state = store.log.refresh()
-    merge(store.log, plan_merges(state.topic(TOPIC), state.lsn, now=2**62))
-
-
-def _thin(store: Store) -> None:
-    state = store.log.refresh()
-    thin(store.log, state.topic(TOPIC), state.lsn, weight_min=0)
-
-
-MAINTENANCE: dict[str, Callable[[Store], object]] = {
-    "seal": Store.seal,
-    "merge": _merge,
-    "thin": _thin,
-    "checkpoint": Store.checkpoint,
-    "collect": lambda store: collect(store.log, grace=0.0),
-}
+MAINTENANCE = maintenance_steps(now=2**62)
 
 
 #: After each of these steps come some messages.

@@ -26,6 +26,13 @@ def _places(frame: DataFrame) -> list[tuple[str, int, int]]:
     return sorted(tuple(row) for row in frame.select("topic", "partition", "offset").collect())
 
 
+def _streamed(stream: DataFrame, checkpoint: Path) -> list[tuple[object, ...]]:
+    """The rows of a stream up to the end of what is there now."""
+    rows: list[tuple[object, ...]] = []
+    run(stream, lambda batch, _: rows.extend(map(tuple, batch.collect())), checkpoint)
+    return rows
+
+
 def test_the_format_is_found_without_a_jar_and_without_register(
     spark: SparkSession, shop: Shop
 ) -> None:
@@ -179,14 +186,8 @@ def test_messages_of_keyed_queues_come_with_queue_and_index_in_batch_and_stream(
     chosen = ("queue", "index", "value")
     assert sorted(tuple(row) for row in frame.select(*chosen).collect()) == expected
     assert frame.where("queue = 'a/2'").agg(f.max("index")).collect()[0][0] == 3
-    streamed: list[tuple[object, ...]] = []
-
-    def keep(batch: DataFrame, number: int) -> None:
-        streamed.extend(tuple(row) for row in batch.select(*chosen).collect())
-
     stream = spark.readStream.format("kmq").options(**given, maxOffsetsPerTrigger=5).load(shop.url)
-    run(stream, keep, tmp_path / "checkpoint")
-    assert sorted(streamed) == expected
+    assert sorted(_streamed(stream.select(*chosen), tmp_path / "checkpoint")) == expected
 
 
 def test_what_retention_keeps_of_queues_comes_with_its_indexes_in_batch_and_stream(
@@ -209,11 +210,5 @@ def test_what_retention_keeps_of_queues_comes_with_its_indexes_in_batch_and_stre
     assert sorted(tuple(row) for row in frame.select(*chosen).collect()) == expected
     with pytest.raises(PythonException, match="offset 0 is outside the log, which holds 17 to 24"):
         planned.collect()
-    streamed: list[tuple[object, ...]] = []
-
-    def keep(batch: DataFrame, number: int) -> None:
-        streamed.extend(tuple(row) for row in batch.select(*chosen).collect())
-
     stream = spark.readStream.format("kmq").options(**given, maxOffsetsPerTrigger=3).load(shop.url)
-    run(stream, keep, tmp_path / "checkpoint")
-    assert sorted(streamed) == expected
+    assert sorted(_streamed(stream.select(*chosen), tmp_path / "checkpoint")) == expected

@@ -1,13 +1,20 @@
-"""Keyed queues for tests: what a dictionary of lists says of them, and indexes without a store."""
+"""Keyed queues for tests: a dictionary of lists, indexes without a store, maintenance by step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_spark.client.store import Store
 from kmq_storage.keyed.parts import Parts
+from kmq_storage.maintenance.collect import collect
+from kmq_storage.maintenance.compact import merge, plan_merges
+from kmq_storage.maintenance.reports import CompactReport
+from kmq_storage.maintenance.thinning import thin
+
+TOPIC = "inbox"
 
 
 def expected_indexes(
@@ -29,3 +36,26 @@ def build(arrivals: Iterable[Sequence[bytes]]) -> Parts:
         end = parts.end + len(arrived)
         parts.add(pa.array(arrived, pa.binary()), np.arange(parts.end, end), end)
     return parts
+
+
+def merge_runs(store: Store, now: int = 0) -> None:
+    """Merge the runs of `TOPIC`; ends of queues may be old enough to go at this time (UTC us)."""
+    state = store.log.refresh()
+    merge(store.log, plan_merges(state.topic(TOPIC), state.lsn, now=now))
+
+
+def thin_runs(store: Store) -> CompactReport:
+    """Write anew the runs of `TOPIC` of which more than half is dead, however small they are."""
+    state = store.log.refresh()
+    return thin(store.log, state.topic(TOPIC), state.lsn, weight_min=0)
+
+
+def maintenance_steps(now: int = 0) -> dict[str, Callable[[Store], object]]:
+    """All that maintenance does to the runs of `TOPIC`, by name."""
+    return {
+        "seal": Store.seal,
+        "merge": lambda store: merge_runs(store, now),
+        "thin": thin_runs,
+        "checkpoint": Store.checkpoint,
+        "collect": lambda store: collect(store.log, grace=0.0),
+    }

@@ -23,7 +23,7 @@ from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.bucket import Fetched
-from kmq_storage.objects.mapping import brought_in, mapped
+from kmq_storage.objects.mapping import brought_in, mapped_file
 
 _KEPT = tuple(f"{each}/" for each in (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER))
 #: Checksum of what follows, bytes of the whole object; then the part of it.
@@ -55,7 +55,8 @@ class CacheFolder:
             return None
         path = self._path(part)
         try:
-            contents = _brought_in(str(path))
+            # What the disk can't read is zeros, which are no proof.
+            contents = brought_in(mapped_file(str(path)))
             os.utime(path)
         except OSError:
             return None
@@ -129,15 +130,6 @@ class CacheFolder:
         for path in self._folder.glob("??/*"):
             with suppress(OSError):  # deleted by another process just now
                 yield path, path.stat()
-
-
-def _brought_in(path: str) -> pa.Buffer:
-    """The bytes of a file as a map; zeros where the disk can't read them, which are no proof."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return brought_in(mapped(fd, os.fstat(fd).st_size, path))
-    finally:
-        os.close(fd)
 
 
 def _of_size(folder: Path, size: int) -> tuple[int, str]:

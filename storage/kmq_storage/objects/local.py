@@ -27,7 +27,7 @@ from kmq_storage.objects.files import Bytes, Files, FoundFile
 from kmq_storage.objects.flock import FileLock
 from kmq_storage.objects.mapped_log import MappedLogFile
 from kmq_storage.objects.mapped_words import MappedWords
-from kmq_storage.objects.mapping import mapped
+from kmq_storage.objects.mapping import mapped_file
 from kmq_storage.objects.memory import MemoryWords
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -96,11 +96,7 @@ class LocalDisk:
 
     def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
         """A whole file without copying; only a log file may still change, in place."""
-        fd = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return mapped(fd, os.fstat(fd).st_size, self._path(path))
-        finally:
-            os.close(fd)
+        return mapped_file(self._path(path))
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Mapping costs nothing here."""

@@ -63,6 +63,15 @@ def mapped(fd: int, size: int, path: str) -> pa.Buffer:
     return pa.foreign_buffer(mapping.address, size, mapping)
 
 
+def mapped_file(path: str) -> pa.Buffer:
+    """A whole file, as `mapped` gives it."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return mapped(fd, os.fstat(fd).st_size, path)
+    finally:
+        os.close(fd)
+
+
 def is_readable(contents: pa.Buffer) -> bool:
     """Whether the disk can read these bytes of a map, which are in memory then."""
     first, length = _pages(contents)

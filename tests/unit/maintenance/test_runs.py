@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,15 +24,11 @@ from kmq_storage.copying import copy_topics
 from kmq_storage.format import queue_directory
 from kmq_storage.log import reader
 from kmq_storage.maintenance.collect import collect
-from kmq_storage.maintenance.compact import merge, plan_merges
-from kmq_storage.maintenance.reports import CompactReport
 from kmq_storage.maintenance.runs import RunMerge, Sorted
-from kmq_storage.maintenance.thinning import thin
 from kmq_storage.maintenance.trim import plan_trim, trim
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import open_engine
-
-TOPIC = "inbox"
+from tests.support.keyed import TOPIC, maintenance_steps, merge_runs, thin_runs
 
 
 def _fill(queues: KeyedQueues, turn: int, names: int = 7, messages: int = 40) -> None:
@@ -45,23 +41,7 @@ def _contents(store: Store) -> dict[str | bytes, list[bytes]]:
     return {name: queues.get(name, 0, 9_999) for name in queues.names()}
 
 
-def _merge(store: Store) -> None:
-    state = store.log.refresh()
-    merge(store.log, plan_merges(state.topic(TOPIC), state.lsn))
-
-
-def _thin(store: Store) -> CompactReport:
-    state = store.log.refresh()
-    return thin(store.log, state.topic(TOPIC), state.lsn, weight_min=0)
-
-
-STEPS: dict[str, Callable[[Store], object]] = {
-    "seal": Store.seal,
-    "merge": _merge,
-    "thin": _thin,
-    "checkpoint": Store.checkpoint,
-    "collect": lambda store: collect(store.log, grace=0.0),
-}
+STEPS = maintenance_steps()
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -241,7 +221,7 @@ def test_merging_has_only_a_part_of_what_it_merges_in_memory(
         for turn in range(4):
             queues.put_batch(names, [b"%d" % turn * 500] * len(names))
             store.seal()
-        _merge(store)
+        merge_runs(store)
         assert sum(pieces) > 10_000_000
         assert max(pieces) < 500_000
         assert queues.get("queue 4321", 0, 9) == [b"%d" % turn * 500 for turn in range(4)]
@@ -276,7 +256,7 @@ def test_a_run_that_is_mostly_dead_is_written_anew_alone(dead: int):
         store.seal()
         expected = _contents(store)
         gone = 20 * dead if 2 * dead > 7 else 0
-        assert [_thin(store).dropped for _ in range(2)] == [gone, 0]
+        assert [thin_runs(store).dropped for _ in range(2)] == [gone, 0]
         assert _contents(store) == expected
         assert store.verify(deep=True).ok
         store.compact(TOPIC)
@@ -292,7 +272,7 @@ def test_of_a_life_that_goes_on_in_a_later_run_nothing_goes():
         store.seal()
         queues.delete("a")
         store.seal()
-        assert _thin(store).dropped == 0
+        assert thin_runs(store).dropped == 0
 
 
 def test_maintenance_thins_large_runs_when_a_run_is_new(monkeypatch: pytest.MonkeyPatch):

@@ -94,14 +94,14 @@ def test_a_kept_part_of_a_bucket_that_the_disk_can_not_read_is_fetched_again(
     part, data = ("segments/t/0/1-ab.arrow", 0, 3), pa.py_buffer(b"x" * 5 * PAGESIZE)
     cache = CacheFolder(tmp_path / "cache", "s3://b/one", 1 << 20)
     cache.put(part, Fetched(data, data.size))
-    mapped_whole = cache_folder.mapped
+    mapped_whole = cache_folder.mapped_file
 
-    def mapped_then_cut(fd: int, size: int, path: str) -> pa.Buffer:
-        contents = mapped_whole(fd, size, path)
+    def mapped_then_cut(path: str) -> pa.Buffer:
+        contents = mapped_whole(path)
         os.truncate(path, PAGESIZE)
         return contents
 
-    monkeypatch.setattr(cache_folder, "mapped", mapped_then_cut)
+    monkeypatch.setattr(cache_folder, "mapped_file", mapped_then_cut)
     assert cache.get(part) is None
     assert list((tmp_path / "cache").rglob("??/*")) == []
 
