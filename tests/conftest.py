@@ -21,6 +21,7 @@ from tests.support import s3 as s3_support
 from tests.support import spark as spark_support
 from tests.support import spark_home as spark_home_support
 from tests.support import workers as workers_support
+from tests.support.google import GoogleFront
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,6 +168,13 @@ def versitygw(
     server = s3_support.start_versitygw(tmp_path_factory.mktemp("versitygw"))
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def google(moto: s3_support.S3Server) -> Iterator[GoogleFront]:
+    """Google's XML interface, over moto."""
+    with GoogleFront(moto) as front:
+        yield front
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import pytest
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.open import open_files
 from tests.contract.files_contract import FilesContract
+from tests.support.google import GoogleFront
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.s3 import S3Server
 
@@ -39,13 +40,19 @@ class TestAzurite(FilesContract):
         return _opened(azurite)
 
 
+class TestGoogle(FilesContract):
+    @pytest.fixture
+    def files(self, google: GoogleFront) -> BucketFiles:
+        return _opened(google)
+
+
 class TestVersitygw(FilesContract):
     @pytest.fixture
     def files(self, versitygw: S3Server) -> BucketFiles:
         return _opened(versitygw)
 
 
-def _opened(server: S3Server) -> BucketFiles:
+def _opened(server: S3Server | GoogleFront) -> BucketFiles:
     files = open_files(server.new_url(), storage_options=server.options())
     assert isinstance(files, BucketFiles)
     return files

@@ -12,6 +12,7 @@ from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
 from kmq_storage.objects.open import open_files
 from tests.contract.log_contract import CommitLogContract, Open
+from tests.support.google import GoogleFront
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.s3 import S3Server
 from tests.support.storage import open_log
@@ -62,13 +63,19 @@ class TestAzurite(CommitLogContract):
         return _handles_at(azurite)
 
 
+class TestGoogle(CommitLogContract):
+    @pytest.fixture
+    def open_handle(self, google: GoogleFront) -> Open:
+        return _handles_at(google)
+
+
 class TestVersitygw(CommitLogContract):
     @pytest.fixture
     def open_handle(self, versitygw: S3Server) -> Open:
         return _handles_at(versitygw)
 
 
-def _handles_at(server: S3Server) -> Open:
+def _handles_at(server: S3Server | GoogleFront) -> Open:
     url, options = server.new_url(), server.options()
     return lambda read_only=False: open_log(
         open_files(url, read_only=read_only, storage_options=options)

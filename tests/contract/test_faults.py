@@ -16,15 +16,16 @@ from kmq_storage.errors import CommitOutcomeUnknownError, CorruptionError, Unava
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.open import open_files
 from tests.support.fault_proxy import DOUBTFUL, Chooser, Fault, FaultProxy, Request, sometimes
+from tests.support.google import GoogleFront
 from tests.support.s3 import S3Server
 from tests.support.storage import make_topic, open_log, send, values_of
 
 COMMITS = 8
 
 
-@pytest.fixture
-def proxy(moto: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(moto, hang_seconds=1.0) as started:
+@pytest.fixture(params=[FaultProxy, GoogleFront], ids=["s3", "gs"])
+def proxy(moto: S3Server, request: pytest.FixtureRequest) -> Iterator[FaultProxy]:
+    with request.param(moto, hang_seconds=1.0) as started:
         yield started
 
 
@@ -35,7 +36,7 @@ def open_handle(proxy: FaultProxy) -> Callable[[], CommitLog]:
 
 def _handles_by(proxy: FaultProxy) -> Callable[[], CommitLog]:
     """Each call another handle on one new store, by way of the proxy."""
-    url, options = proxy.server.new_url(), proxy.options()
+    url, options = proxy.new_url(), proxy.options()
     return lambda: open_log(open_files(url, storage_options=options))
 
 

@@ -73,55 +73,9 @@ def sometimes(fault: Fault, share: float, *, seed: int = 0) -> Chooser:
     return choose
 
 
-class FaultProxy:
-    """Listens on a port of its own; `choose` says what to do with a request."""
+class Handler(BaseHTTPRequestHandler):
+    """Passes a request on, or plays a fault."""
 
-    def __init__(self, server: S3Server, *, hang_seconds: float = 1.0, delay: float = 0.0) -> None:
-        self.server = server
-        self.choose: Chooser = lambda request: None
-        self.hang_seconds = hang_seconds
-        #: Seconds that every request takes more.
-        self.delay = delay
-        self.requests: list[Request] = []
-        #: Requests that are on their way, and the most there were.
-        self.now = self.most = 0
-        self.counting = threading.Lock()
-        self.old_lists: dict[str, tuple[int, list[tuple[str, str]], bytes]] = {}
-        handler = type("Handler", (_Handler,), {"proxy": self})
-        self._listener = _Listener(("127.0.0.1", 0), handler)
-        self._thread = threading.Thread(target=self._listener.serve_forever, daemon=True)
-        self._thread.start()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._listener.server_address[1]}"
-
-    def options(self) -> dict[str, Any]:
-        """What a client needs to come by this proxy; it gives up on a request early."""
-        client = {"timeout": f"{round(self.hang_seconds * 500) or 30_000}ms"}
-        return {**self.server.options(self.endpoint), "client_options": client}
-
-    def count(self, method: str, *, below: str = "") -> int:
-        """How many requests of a kind there were for paths that contain a text."""
-        return sum(each.method == method and below in each.path for each in self.requests)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown()
-        self._listener.server_close()
-
-
-class _Listener(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # a client that gave up
-
-
-class _Handler(BaseHTTPRequestHandler):
     proxy: ClassVar[FaultProxy]
     protocol_version = "HTTP/1.1"
 
@@ -175,21 +129,21 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self._forward(body)
         if request.is_list:
             self.proxy.old_lists.setdefault(self.path, answer)
-        self._answer(*answer)
+        self.answer(*answer)
 
     def _play(self, fault: Fault, request: Request, body: bytes) -> None:
         match fault:
             case Fault.IGNORE_CONDITION:
-                self._answer(*self._forward(body, drop="if-none-match"))
+                self.answer(*self._forward(body, drop="if-none-match"))
             case Fault.CHECK_THEN_WRITE:
                 taken = self._forward(b"", method="HEAD")[0] == 200
                 time.sleep(0.02)
-                self._answer(*((412, [], b"") if taken else self._forward(body, "if-none-match")))
+                self.answer(*((412, [], b"") if taken else self._forward(body, "if-none-match")))
             case Fault.REFUSE_501 | Fault.CONFLICT_409 | Fault.UNAVAILABLE_503:
-                self._answer(int(fault.name[-3:]), [], b"")
+                self.answer(int(fault.name[-3:]), [], b"")
             case Fault.UNAVAILABLE_AFTER:
                 self._forward(body)
-                self._answer(503, [], b"")
+                self.answer(503, [], b"")
             case Fault.RESET_BEFORE:
                 self._reset()
             case Fault.RESET_AFTER:
@@ -202,11 +156,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._hang()
                 self._forward(body)
             case Fault.LOST:
-                self._answer(200, [("ETag", '"0"')], b"")
+                self.answer(200, [("ETag", '"0"')], b"")
             case Fault.STALE_404:
-                self._answer(404, [], b"")
+                self.answer(404, [], b"")
             case Fault.STALE_LIST:
-                self._answer(*self.proxy.old_lists.get(self.path, (200, [], _EMPTY_LIST)))
+                self.answer(*self.proxy.old_lists.get(self.path, (200, [], _EMPTY_LIST)))
 
     def _forward(
         self, body: bytes, drop: str = "", method: str = ""
@@ -223,7 +177,8 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             connection.close()
 
-    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+    def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        """Send an answer."""
         self.send_response_only(status)
         skipped = ("transfer-encoding", "connection", "keep-alive", "content-length")
         length = str(len(body))
@@ -247,6 +202,61 @@ class _Handler(BaseHTTPRequestHandler):
     def _hang(self) -> None:
         time.sleep(self.proxy.hang_seconds)
         self._reset()
+
+
+class FaultProxy:
+    """Listens on a port of its own; `choose` says what to do with a request."""
+
+    #: Who handles a request.
+    handler: ClassVar[type[Handler]] = Handler
+
+    def __init__(self, server: S3Server, *, hang_seconds: float = 1.0, delay: float = 0.0) -> None:
+        self.server = server
+        self.choose: Chooser = lambda request: None
+        self.hang_seconds = hang_seconds
+        #: Seconds that every request takes more.
+        self.delay = delay
+        self.requests: list[Request] = []
+        #: Requests that are on their way, and the most there were.
+        self.now = self.most = 0
+        self.counting = threading.Lock()
+        self.old_lists: dict[str, tuple[int, list[tuple[str, str]], bytes]] = {}
+        handler = type("Handler", (self.handler,), {"proxy": self})
+        self._listener = _Listener(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._listener.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._listener.server_address[1]}"
+
+    def options(self) -> dict[str, Any]:
+        """What a client needs to come by this proxy; it gives up on a request early."""
+        client = {"timeout": f"{round(self.hang_seconds * 500) or 30_000}ms"}
+        return {**self.server.options(self.endpoint), "client_options": client}
+
+    def new_url(self) -> str:
+        """A place for one store."""
+        return self.server.new_url()
+
+    def count(self, method: str, *, below: str = "") -> int:
+        """How many requests of a kind there were for paths that contain a text."""
+        return sum(each.method == method and below in each.path for each in self.requests)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown()
+        self._listener.server_close()
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # a client that gave up
 
 
 _EMPTY_LIST = b"""<?xml version="1.0"?><ListBucketResult><Name>b</Name><Prefix></Prefix>
