@@ -44,6 +44,7 @@ def test_python_of_the_readme_runs(folder: Path, capsys: pytest.CaptureFixture[s
         "{'orders': {0: 0, 1: 2, 2: 2}}",
         "2",
         "(1, 3)",
+        "5",
     ]
 
 
