@@ -1,4 +1,4 @@
-"""Make the golden store of topics that a queue left: `python tests/data/make_golden_left.py FOLDER`.
+"""Make the golden store of topics a queue left: `python tests/data/make_golden_left.py FOLDER`.
 
 Run once; what it made before must stay readable for ever, so the files in `format-1-left` are
 never made again.
@@ -10,8 +10,14 @@ import sys
 from pathlib import Path
 
 from kmq_storage.format.entries import Entry, TopicEntry
-from kmq_storage.format.queue_entries import ACK, AcquireEntry, AnswerEntry, BindEntry, QueueEntry
-from kmq_storage.format.queue_entries import Run
+from kmq_storage.format.queue_entries import (
+    ACK,
+    AcquireEntry,
+    AnswerEntry,
+    BindEntry,
+    QueueEntry,
+    Run,
+)
 from kmq_storage.format.records import KEY
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.local_log import LocalLog
