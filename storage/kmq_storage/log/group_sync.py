@@ -19,7 +19,7 @@ from kmq_storage.errors import CommitOutcomeUnknownError
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.disk_errors import damaged_commit, is_of_the_disk
 from kmq_storage.log.hint import Hint
-from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.journal import Cursor, Journal, StoredFrame
 from kmq_storage.log.locking import SyncLock
 from kmq_storage.log.mending import Mending
 
@@ -47,14 +47,16 @@ class GroupSync:
         self._environment = environment
         self._has_failed = False
 
-    def sync_read_only(self, written: int) -> int:
+    def sync_read_only(self, written: int, known: int) -> int:
         """Bring what others wrote to disk, without locks and without telling anybody.
+
+        What is `known` to be there by what was read of the log needs no sync.
 
         The last commit that is known to be there: `written`, unless a sync of this handle failed,
         or one of others did, or has not ended. The kernel tells of lost pages once, so after that
         it shows what others synced.
         """
-        synced = self._synced()
+        synced = max(self._synced(), known)
         if synced >= written or self._is_doubtful():
             return min(synced, written)
         try:
@@ -71,7 +73,7 @@ class GroupSync:
                 synced + 1,
             )
             return synced
-        return min(self._synced(), written) if self._is_doubtful() else written
+        return min(max(self._synced(), known), written) if self._is_doubtful() else written
 
     def _synced(self) -> int:
         """How far others synced; commits that were collected are on disk."""
@@ -152,16 +154,26 @@ class GroupSync:
         cursor, start = self._staged_cursor, self._journal.start_of(synced + 1)
         if cursor.lsn > synced or cursor.file < start.file:
             cursor = start
-        try:
-            while cursor.lsn < target and (frame := self._journal.next_frame(cursor)) is not None:
-                cursor = frame.end
-                if cursor.lsn > synced:
-                    files |= frame.staged_files()
-        except InvalidFrameError as error:
-            file = paths.log_file(cursor.file)
-            raise damaged_commit(file, cursor.lsn + 1, str(error)) from error
+        while cursor.lsn < target and (frame := self._next(cursor, synced)) is not None:
+            cursor = frame.end
+            if cursor.lsn > synced:
+                files |= frame.staged_files()
         self._staged_cursor = cursor
         return files
+
+    def _next(self, cursor: Cursor, synced: int) -> StoredFrame | None:
+        """The frame after a place, or, where damage stands up to `synced`, the first behind it."""
+        try:
+            frame = self._journal.next_frame(cursor)
+        except InvalidFrameError as error:
+            if cursor.lsn >= synced:
+                file = paths.log_file(cursor.file)
+                raise damaged_commit(file, cursor.lsn + 1, str(error)) from error
+            frame = None
+        if frame is None and cursor.lsn < synced:
+            found = self._journal.try_resync(cursor)
+            return found and found[1]
+        return frame
 
     def _write_again(self, synced: int, cause: str) -> None:
         self._staged_cursor = Cursor()

@@ -96,6 +96,13 @@ class Hint:
         self._words.store(BOOT, self._boot)
         self._words.wake(WRITTEN)
 
+    def distrust(self) -> None:
+        """Have whoever writes next find out how far the log goes, as after a start of the machine.
+
+        Under the append lock.
+        """
+        self._words.store(BOOT, 0)
+
     @property
     def rolls(self) -> int | None:
         """Changes whenever the set of log files changes; None when this is not known.

@@ -70,7 +70,7 @@ class LocalLog:
             self._begin()
         self._writing = threading.Lock()
         self._reading = threading.Lock()
-        self._closed = self._looked_beyond = False
+        self._closed = False
 
     def _begin(self) -> None:
         files, identity = self.files, self.identity
@@ -178,9 +178,7 @@ class LocalLog:
             if has_newer_checkpoint(self.files, self._reader.state, self.environment.monotonic()):
                 self._reader.start()
             self._reader.make_visible()
-            if not self._looked_beyond:
-                self._reader.look_beyond(self._show_written)
-                self._looked_beyond = True
+            self._reader.look_beyond(self._show_written)
             if self._mending.explains(self._reader.state):
                 self._reader.start()
                 raise rewriting_goes_on(self.files.url)

@@ -32,7 +32,7 @@ def recover(files: Disk, journal: Journal, hint: Hint) -> None:
     checkpoint = starting_point(files, journal)
     start = checkpoint.cursor if checkpoint is not None else Cursor()
     end, durable, staged = _find_end(journal, start)
-    durable_beyond, last_beyond = _look_beyond(journal, end)
+    durable_beyond, last_beyond = look_beyond(journal, end)
     known = max(durable, durable_beyond, hint.synced or 0)
     if is_cut_off(files, journal, end):
         known = max(known, end.lsn + 1)
@@ -114,7 +114,7 @@ def _find_end(journal: Journal, start: Cursor) -> tuple[Cursor, int, set[str]]:
     return cursor, durable, staged
 
 
-def _look_beyond(journal: Journal, end: Cursor) -> tuple[int, int]:
+def look_beyond(journal: Journal, end: Cursor) -> tuple[int, int]:
     """Behind a bad place: the highest LSN known there to be durable, and the last whole frame.
 
     Writeback may keep frame n+2 and lose n+1.

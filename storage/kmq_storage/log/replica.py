@@ -35,6 +35,8 @@ class Replica:
         else:
             self.state = checkpoint.state(self._files, indexed=self._indexed)
             self.cursor = checkpoint.cursor
+        #: The highest LSN that what was read tells to be on disk.
+        self.durable = self.cursor.lsn
         #: Where the last frame that was read begins.
         self._before = self.cursor
         self._whole = True
@@ -72,16 +74,16 @@ class Replica:
             acknowledged = self.cursor.lsn < proven
             try:
                 frame, reason = self._try_next(whole=not acknowledged)
+                if frame is not None:
+                    self._apply(frame)
+                elif not looked_again and (acknowledged or self.journal.folder.blind):
+                    looked_again = True  # before calling it damage: the hint may be lost
+                    self.journal.folder.look_again()
+                elif not (acknowledged and self._pass_over(reason)):
+                    return
             except CollectedError:
                 self._start()  # from a newer checkpoint
-                continue
-            if frame is not None:
-                self._apply(frame)
-            elif not looked_again and (acknowledged or self.journal.folder.blind):
-                looked_again = True  # before calling it damage: the hint of a new file may be lost
-                self.journal.folder.look_again()
-            elif not (acknowledged and self._pass_over(reason)):
-                return
+                looked_again = False
 
     def _try_next(self, *, whole: bool) -> tuple[StoredFrame | None, str]:
         try:
@@ -94,6 +96,7 @@ class Replica:
         self._whole = False
         self.state.apply(header.lsn, header.time, entries, file=frame.file, position=frame.position)
         self._before, self.cursor, self._whole = self.cursor, end, True
+        self.durable = max(self.durable, header.durable_lsn)
 
     def rehearse(self) -> None:
         """Read the last frame once more, and do nothing with it."""

@@ -8,8 +8,9 @@ from kmq_storage import limits
 from kmq_storage.errors import UnavailableError
 from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.group_sync import GroupSync
-from kmq_storage.log.journal import CollectedError
+from kmq_storage.log.journal import CollectedError, Cursor
 from kmq_storage.log.log_on_disk import LogOnDisk
+from kmq_storage.log.recovery import look_beyond
 from kmq_storage.log.state import StoreState
 
 
@@ -27,6 +28,9 @@ class VisibleReplica:
     def start(self) -> None:
         """Begin anew at the newest checkpoint."""
         self._losses = self._hint.losses
+        #: Where the log was judged to end without the page's word, and whether bytes stand there.
+        self._judged: tuple[Cursor, bool] | None = None
+        self._looked_beyond = False
         due = self._log.environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
         self._replica = self._log.new_replica(indexed=True)
         self.state.rebase_time = due
@@ -54,7 +58,7 @@ class VisibleReplica:
             self._advance_blindly()
         elif written > self.lsn:
             if self._durable and self._disk.read_only:
-                written = self._sync.sync_read_only(written)
+                written = self._sync.sync_read_only(written, self._replica.durable)
             elif self._durable and not self._is_durable(written):
                 self.make_visible()
                 return
@@ -84,11 +88,13 @@ class VisibleReplica:
         self._replica.rehearse()
 
     def look_beyond(self, show_written: Callable[[], None]) -> None:
-        """See what is written behind the end that the hint page tells; once per handle.
+        """See what is written behind the end that the hint page tells; once after each start.
 
         The page of a file system that went down, and came back without a start of the machine, is
         older than the log. Else a writer is at it just now, or died.
         """
+        if self._looked_beyond:
+            return
         told = self._hint.written or 0
         if self.state.broken is None and self.lsn >= told and self._has_more():
             if self._disk.read_only:
@@ -96,6 +102,7 @@ class VisibleReplica:
             else:
                 show_written()
                 self.make_visible()
+        self._looked_beyond = True
 
     def _has_more(self) -> bool:
         try:
@@ -104,13 +111,37 @@ class VisibleReplica:
             return False
 
     def _advance_blindly(self) -> None:
-        replica = self._replica
-        replica.advance(self._hint.mark)
-        if replica.state.broken is None and is_cut_off(self._disk, replica.journal, replica.cursor):
-            replica.advance(self.lsn + 1)
-        if self._durable and self._sync.sync_read_only(self.lsn) < self.lsn:
+        while True:
+            try:
+                self._advance_to_proven_end()
+                break
+            except CollectedError:  # while its end was looked for: from a newer checkpoint
+                self.start()
+        if self._durable and self._sync.sync_read_only(self.lsn, self._replica.durable) < self.lsn:
             raise UnavailableError(
                 f"store {self._disk.url}: a sync failed, and a read-only handle can't tell what of "
                 "the log is on disk; open it for writing once",
                 url=self._disk.url,
             )
+
+    def _advance_to_proven_end(self) -> None:
+        """Read frames while they are whole, and behind damage that later ones show to be some."""
+        replica = self._replica
+        replica.advance(self._hint.mark)
+        if replica.state.broken is None and (known := self._known_beyond()) > self.lsn:
+            replica.advance(known)
+        if replica.state.broken is None and is_cut_off(self._disk, replica.journal, replica.cursor):
+            replica.advance(self.lsn + 1)
+
+    def _known_beyond(self) -> int:
+        """Up to which commit the log is damaged where it seems to end; 0 when it just ends there.
+
+        To look for later frames takes long: once, and then only where bytes are no frame.
+        """
+        journal, cursor = self._replica.journal, self._replica.cursor
+        here = (cursor, journal.has_bytes_at(cursor))
+        if here == self._judged or (self._judged is not None and not here[1]):
+            return 0
+        self._judged = here
+        durable, last = look_beyond(journal, cursor)
+        return max(durable, last) if durable > cursor.lsn else 0

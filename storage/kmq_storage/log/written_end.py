@@ -5,7 +5,8 @@
   then it is written, then shown, then applied here. What is shown is whole.
 - Behind the last frame that was shown stands what a writer left that died. Frames that prove
   themselves whole are taken over; the rest is a torn tail, and cut. What was shown or acknowledged
-  and does not prove itself is damage: nothing is written behind it.
+  and does not prove itself is damage: nothing is written behind it. So it is where later frames
+  tell that it was on disk: then the page is of an earlier moment, and recovery finds the end.
 - `Hint.losses` grows whenever written frames are given up after a failed sync. Who began under
   another count may have read what is gone, and begins anew.
 """
@@ -28,6 +29,7 @@ from kmq_storage.log.framing import Framed, Stamp
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock, GivenBack
 from kmq_storage.log.log_on_disk import LogOnDisk
+from kmq_storage.log.recovery import look_beyond
 from kmq_storage.log.state import StoreState
 
 #: Reading so many commits of others takes no longer than writing one.
@@ -152,8 +154,15 @@ class WrittenEnd:
             self._start()
             self._advance()
             if self.journal.has_bytes_at(self.cursor):
-                self.journal.cut(self.cursor)
+                self._cut()
         return self._hint.valid  # else the page was damaged just now
+
+    def _cut(self) -> None:
+        durable, _ = look_beyond(self.journal, self.cursor)
+        if durable > self.cursor.lsn:  # the page is of an earlier moment, and this no torn tail
+            self._hint.distrust()
+        else:
+            self.journal.cut(self.cursor)
 
     def _advance(self) -> None:
         written = self._hint.written or 0
