@@ -18,18 +18,13 @@ from kmq_spark.client.queue_delivery import Delivery, Hold, runs_of_deliveries, 
 from kmq_spark.client.queue_reading import (
     deliveries_of,
     missing_of,
+    places_of,
     runs_of_table,
     slices_of,
     table_of_slices,
 )
 from kmq_spark.client.queue_table import state_table
-from kmq_spark.errors import (
-    ClosedError,
-    IllegalStateError,
-    InvalidRequestError,
-    KmqError,
-    LeaseExpiredError,
-)
+from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError, KmqError
 from kmq_storage import deliveries as handing
 from kmq_storage import queues
 from kmq_storage.environment import this_process
@@ -51,6 +46,7 @@ from kmq_storage.log.queue_state import Queue as QueueState
 from kmq_storage.log.queue_state import too_late
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.looking import look_ahead
+from kmq_storage.lost_records import finish_missing
 from kmq_storage.model import QueueStats
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import reopen_in_child
@@ -147,9 +143,12 @@ class Queue:
         return table_of_slices(self._id, slices) if slices else self.receive_arrow(max_rows)
 
     def _forget_missing(self, runs: Sequence[Run], there: set[tuple[Key, int]]) -> None:
-        """Finish records of which compaction left none."""
-        with suppress(LeaseExpiredError):  # whoever gets them next finishes them
-            self._answer(ACK, missing_of(runs, there))
+        """Finish records of which compaction left none; DataLossError for those that were lost."""
+        missing = missing_of(runs, there)
+        lost = finish_missing(self._log, self._live(), missing)
+        if lost is not None:  # nobody gets the others by this call
+            self._ahead.refuse(missing_of(runs, places_of(missing)))
+            raise lost
 
     def _schemas(self, topic_id: bytes) -> tuple[str, ...]:
         topic = self._log.state.topic_by_id(topic_id)

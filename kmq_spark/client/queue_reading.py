@@ -43,22 +43,23 @@ TOKEN_TYPE = pa.binary(_TOKEN.itemsize)
 def parts_of(log: CommitLog, reader: ChunkReader, run: Run) -> Iterator[Part]:
     """The records of a run, slice by slice; those of a queue's own log have no topic.
 
-    What was deleted or trimmed meanwhile is not among them.
+    What was deleted or trimmed meanwhile, or cut out by a repair, is not among them.
     """
     topic = log.state.topic_by_id(run.topic_id)
     if topic is None:
         return
     end = run.first + run.rows
-    span = (min(max(run.first, topic.partition(run.partition).start), end), end)
-    few = few_records(reader, topic, run.partition, *span)
-    parts: Iterable[Part] = (
-        [few]
-        if few is not None
-        else scan(log, reader, topic, run.partition, span, batch_rows=_BATCH_ROWS)
-    )
+    start = min(max(run.first, topic.partition(run.partition).start), end)
     own = queue_of_log(topic.name) is not None
-    for part in parts:
-        yield replace(part, topic=None) if own else part
+    for span in topic.index(run.partition).outside_gaps(start, end):
+        few = few_records(reader, topic, run.partition, *span)
+        parts: Iterable[Part] = (
+            [few]
+            if few is not None
+            else scan(log, reader, topic, run.partition, span, batch_rows=_BATCH_ROWS)
+        )
+        for part in parts:
+            yield replace(part, topic=None) if own else part
 
 
 def deliveries_of(
@@ -74,8 +75,13 @@ def deliveries_of(
     return found
 
 
+def places_of(runs: Iterable[Run]) -> set[tuple[Key, int]]:
+    """The place of each record of some runs."""
+    return {(run[:2], run.first + row) for run in runs for row in range(run.rows)}
+
+
 def missing_of(runs: Sequence[Run], there: set[tuple[Key, int]]) -> list[Run]:
-    """The records of runs that are not there: compaction left none of them."""
+    """The records of runs that are not there: compaction left none of them, or they were lost."""
     if len(there) == sum(run.rows for run in runs):
         return []
     gone = [

@@ -7,7 +7,6 @@ function of the records, so it does not matter who does it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queues import spans_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
+from kmq_storage.lost_records import gaps_of, loss_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,14 +64,23 @@ def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> bool:
     until = min(end, begin + _ROWS, end if following is None else following)
     if begin >= until:
         return False
+    lost = gaps_of(log, key, begin, until)
+    if lost and lost[0].start <= begin:  # looked at in one go, however long it is
+        until = min(end, lost[0].end)
+    elif lost:
+        until = lost[0].start
     offsets, keys = _entering(log, reader, queue, key, (begin, until))
     runs = runs_of(key, offsets, np.zeros(len(offsets), np.int64))
     entered = tuple((run.first, run.rows) for run in runs)
     order = tuple(keys.tolist()) if queue.settings.order == "key" else ()
     entry = LookEntry(queue.id, *key, begin, until, entered, order)
-    with suppress(ConflictError):  # somebody else looked
+    try:
         log.commit([Unit((entry,))], durable=False)
+    except ConflictError:  # somebody else looked
+        lost = []
     log.refresh()
+    if lost and until > lost[0].start:
+        raise loss_of(log, queue, key, lost[0])
     return True
 
 
@@ -103,11 +112,12 @@ def _entering(
         return offsets[0], order[0]
     expression, _ = queue.filter_at(key, span[0])
     layout = topic.layout(_COLUMNS)
-    for part in scan(log, reader, topic, key[1], span, batch_rows=_ROWS, layout=layout):
-        let_in = _let_in(expression, part)
-        offsets.append(part.offsets()[let_in])
-        if queue.settings.order == "key":
-            order.append(order_of(keys_of(part.batch), part.rows)[let_in])
+    for piece in topic.index(key[1]).outside_gaps(*span):
+        for part in scan(log, reader, topic, key[1], piece, batch_rows=_ROWS, layout=layout):
+            let_in = _let_in(expression, part)
+            offsets.append(part.offsets()[let_in])
+            if queue.settings.order == "key":
+                order.append(order_of(keys_of(part.batch), part.rows)[let_in])
     return np.concatenate(offsets), np.concatenate(order)
 
 

@@ -34,7 +34,7 @@ LAYERS = (
     ("kmq_storage.maintenance",),
     ("kmq_storage.filters",),
     tuple(f"kmq_storage.{name}" for name in ("assignors", "group_planning", "liveness")),
-    ("kmq_storage.deliveries", "kmq_storage.looking", "kmq_storage.slips"),
+    tuple(f"kmq_storage.{name}" for name in ("deliveries", "looking", "lost_records", "slips")),
     ("kmq_storage.exclusive", "kmq_storage.membership"),
     ("kmq_storage.sharing",),
     tuple(

@@ -204,6 +204,10 @@ class OffsetIndex:
         met = [gap for gap in self.gaps if gap.start < end and start < gap.end]
         return sorted(met, key=lambda gap: gap.start)
 
+    def outside_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
+        """What is left of [start, end) between the recorded gaps, in order."""
+        return list(_outside(self.gaps, start, end))
+
     def readable_until(self, start: int, end: int) -> int:
         """Where the first damaged or cut out range begins behind a start, or the end."""
         begins = [gap.start for gap in self.gaps] + [hole.start for hole in self.holes]

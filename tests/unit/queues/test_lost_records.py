@@ -1,0 +1,111 @@
+"""Queues whose records were cut out by a repair: told once, and gone on behind."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.format.layout_entries import GapEntry
+from kmq_storage.log.binding import Unit
+
+ROWS, LOST = 12, range(3, 6)
+_TOLD = "t-0: offsets 3 to 5 were lost (damaged); queue q goes on behind them, with the next call"
+KEPT = [n for n in range(ROWS) if n not in LOST]
+
+
+def _queue(store: kmq.Store, **settings: Any) -> kmq.Queue:
+    filtered = settings.pop("filter", None)
+    store.create_topic("t")
+    with store.producer() as producer:
+        for n in range(ROWS):
+            producer.send("t", b"%d" % n, key=b"key %d" % (n % 2), properties={"n": n})
+    store.create_queue("q", **settings)
+    store.bind_queue("q", ["t"], filter=filtered)
+    return store.queue("q")
+
+
+def _cut_out(store: kmq.Store, lost: range) -> None:
+    """As `repair` does it."""
+    place = (store.describe_topic("t").topic_id.bytes, 0)
+    rows, lsn = len(lost), store.log.refresh().lsn
+    gap = GapEntry(*place, lost.start, lost.stop, rows, rows, lsn, "damaged")
+    store.log.commit([Unit((gap,))])
+
+
+def _received(queue: kmq.Queue, most: int) -> tuple[list[int], list[str]]:
+    """The offsets of what can be had, acknowledged, and the errors on the way."""
+    offsets, errors = list[int](), list[str]()
+    while True:
+        try:
+            found = queue.receive(most)
+        except kmq.DataLossError as error:
+            errors.append(error.message)
+            continue
+        if not found:
+            return offsets, errors
+        offsets += [each.offset for each in found]
+        queue.ack(found)
+
+
+@pytest.mark.parametrize("most", [1, 2, 100])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"order": "key"}, {"order": "strict"}, {"filter": "n >= 0"}],
+    ids=["plain", "key", "strict", "filter"],
+)
+def test_what_was_cut_out_is_told_once_and_all_else_is_handed_out(
+    store: kmq.Store, settings: dict[str, Any], most: int
+):
+    queue = _queue(store, **settings)
+    _cut_out(store, LOST)
+    offsets, errors = _received(queue, most)
+    assert sorted(offsets) == KEPT
+    assert errors == [_TOLD]
+    assert queue.stats().ready == queue.stats().locked == 0
+
+
+def test_what_is_cut_out_while_it_is_held_is_told_to_who_gets_it_next(store: kmq.Store):
+    queue = _queue(store, lock_timeout=0.05)
+    queue.receive(LOST.stop - 1)
+    _cut_out(store, LOST)
+    time.sleep(0.1)
+    offsets, errors = _received(queue, 100)
+    assert (sorted(offsets), len(errors)) == (KEPT, 1)
+
+
+def test_what_is_cut_out_after_its_last_delivery_holds_no_dead_letter_up(store: kmq.Store):
+    queue = _queue(store, lock_timeout=0.05, max_deliveries=1)
+    queue.receive(LOST.stop)
+    _cut_out(store, LOST)
+    time.sleep(0.1)
+    assert _received(queue, 100) == (KEPT[LOST.start :], [])
+    assert [each.value for each in store.queue("q.dlq").receive(100)] == [b"0", b"1", b"2"]
+
+
+def test_it_is_the_same_for_tables(store: kmq.Store):
+    queue = _queue(store)
+    _cut_out(store, LOST)
+    with pytest.raises(kmq.DataLossError, match="offsets 3 to 5"):
+        queue.receive_arrow()
+    table = queue.receive_arrow()
+    assert table is not None
+    assert sorted(table["offset"].to_pylist()) == KEPT
+
+
+def test_who_takes_record_after_record_is_told_once_of_a_long_gap(tmp_path: Any):
+    with kmq.open(tmp_path, durability="os") as store:
+        queue = _queue(store)
+        _cut_out(store, range(ROWS, ROWS + 100_000))  # as behind a lost end of the log
+        with store.producer() as producer:
+            producer.send("t", b"behind").result(10)
+        offsets, errors = _received(queue, 1)
+        assert (offsets, len(errors)) == ([*range(ROWS), ROWS + 100_000], 1)
+
+
+def test_what_is_there_is_counted_though_something_was_cut_out(store: kmq.Store):
+    queue = _queue(store, filter="n >= 0")
+    _cut_out(store, LOST)
+    assert queue.stats().ready == len(KEPT)
