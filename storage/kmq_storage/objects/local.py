@@ -30,6 +30,7 @@ from kmq_storage.objects.mapped_words import MappedWords
 from kmq_storage.objects.mapping import mapped_file
 from kmq_storage.objects.memory import MemoryWords
 
+_ELSEWHERE = "the folder was moved, removed or replaced since the store was opened"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -40,9 +41,30 @@ class LocalDisk:
         self.root = root
         self.url = str(root)
         self.read_only = read_only
+        #: Which folder it is, once it is there.
+        self._folder: tuple[int, int] | None = None
 
     def _path(self, path: str) -> str:
         return os.path.join(self.url, path)
+
+    def _place(self, path: str) -> str:
+        """The path of a file that is to be made, removed or looked for: in this folder.
+
+        OSError (ESTALE) when it was moved away, though another one may have its name by now, as
+        after a restore in place: there nothing is to be made or removed.
+        """
+        known = self._folder  # before the look: another thread may be making it
+        try:
+            facts = os.stat(self.url)
+        except FileNotFoundError:
+            here = None
+        else:
+            here = facts.st_dev, facts.st_ino
+        if known is None:
+            self._folder = here or self._folder
+        elif known != here:
+            raise OSError(errno.ESTALE, _ELSEWHERE, self.url)
+        return self._path(path)
 
     def named(self, path: str) -> str:
         """The same name: every file is where its path says."""
@@ -59,14 +81,14 @@ class LocalDisk:
     def list(self, folder: str) -> list[str]:
         """The bare names in a folder, sorted; none when the folder is missing."""
         try:
-            return sorted(os.listdir(self._path(folder)))
+            return sorted(os.listdir(self._place(folder)))
         except FileNotFoundError:
             return []
 
     def walk(self, folder: str) -> Iterator[FoundFile]:
         """The files in a folder and the folders below it, by path; none when it is missing."""
         with suppress(FileNotFoundError):
-            for entry in sorted(os.scandir(self._path(folder)), key=lambda entry: entry.name):
+            for entry in sorted(os.scandir(self._place(folder)), key=lambda entry: entry.name):
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     yield from self.walk(path)
@@ -83,7 +105,7 @@ class LocalDisk:
         """The time by the clock that files are dated with, UTC microseconds."""
         from tempfile import TemporaryFile  # slow to import, and few need it
 
-        with TemporaryFile(dir=self.url) as file:
+        with TemporaryFile(dir=self._place("")) as file:
             return os.fstat(file.fileno()).st_mtime_ns // 1000
 
     def read(self, path: str) -> bytes:
@@ -96,7 +118,7 @@ class LocalDisk:
 
     def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
         """A whole file without copying; only a log file may still change, in place."""
-        return mapped_file(self._path(path))
+        return mapped_file(self._place(path))
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
         """Mapping costs nothing here."""
@@ -117,7 +139,7 @@ class LocalDisk:
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         """Create a file whole or not at all; False when the name is taken."""
-        target = self._path(path)
+        target = self._place(path)
         folder = os.path.dirname(target)
         make_folder(folder)
         from tempfile import mkstemp
@@ -136,7 +158,7 @@ class LocalDisk:
 
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         """Create a file under a name nobody else uses and nobody reads before a commit names it."""
-        target = self._path(path)
+        target = self._place(path)
         folder = os.path.dirname(target)
         make_folder(folder)
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -165,7 +187,7 @@ class LocalDisk:
 
     def stage_again(self, path: str) -> None:
         """Write a staged file whose sync failed into fresh blocks, synced, under the same name."""
-        target = self._path(path)
+        target = self._place(path)
         temporary = f"{target}.tmp"  # only the holder of the sync lock does this
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         _fill(fd, [self.read(path)], sync=True)
@@ -176,7 +198,7 @@ class LocalDisk:
         """Have a file of a store on the same file system, under a name of our own; not synced."""
         if not isinstance(source, LocalDisk):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source.url)
-        target, original = self._path(path), source._path(source_path)
+        target, original = self._place(path), source._path(source_path)
         with suppress(FileExistsError):
             try:
                 os.link(original, target)
@@ -186,14 +208,14 @@ class LocalDisk:
 
     def open_log(self, path: str, size: int, *, create: bool) -> MappedLogFile:
         """Open a log file, or create it with this size if it is missing."""
-        target = self._path(path)
+        target = self._place(path)
         if create and not os.path.exists(target):
             self._create_log(target, size)
         return MappedLogFile(target, read_only=self.read_only)
 
     def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
         """Put a log file that begins with these bytes, synced, in place of the one of this name."""
-        self._create_log(self._path(path), size, buffers)
+        self._create_log(self._place(path), size, buffers)
 
     def _create_log(self, target: str, size: int, buffers: Sequence[Bytes] = ()) -> None:
         folder = os.path.dirname(target)
@@ -220,7 +242,7 @@ class LocalDisk:
     def open_words(self, path: str, count: int) -> SharedWords:
         """Open or create a page of shared words; zeros when new."""
         try:
-            return MappedWords(self._path(path), count, read_only=self.read_only)
+            return MappedWords(self._place(path), count, read_only=self.read_only)
         except (FileNotFoundError, ValueError):  # missing, cut short, or not to be read
             if not self.read_only:
                 raise
@@ -228,11 +250,11 @@ class LocalDisk:
 
     def open_lock(self, path: str, *, seconds: float | None = None) -> FileLock:
         """Open or create a lock."""
-        return FileLock(self._path(path), read_only=self.read_only)
+        return FileLock(self._place(path), read_only=self.read_only)
 
     def remove(self, path: str) -> None:
         """Delete a file, so that no crash brings it back; nothing happens when it is missing."""
-        target = self._path(path)
+        target = self._place(path)
         with suppress(FileNotFoundError):
             os.unlink(target)
             sync_folder(os.path.dirname(target))

@@ -29,13 +29,13 @@ class MappedLogFile:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         self._fd = os.open(path, flags | os.O_CLOEXEC)
         self._allocated = 0
-        self._size = os.fstat(self._fd).st_size
+        facts = os.fstat(self._fd)
+        self._size, self._inode = facts.st_size, facts.st_ino
         self._contents = mapped(self._fd, self._size, path)
 
     def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
         """Write the buffers (`length` bytes) one after another; all of it or an OSError."""
-        if os.fstat(self._fd).st_nlink == 0:
-            raise FileNotFoundError(errno.ENOENT, "the log file was removed", self._path)
+        self._check_there()
         end = position + length + _LOOKED_AT
         if end > self._allocated:
             step = limits.PREALLOCATE_BYTES
@@ -45,6 +45,14 @@ class MappedLogFile:
         if length <= _JOINED_BYTES:  # copying these costs less than a view of each
             buffers = [b"".join(buffers)]
         write_all(self._fd, position, buffers)
+
+    def _check_there(self) -> None:
+        """FileNotFoundError when nobody will look for it here: it, or its store, is elsewhere."""
+        with suppress(FileNotFoundError):
+            if os.stat(self._path).st_ino == self._inode:
+                return
+        what = "the log file was removed or replaced, or its store's folder moved"
+        raise FileNotFoundError(errno.ENOENT, what, self._path)
 
     def clear_from(self, position: int) -> None:
         """Overwrite whatever stands at and after the position with zeros."""

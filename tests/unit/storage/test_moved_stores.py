@@ -1,0 +1,83 @@
+"""A folder that is moved away, or replaced, while processes have the store open.
+
+Finds: records that are acknowledged into two places, and files made or deleted in a store that only
+has the name of the one that was opened.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+
+BIG = b"x" * 900_000
+
+
+def _send(store: kmq.Store, *values: bytes) -> None:
+    with store.producer() as producer:
+        producer.send_batch("t", values, partition=0).result(10)
+
+
+WORK: dict[str, Callable[[kmq.Store], object]] = {
+    "send": lambda store: _send(store, b"later"),
+    "send large": lambda store: _send(store, BIG, BIG),
+    "seal": lambda store: store.seal(),
+    "checkpoint": lambda store: store.checkpoint(),
+    "collect": lambda store: store.collect(grace=0),
+    "compact": lambda store: store.compact("t"),
+    "repair": lambda store: store.repair(drop_damaged=True),
+    "verify": lambda store: store.verify(deep=True),
+    "read": lambda store: store.read("t").read_all(),
+}
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> kmq.Store:
+    """A store in a folder `here` with a copy `backup`, behind which it went on."""
+    store = kmq.open(tmp_path / "here", maintenance=False)
+    store.create_topic("t", cleanup="compact")
+    for number in range(3):
+        _send(store, b"%d" % number)
+        store.seal()
+    store.checkpoint()
+    shutil.copytree(tmp_path / "here", tmp_path / "backup")
+    store.compact("t")
+    _send(store, b"3")
+    return store
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_who_has_a_store_open_that_was_moved_does_nothing_in_its_old_place(
+    opened: kmq.Store, tmp_path: Path, work: str
+):
+    (tmp_path / "here").rename(tmp_path / "there")
+    with opened, pytest.raises(kmq.UnavailableError, match="moved"):
+        WORK[work](opened)
+    assert not (tmp_path / "here").exists()
+    with kmq.open(tmp_path / "there", create=False) as store:
+        assert store.offsets("t") == {0: (0, 4)}
+        assert store.verify(deep=True).ok
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_who_has_a_store_open_that_was_restored_in_place_changes_nothing_there(
+    opened: kmq.Store, tmp_path: Path, work: str
+):
+    (tmp_path / "here").rename(tmp_path / "there")
+    (tmp_path / "backup").rename(tmp_path / "here")
+    before = _files(tmp_path / "here")
+    with opened, pytest.raises(kmq.UnavailableError, match="replaced"):
+        WORK[work](opened)
+    assert _files(tmp_path / "here") == before
+    with kmq.open(tmp_path / "here", create=False) as store:
+        assert store.offsets("t") == {0: (0, 3)}
+        assert store.verify(deep=True).ok
