@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kmq_spark.archive.beginning import begin
+from kmq_spark.archive.growth import refuse_growth
 from kmq_spark.archive.holes import lost_records, note_holes
 from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.trimming import Offsets, trim_archived
@@ -120,7 +121,8 @@ def start(
 
     The query's name is the group of the archive. InvalidRequestError when Spark has no file system
     for its place, IllegalStateError when an archive has lost the checkpoint of its job: it could
-    not tell any more what it has written.
+    not tell any more what it has written. The query fails when a typed topic gets a column: start
+    it again, and it goes on with that.
     """
     given = storage_options or {}
     path = beside(fixed(path), os.fspath(url), given)
@@ -145,8 +147,7 @@ def start(
         .options(**as_options(given))
         .load(place)
     )
-    source = None if fail_on_data_loss else StoreUrl(place, given)
-    writer = _writer(path, record, with_holes_of=source)
+    writer = _writer(StoreUrl(place, given), path, record, with_holes=not fail_on_data_loss)
     with _exact_timestamps(spark):
         return (
             frame.writeStream.foreachBatch(writer)
@@ -162,15 +163,16 @@ def _place(path: str) -> ArchivePlace:
 
 
 def _writer(
-    path: str, record: ArchiveRecord, *, with_holes_of: str | None
+    url: str, path: str, record: ArchiveRecord, *, with_holes: bool
 ) -> Callable[[DataFrame, int], None]:
-    """Writes a batch; with a store's URL it first notes what the batch lacks."""
+    """Writes a batch of the store's; `with_holes` it first notes which records that lacks."""
     place = _place(path)
     write = _write_delta if record.format == DELTA else _write_parquet
 
     def write_batch(batch: DataFrame, number: int) -> None:
-        if with_holes_of is not None:
-            note_holes(with_holes_of, place, record, number)
+        refuse_growth(url, record, batch.columns)
+        if with_holes:
+            note_holes(url, place, record, number)
         write(_laid_out(batch, record), place, record, number)
 
     return write_batch

@@ -139,6 +139,26 @@ def test_typed_topics_keep_their_columns_and_may_get_more(
     assert rows == [(1, "ada", None), (2, "bob", 1980), (3, "eve", 1990)]
 
 
+def test_a_column_that_a_topic_gets_while_the_job_runs_is_archived(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+):
+    path, people = tmp_path / "lake", pa.schema([("id", pa.int32())])
+    shop.store.create_topic("people", schema=people)
+    query = patiently(archive.start, spark, shop.url, path, topics=["people"])
+    try:
+        query.processAllAvailable()
+        shop.store.alter_topic("people", schema=people.append(pa.field("year", pa.int32())))
+        with shop.store.producer() as producer:
+            producer.send("people", {"id": 1, "year": 1980})
+        with pytest.raises(StreamingQueryException, match="has got column 'year' since this job"):
+            query.awaitTermination(120)
+    finally:
+        query.stop()
+    _archive(spark, shop.url, path, keep=0)
+    reader = spark.read.format("kmq").option("subscribe", "people").option("archive", str(path))
+    assert [tuple(row) for row in reader.load(shop.url).collect()] == [(1, 1980)]
+
+
 def test_a_stream_reads_history_first(spark: SparkSession, shop: Shop, tmp_path: Path):
     path, places = tmp_path / "lake", _send(shop)
     _archive(spark, shop.url, path, topics=["orders"], file_format="parquet", keep=0)
