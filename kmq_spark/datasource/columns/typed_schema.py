@@ -110,18 +110,15 @@ def spark_arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **IN_UTC)
 
 
-def check_view(wanted: StructType, current: StructType) -> None:
-    """InvalidRequestError unless a read planned for these columns can still be given them.
+def lacking(wanted: StructType, current: StructType) -> StructField | None:
+    """The first column that a read was planned for and can't be given now; None for none.
 
-    The topic's schema may have grown since load(); a schema of the user's own is refused.
+    The topic's schema may have grown since load().
     """
     kinds = {field.name: field.dataType for field in current.fields}
     for field in wanted.fields:
         kind = kinds.get(field.name)
         grown = isinstance(kind, NumericType) and isinstance(field.dataType, NumericType)
         if kind != field.dataType and not grown:
-            raise InvalidRequestError(
-                f"column {field.name!r} is not one of the topic's: the columns of a kmq read are "
-                "fixed and can't be set, remove schema(...)",
-                column=field.name,
-            )
+            return field
+    return None

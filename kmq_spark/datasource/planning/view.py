@@ -16,7 +16,7 @@ from kmq_spark.datasource.columns.schema import (
 )
 from kmq_spark.datasource.columns.typed_schema import (
     all_typed_columns,
-    check_view,
+    lacking,
     one_schema,
     spark_arrow_schema,
     typed_spark_schema,
@@ -63,9 +63,24 @@ class View:
                     "have: load them one by one",
                     topic=topic.name,
                 )
-        schema = one_schema(topics)
-        if self.columns is not None and schema is not None:
-            check_view(self.columns, all_typed_columns(schema))
+        if self.columns is not None:
+            self._check_columns(self.columns, topics)
+
+    @staticmethod
+    def _check_columns(wanted: StructType, topics: Sequence[Topic]) -> None:
+        """Each topic by itself: the schemas of several grow one after the other."""
+        for topic in {topic.settings.schemas: topic for topic in topics}.values():
+            schema = topic.settings.schema
+            assert schema is not None, "a typed topic has a schema"
+            lost = lacking(wanted, all_typed_columns(schema))
+            if lost is not None:
+                raise InvalidRequestError(
+                    f"topic {topic.name} has no column {lost.name!r} of type "
+                    f"{lost.dataType.simpleString()}, which this read has: load topics of "
+                    "different schemas one by one",
+                    topic=topic.name,
+                    column=lost.name,
+                )
 
 
 def plain_view(options: SourceOptions, *, keyed: bool = False) -> View:
@@ -132,10 +147,20 @@ def view_of(wanted: StructType, topics: Sequence[Topic], options: SourceOptions)
     """The view of a read that Spark planned for these columns."""
     current = columns_of_read(topics, options)
     if one_schema(topics) is not None:
-        check_view(wanted, current)
+        _refuse_own_schema(wanted, current)
         return View(spark_arrow_schema(wanted), wanted)
     if wanted.simpleString() != current.simpleString():
         raise InvalidRequestError(
             "the columns of a kmq read are fixed and can't be set: remove schema(...)"
         )
     return plain_view(options, keyed="index" in wanted.names)
+
+
+def _refuse_own_schema(wanted: StructType, current: StructType) -> None:
+    lost = lacking(wanted, current)
+    if lost is not None:
+        raise InvalidRequestError(
+            f"column {lost.name!r} is not one of the topic's: the columns of a kmq read are "
+            "fixed and can't be set, remove schema(...)",
+            column=lost.name,
+        )
