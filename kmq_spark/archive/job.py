@@ -183,7 +183,9 @@ def _laid_out(batch: DataFrame, record: ArchiveRecord) -> DataFrame:
     from pyspark.sql import functions as F
 
     column, day = record.column, record.column("day")
-    days = F.floor(F.unix_micros(column("timestamp")) / F.lit(_DAY_US))
+    micros = F.unix_micros(column("timestamp"))
+    # Spark divides as double, where only a multiple of a day is exact.
+    days = (micros - F.pmod(micros, F.lit(_DAY_US))) / F.lit(_DAY_US)
     dated = batch.withColumn(day, F.date_from_unix_date(days.cast("int")))
     order = [column(name) for name in ("topic", "day", "partition", "offset")]
     return dated.sortWithinPartitions(*order)

@@ -65,7 +65,7 @@ class ArchivedFile:
 
     def may_reach(self, when: datetime) -> bool:
         """Whether a record of this time, or of a later one, may be here."""
-        return self.times is None or self.times[1] >= when - _TRUNCATED
+        return self.times is None or when - self.times[1] <= _TRUNCATED
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from kmq_spark import archive
+from kmq_spark.archive.job import _laid_out
+from kmq_spark.lake.record import PARQUET, ArchiveRecord
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.objects.open import open_files
 from tests.spark.running import Collector, load, patiently, run
@@ -22,6 +24,10 @@ from tests.support.s3 import S3Server
 from tests.support.spark import require_delta
 
 FORMATS = ("delta", "parquet")
+
+RECORD = ArchiveRecord(
+    store_id="", format=PARQUET, group="", checkpoint="", topics=("orders",), typed=False
+)
 
 _archive = partial(patiently, archive.run)
 
@@ -157,6 +163,15 @@ def test_a_column_that_a_topic_gets_while_the_job_runs_is_archived(
     _archive(spark, shop.url, path, keep=0)
     reader = spark.read.format("kmq").option("subscribe", "people").option("archive", str(path))
     assert [tuple(row) for row in reader.load(shop.url).collect()] == [(1, 1980)]
+
+
+@pytest.mark.parametrize("day", ["0001-01-01", "1969-12-31", "2500-01-01", "9999-12-31"])
+def test_the_first_and_the_last_record_of_a_day_are_of_that_day(spark: SparkSession, day: str):
+    times = [f"timestamp'{day} {time}Z'" for time in ("00:00:00", "23:59:59.999999")]
+    each = f"explode(array({', '.join(times)})) timestamp"
+    rows = spark.sql(f"SELECT 'orders' topic, 0 partition, 0 offset, {each}")
+    found = _laid_out(rows, RECORD).selectExpr("cast(day as string)").collect()
+    assert [row[0] for row in found] == [day, day]
 
 
 def test_a_stream_reads_history_first(spark: SparkSession, shop: Shop, tmp_path: Path):

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from kmq_spark.lake.reading import Archive, ArchivedRange
 
 
-#: The second day of a calendar, whose first one has none before it to compare with.
-_FIRST_DAY = to_microseconds(datetime(1, 1, 2, tzinfo=UTC))
+#: Where a calendar begins.
+_FIRST_DAY = to_microseconds(datetime(1, 1, 1, tzinfo=UTC))
 
 
 @dataclass(frozen=True)

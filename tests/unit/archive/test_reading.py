@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -162,6 +163,17 @@ def test_parts_of_a_range_cover_it_once(orders: Archive):
 def test_the_first_offset_since_a_time_is_found_per_partition(orders: Archive):
     assert orders.first_since("orders", ORDERS, [0, 1], minute(13)) == {0: 13, 1: 13}
     assert orders.first_since("orders", ORDERS, [0, 1], minute(27)) == {0: 27}
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_record_of_the_first_moment_of_a_calendar_is_found_by_its_time(
+    tmp_path: Path, file_format: str
+):
+    first = datetime(1, 1, 1, tzinfo=UTC)
+    times = pa.array([first, minute(0)], pa.timestamp("us", "UTC"))
+    batch = records(0, range(2)).drop_columns("timestamp").append_column("timestamp", times)
+    made = open_archive(archive(tmp_path / "archive", file_format, batch), STORE)
+    assert made.first_since("orders", ORDERS, [0], first) == {0: 0}
 
 
 @pytest.mark.parametrize("file_format", FORMATS)

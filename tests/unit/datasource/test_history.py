@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, cast
@@ -210,6 +210,15 @@ def test_times_that_no_calendar_has_are_after_or_before_everything(
     end = _read(_reader(archiver, endingTimestamp=str(far)))
     assert sorted(begin) == ([] if far > 0 else sorted(places))
     assert sorted(end) == (sorted(places) if far > 0 else [])
+
+
+def test_a_record_of_a_calendars_first_day_is_read_from_there_on(shop: Shop, archiver: Archiver):
+    first = datetime(1, 1, 1, tzinfo=UTC)
+    with shop.store.producer() as producer:
+        producer.send("orders", b"v", partition=0, timestamp=first)
+    places = [("orders", 0, 0), *_send(shop, 2)]
+    archiver.run()
+    assert sorted(_read(_reader(archiver, startingTimestamp=first.isoformat()))) == sorted(places)
 
 
 def test_a_stream_goes_from_the_archive_into_the_log(shop: Shop, archiver: Archiver):
