@@ -15,6 +15,9 @@ from kmq_spark.lake.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.log.state import StoreState
 
+#: What file systems take as the name of a folder.
+_FOLDER_BYTES = 255
+
 
 def begin(
     store: Store,
@@ -28,7 +31,8 @@ def begin(
     """The record that the job goes on from, published before the job writes anything."""
     if file_format is not None:
         check_choice("file_format", file_format, (DELTA, PARQUET))
-    records = ArchiveRecords(ArchivePlace(path, storage_options(path)))
+    place = ArchivePlace(path, storage_options(path))
+    records = ArchiveRecords(place)
     known = records.newest()
     state = store.log.refresh()
     record = known or _new(store, state, topics, file_format or else_format)
@@ -43,6 +47,7 @@ def begin(
         _refuse_less(path, state, record, topics)
     grown = _grown(state, record, topics)
     check_columns(columns_of(state, grown), grown.format)
+    _check_folders(place, grown)
     if grown != known:
         records.add(grown)
     return grown
@@ -98,6 +103,19 @@ def _grown(state: StoreState, record: ArchiveRecord, topics: Sequence[str]) -> A
         begins = {p: start for p, (start, _) in topic.offsets().items() if start}
         starts.setdefault(topic.topic_id.hex, begins)
     return replace(record, topics=names, starts=starts)
+
+
+def _check_folders(place: ArchivePlace, record: ArchiveRecord) -> None:
+    """InvalidRequestError when a topic's folder can't be made: Spark writes `%` as three bytes."""
+    for topic in () if place.in_bucket else record.topics:
+        folder = f"{record.column('topic')}={topic.replace('%', '%25')}"
+        if len(folder) > _FOLDER_BYTES:
+            raise InvalidRequestError(
+                f"topic {topic}: its folder in archive {place.url} would be {folder}, "
+                f"{len(folder)} bytes of the {_FOLDER_BYTES} that a file system takes; archive it "
+                "into a bucket",
+                topic=topic,
+            )
 
 
 def _has_archived(state: StoreState, record: ArchiveRecord) -> bool:

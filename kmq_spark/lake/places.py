@@ -28,6 +28,11 @@ class ArchivePlace:
     url: str
     storage_options: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def in_bucket(self) -> bool:
+        """Whether it is in a bucket, whose names have no parts."""
+        return self.url.partition("://")[0] in SCHEMES
+
     def folder(self, name: str) -> Files:
         """One of kmq's own folders in it."""
         return open_files(f"{self.url}/{name}", storage_options=self.storage_options)
@@ -35,7 +40,7 @@ class ArchivePlace:
     def file_system(self) -> tuple[Any, str]:
         """The file system of the place, and the path in it."""
         scheme, _, path = self.url.partition("://")
-        if scheme not in SCHEMES:
+        if not self.in_bucket:
             import fsspec
 
             return fsspec.core.url_to_fs(self.url)  # type: ignore[no-any-return]

@@ -51,3 +51,19 @@ def test_columns_that_delta_has_not_are_refused_before_the_archive_is_there(
     with pytest.raises(InvalidRequestError, match=r"column 'a, b': Delta has no columns with"):
         _begin(store, tmp_path / "lake", "sums")
     assert not (tmp_path / "lake" / FOLDER).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [("t" * 235 + "%" * 5, None), ("t" * 249, pa.schema([("id", pa.int64())]))],
+    ids=["percents", "typed"],
+)
+def test_a_topic_whose_folder_no_file_system_takes_is_refused_before_the_archive_is_there(
+    store: kmq.Store, tmp_path: Path, name: str, schema: pa.Schema | None
+):
+    store.create_topic(name, schema=schema)
+    with pytest.raises(InvalidRequestError, match="256 bytes of the 255 that a file system"):
+        _begin(store, tmp_path / "lake", name)
+    assert not (tmp_path / "lake" / FOLDER).exists()
+    store.create_topic(name[1:], schema=schema)
+    assert _begin(store, tmp_path / "lake", name[1:]).topics == (name[1:],)
