@@ -16,7 +16,6 @@ from kmq_spark.datasource.executor.record_batches import (
     gathered,
     of_archive,
     of_log,
-    of_queues,
 )
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import SourceOptions
@@ -61,22 +60,9 @@ def _read_log(options: SourceOptions, task: Task, view: View) -> Iterator[pa.Rec
 
 
 def _read_queues(options: SourceOptions, task: Task, view: View) -> Iterator[pa.RecordBatch]:
-    pieces = _of_queues(options, task, view)
-    return gathered(batch for batch in pieces if batch.num_rows)
+    from kmq_spark.datasource.executor.queue_reading import read_queues  # slow, and few need it
 
-
-def _of_queues(options: SourceOptions, task: Task, view: View) -> Iterator[pa.RecordBatch]:
-    """Records of keyed topics; their indexes depend on all that is before, so on the state."""
-    from kmq_storage.keyed.rows import KeyedReader  # slow to import, and few need it
-
-    log = open_log(options.url, read_only=True)
-    for run in task.runs:
-        topic_id = run.index.topic_id
-        reader = KeyedReader(log, topic_id, view.arrow.names, options.queues)
-        for part in run:
-            origin = Origin(run.topic, uuid.UUID(bytes=topic_id), part.partition)
-            for rows in reader.between(part.start, part.end):
-                yield of_queues(rows, origin, view)
+    return gathered(batch for batch in read_queues(options, task, view) if batch.num_rows)
 
 
 def _of_log(

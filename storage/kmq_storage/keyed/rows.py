@@ -6,7 +6,7 @@ the directory is. What the queues that occur had before is counted; nothing is k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,24 +76,38 @@ class _Done:
         return above | (same & unread)
 
 
+def _refuse_trimmed(topic: Topic, start: int, _end: int) -> None:
+    raise out_of_range(topic.name, PARTITION, start, topic.partition(PARTITION))
+
+
 class KeyedReader:
     """Reads ranges of offsets of one keyed topic, as it is when it is asked."""
 
     def __init__(
-        self, log: CommitLog, topic_id: bytes, columns: Iterable[str], wanted: Wanted | None
+        self,
+        log: CommitLog,
+        topic_id: bytes,
+        columns: Iterable[str],
+        wanted: Wanted | None,
+        trimmed: Callable[[Topic, int, int], None] = _refuse_trimmed,
     ) -> None:
-        """Read these columns, `index` perhaps among them; of all queues, or those wanted."""
+        """Read these columns, `index` perhaps among them; of all queues, or those wanted.
+
+        `trimmed` is told which offsets, from the first up to, not including, the second, went
+        before all of them were read, and may raise; by default OffsetOutOfRangeError.
+        """
         self._log = log
         self._reader = ChunkReader(log.files)
         self._topic_id = topic_id
         self._columns = frozenset(columns)
         self._wanted = wanted
+        self._trimmed = trimmed
 
     def between(self, start: int, end: int) -> Iterator[KeyedRows]:
         """The records with offsets in [start, end), those of runs in the order of their queues.
 
-        Files that moved are looked up again. NotFoundError when the topic is gone,
-        OffsetOutOfRangeError when records of the range were trimmed.
+        Files that moved are looked up again. NotFoundError when the topic is gone; what was
+        trimmed is told, and left out unless that raises.
         """
         error = CorruptionError("the topic is not there", missing=True, file="")
         topic = self._log.refresh().topic_by_id(self._topic_id)
@@ -103,9 +117,10 @@ class KeyedReader:
         self, topic: Topic, start: int, end: int, done: _Done | None = None, missing: str = ""
     ) -> Iterator[KeyedRows]:
         runs: list[RunIndex] = []
-        part = topic.partition(PARTITION)
-        if start < min(part.start, end):
-            raise out_of_range(topic.name, PARTITION, start, part)
+        low = min(topic.partition(PARTITION).start, end)
+        if start < low:
+            self._trimmed(topic, start, low)
+            start = low
         try:
             for place in run_places(topic):
                 if place.base_offset >= end:

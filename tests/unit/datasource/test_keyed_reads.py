@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from pyspark.sql.types import StructType
 
 from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.executor import record_batches
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_storage import limits
-from kmq_storage.errors import InvalidRequestError, NotFoundError, OffsetOutOfRangeError
+from kmq_storage.errors import DataLossError, InvalidRequestError, OffsetOutOfRangeError
 from kmq_storage.format import queue_directory
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
 from kmq_storage.keyed.wanted import Wanted
@@ -244,15 +246,6 @@ def test_a_read_goes_on_where_it_was_when_its_run_was_merged_and_collected(
         assert offsets == expected
 
 
-def test_a_topic_that_was_deleted_is_said_to_be_gone(shop: Shop) -> None:
-    source = KmqDataSource({"path": shop.url, "subscribe": "inbox"})
-    reader = source.reader(source.schema())
-    tasks = reader.partitions()
-    shop.delete("inbox")
-    with pytest.raises(NotFoundError, match="the topic was deleted while it was read"):
-        list(reader.read(tasks[0]))
-
-
 def test_a_damaged_run_names_queues(shop: Shop) -> None:
     (file, *_) = sorted(Path(shop.url).glob("segments/*/0/*.arrow"))
     contents = bytearray(file.read_bytes())
@@ -296,3 +289,75 @@ def test_a_task_whose_records_were_trimmed_says_so(shop: Shop, settle: str) -> N
             list(found)
     with pytest.raises(OffsetOutOfRangeError, match="holds 29 to 40"):
         list(KeyedReader(log, topic.id, columns, None).between(0, 40))
+
+
+def _trim(shop: Shop) -> None:
+    shop.store.trim("inbox", {0: 30})
+
+
+def _delete(shop: Shop) -> None:
+    shop.delete("inbox")
+
+
+def _later(shop: Shop, fail: str) -> Iterator[pa.RecordBatch]:
+    """What a task that was planned now reads from now on."""
+    given = {"path": shop.url, "subscribe": "inbox", "failOnDataLoss": fail}
+    reader = KmqDataSource(given).reader(KmqDataSource(given).schema())
+    (task,) = reader.partitions()
+    return reader.read(task)
+
+
+BEFORE = [
+    (
+        _trim,
+        r"inbox-0: offsets 0 to 40 \(next\) .*, the log holds 29 to 40: 29 records are lost",
+        10,  # what stands at 29 is the list of beginnings
+    ),
+    (_delete, r"Topic\[inbox\] with id .* was deleted: 40 of its records went unread", 0),
+]
+
+
+@pytest.mark.parametrize(("lose", "told", "kept"), BEFORE)
+def test_what_a_task_finds_gone_is_data_loss_or_left_out_where_that_is_wanted(
+    shop: Shop,
+    caplog: pytest.LogCaptureFixture,
+    lose: Callable[[Shop], None],
+    told: str,
+    kept: int,
+) -> None:
+    fails, goes_on, expected = _later(shop, "true"), _later(shop, "false"), _by_offset(shop)
+    lose(shop)
+    with pytest.raises(DataLossError, match=told):
+        list(fails)
+    found = [message for batch in goes_on for message in _messages(batch)]
+    assert sorted(found) == sorted(expected[40 - kept :])
+    assert caplog.text.count("failOnDataLoss=false: reading goes on") == 1
+
+
+MEANWHILE = [
+    (_trim, r"inbox: offsets 0 to 9 were trimmed while they were read: how much of"),
+    (_delete, r"was deleted: how much of it went unread is not known"),
+]
+
+
+@pytest.mark.parametrize(("lose", "told"), MEANWHILE)
+def test_what_goes_while_a_task_reads_it_is_data_loss_or_left_out_where_that_is_wanted(
+    shop: Shop,
+    monkeypatch: pytest.MonkeyPatch,
+    lose: Callable[[Shop], None],
+    told: str,
+) -> None:
+    monkeypatch.setattr(chunk_reader, "_TOUCHED_BYTES", -1)  # nothing stays mapped
+    monkeypatch.setattr(record_batches, "_ENOUGH_ROWS", 1)  # each piece is handed out at once
+    fails, goes_on, expected = _later(shop, "true"), _later(shop, "false"), _by_offset(shop)
+    next(fails)
+    found = _messages(next(goes_on))
+    lose(shop)
+    shop.store.checkpoint()
+    collect(shop.store.log, grace=0.0)
+    with pytest.raises(DataLossError, match=told):
+        list(fails)
+    found += [message for batch in goes_on for message in _messages(batch)]
+    assert len(found) == len(set(found))
+    assert set(found) <= set(expected)
+    assert lose is _delete or set(found) >= set(expected[30:])

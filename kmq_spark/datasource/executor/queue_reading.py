@@ -1,0 +1,79 @@
+"""On the executor: the messages of one task over keyed topics, with their queues and indexes.
+
+These are known from all that is before them, so a task looks at the state as it is when it runs,
+and not, as tasks over other topics do, at what it was planned with.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from kmq_spark.datasource.executor.record_batches import Origin, of_queues
+from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_spark.datasource.planning.data_loss import Losses, readable_parts
+from kmq_spark.datasource.planning.ranges import OffsetRange
+from kmq_spark.datasource.planning.tasks import Slice, Task
+from kmq_spark.datasource.planning.topic_ranges import TopicRange
+from kmq_spark.datasource.planning.view import View
+from kmq_storage.errors import NotFoundError
+from kmq_storage.keyed.rows import KeyedReader, KeyedRows
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import looking_again
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+
+
+def read_queues(options: SourceOptions, task: Task, view: View) -> Iterator[pa.RecordBatch]:
+    """The records of a task in Spark's columns; what is gone by now is reported."""
+    log = open_log(options.url, read_only=True)
+    losses = Losses(fail=options.fail_on_data_loss)
+    for run in task.runs:
+        topic_id = uuid.UUID(bytes=run.index.topic_id)
+        trimmed = _Trimmed(losses)
+        reader = KeyedReader(log, topic_id.bytes, view.arrow.names, options.queues, trimmed)
+        for part in run:
+            origin = Origin(run.topic, topic_id, part.partition)
+            for rows in _rows(log, reader, origin, part, losses):
+                yield of_queues(rows, origin, view)
+
+
+class _Trimmed:
+    """Reports what was trimmed while a reader was on its way through it."""
+
+    def __init__(self, losses: Losses) -> None:
+        self._losses = losses
+
+    def __call__(self, topic: Topic, start: int, end: int) -> None:
+        self._losses.report(
+            f"{topic.name}: offsets {start} to {end - 1} were trimmed while they were read: how "
+            "much of them went unread is not known",
+            topic.topic_id,
+            (),
+            topic=topic.name,
+            start=start,
+            end=end,
+        )
+
+
+def _rows(
+    log: CommitLog, reader: KeyedReader, origin: Origin, part: Slice, losses: Losses
+) -> Iterator[KeyedRows]:
+    span = OffsetRange(origin.topic, part.partition, part.start, part.end)
+
+    def kept(state: StoreState) -> list[TopicRange]:
+        topic = state.topic_by_id(origin.topic_id.bytes)
+        if topic is not None:
+            return readable_parts(TopicRange(topic, span), losses)
+        begins, ends = {part.partition: part.start}, {part.partition: part.end}
+        losses.report_deleted(state, origin.topic, origin.topic_id, begins, ends)
+        return []
+
+    try:
+        for each in looking_again(log, kept):
+            yield from reader.between(each.offsets.start, each.offsets.end)
+    except NotFoundError:
+        losses.report_deleted(log.state, origin.topic, origin.topic_id, {}, None)
