@@ -7,6 +7,7 @@ that was taken for dead is refused too (docs/design/spark-groups.md).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
@@ -48,7 +49,9 @@ _RESOLVED = (
 )
 
 
-def incremental(spark: SparkSession, url: str, group: str, **options: object) -> Incremental:
+def incremental(
+    spark: SparkSession, url: str | os.PathLike[str], group: str, **options: object
+) -> Incremental:
     """What a group has not read yet, up to a fixed end; the group moves on a clean exit only.
 
         with kmq.incremental(spark, "data/shop", "billing", subscribe="orders") as new:
@@ -58,7 +61,10 @@ def incremental(spark: SparkSession, url: str, group: str, **options: object) ->
     Options are those of a batch read; `startingOffsets` counts where the group has no commit
     (default: earliest), `maxOffsetsPerTrigger` and `maxBytesPerTrigger` make the end nearer.
     """
-    return Incremental(spark, url, group, {name: _text(n) for name, n in options.items()})
+    if not isinstance(url, str | os.PathLike):
+        raise InvalidRequestError(f"store {url!r} is not a path or URL", option="url")
+    texts = {name: _text(value) for name, value in options.items()}
+    return Incremental(spark, os.fspath(url), group, texts)
 
 
 class Incremental:
@@ -76,6 +82,7 @@ class Incremental:
         self._tried = self._written = False
 
     def __enter__(self) -> Self:
+        self._tried = self._written = False
         log = self._log()
         name = "a batch job (kmq.incremental)"
         self._member = GroupMember(log, self._group, SYSTEM.new_uuid(), SYSTEM, name=name)

@@ -26,9 +26,11 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     made.close()
 
 
+SPARK = cast("SparkSession", SparkStandIn())
+
+
 def _job(shop: Shop, **options: object) -> Incremental:
-    spark = cast("SparkSession", SparkStandIn())
-    return incremental(spark, shop.url, "g", subscribe="orders", **options)
+    return incremental(SPARK, shop.url, "g", subscribe="orders", **options)
 
 
 def _values(new: Incremental) -> list[bytes]:
@@ -74,3 +76,20 @@ def test_a_version_is_refused_that_could_leave_out_what_the_group_moves_over(
     with pytest.raises(InvalidRequestError, match="the group says"), _job(shop) as new:
         new.write(new.df, topic="copies", **option)
     assert shop.committed("g", "orders") == {}
+
+
+def test_a_store_is_named_by_a_path_as_well_and_by_nothing_else(shop: Shop) -> None:
+    with incremental(SPARK, Path(shop.url), "g", subscribe="orders") as new:
+        assert len(_values(new)) == 3
+    with pytest.raises(InvalidRequestError, match="store 5 is not a path or URL"):
+        incremental(SPARK, cast("str", 5), "g", subscribe="orders")
+
+
+def test_a_job_that_is_entered_again_begins_anew(shop: Shop) -> None:
+    job = _job(shop)
+    with job as new, suppress(NotFoundError):
+        new.write(new.df, topic="nowhere")
+    for _ in range(2):
+        with job as new:
+            new.write(new.df, topic="copies")
+    assert shop.values("copies") == shop.values("orders")
