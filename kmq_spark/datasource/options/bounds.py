@@ -6,6 +6,7 @@ it doesn't name: `{"orders": {"0": 23, "*": -2}}`.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ OFFSET_EARLIEST, OFFSET_LATEST = -2, -1
 Point: TypeAlias = int | Instant
 
 _REST = "*"
+_PARTITION = re.compile(r"[0-9]{1,10}\Z")
 _OFFSETS = 'JSON such as {"orders":{"0":23,"1":-1,"*":-2}} (-2 is earliest, -1 latest, * the rest)'
 _TIMES = (
     'JSON such as {"orders":{"0":1700000000000,"1":"2024-05-06T07:08:09Z","*":"-10m"}} '
@@ -117,10 +119,12 @@ def _parse_points(
         named[topic] = {}
         for number, value in points.items():
             point = point_of(f"{topic}[{number}]", value)
-            if point is None or not (number == _REST or (number.isascii() and number.isdigit())):
+            if point is None or not (number == _REST or _PARTITION.match(number)):
                 refuse(option, text, example)
             if number == _REST:
                 rest[topic] = point
+            elif int(number) in named[topic]:
+                refuse(option, text, f"each partition once, not {topic}[{int(number)}] twice")
             else:
                 named[topic][int(number)] = point
     return Bound(option=option, named=named, rest=rest, ids=_ids(option, text, own))

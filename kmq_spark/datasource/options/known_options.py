@@ -98,6 +98,7 @@ _INSTEAD = {
     "kafka.ssl.": _ACCESS,
     "kafkaconsumer.": _NO_BROKER,
     "fetchoffset.": _NO_BROKER,
+    "paths": "a read or write has one store: load(path) with its text, not a list",
     "groupidprefix": "groups are never generated: name one with option 'group', or remove it",
 }
 

@@ -173,14 +173,23 @@ def ranges(given: Given, option: str) -> tuple[range, ...] | None:
 
 
 def json_object(option: str, text: str, example: str) -> dict[str, Any]:
-    """The JSON object that an option holds."""
+    """The JSON object that an option holds; no name is in it twice."""
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as problem:
         refuse(option, text, f"{example}: {problem}")
     if not isinstance(parsed, dict):
         refuse(option, text, example)
     return parsed
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is there twice")
+        found[name] = value
+    return found
 
 
 def store_url(given: Given) -> str:

@@ -8,8 +8,12 @@ import re
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.objects.credentials import without_userinfo
 
-#: A scheme that users mean as one, though its slashes are not all there.
-_SHORT = re.compile(r"(file|memory|s3|s3a|gs|az|abfss?|adl|hdfs|https?):(?!//)", re.IGNORECASE)
+#: A scheme that users mean as one, though its slashes are not all there; with one it may be any,
+#: such as `dbfs:/shop`.
+_SHORT = re.compile(
+    r"(file|memory|s3|s3a|gs|az|abfss?|adl|hdfs|https?|[a-z][a-z0-9+.-]+(?=:/)):(?!//)",
+    re.IGNORECASE,
+)
 
 
 def whole_url(text: str) -> str:

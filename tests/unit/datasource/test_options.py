@@ -112,6 +112,13 @@ REFUSED = {
     "fetch pauses": ({"fetchOffset.retryIntervalMs": "5"}, "kmq polls no broker: remove it"),
     "of a table": ({"provider": "kmq"}, "CREATE TEMPORARY VIEW name USING kmq OPTIONS"),
     "of a table's place": ({"option.subscribe": "orders"}, "kmq makes no tables in a catalog"),
+    "a list of paths": ({"paths": '["/a","/b"]'}, r"one store: load\(path\) with its text"),
+    "a partition twice": ({"startingOffsets": '{"a":{"0":1,"00":2}}'}, "once, not a.0. twice"),
+    "a name twice": ({"startingOffsets": '{"a":{"0":1},"a":{"*":2}}'}, "'a' is there twice"),
+    "a partition of endless digits": (
+        {"startingOffsets": json.dumps({"a": {"9" * 5000: 1}})},
+        "expected JSON such as",
+    ),
     "of the sink": ({"topic": "orders"}, "'topic' belongs to a write"),
     "minPartitions 0": ({"minPartitions": "0"}, "'minPartitions' is '0': expected a whole number"),
     "minPartitions -1": ({"minPartitions": "-1"}, "is '-1': expected a whole number"),

@@ -21,7 +21,9 @@ def test_a_file_url_of_one_slash_is_the_same_store(tmp_path: Path, monkeypatch: 
     assert [path.name for path in tmp_path.iterdir()] == ["shop"]
 
 
-@pytest.mark.parametrize("url", ["s3:/bucket/shop", "memory:shop", "file:shop", "gs:bucket"])
+@pytest.mark.parametrize(
+    "url", ["s3:/bucket/shop", "memory:shop", "file:shop", "gs:bucket", "dbfs:/shop"]
+)
 def test_a_url_without_its_slashes_is_no_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ):
