@@ -67,15 +67,17 @@ _NO_BROKER = "kmq polls no broker: remove it"
 
 #: For what CREATE TABLE adds: Spark hands a source in Python no option when such a table is read,
 #: so it would be dead.
-_TABLE = "kmq makes no tables in a catalog: use CREATE TEMPORARY VIEW name USING kmq OPTIONS (...)"
+NO_TABLES = (
+    "kmq makes no tables in a catalog: use CREATE TEMPORARY VIEW name USING kmq OPTIONS (...)"
+)
 
 #: By name, or by how a name begins: the longest that fits says what to do.
 _INSTEAD = {
-    "location": _TABLE,
-    "provider": _TABLE,
-    "owner": _TABLE,
-    "external": _TABLE,
-    "option.": _TABLE,
+    "location": NO_TABLES,
+    "provider": NO_TABLES,
+    "owner": NO_TABLES,
+    "external": NO_TABLES,
+    "option.": NO_TABLES,
     "kafka.": "kmq has no Kafka client to pass it to",
     "kafka.bootstrap.servers": "kmq has no brokers: give the store as load(path) or option 'path'",
     "kafka.group.id": "use option 'group'",

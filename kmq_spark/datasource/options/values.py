@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from kmq_spark.datasource.options.known_options import NO_TABLES
 from kmq_spark.datasource.refusal import refuse
 from kmq_spark.datasource.store_url import with_storage_options
 from kmq_storage.errors import InvalidRequestError
@@ -199,10 +200,10 @@ def store_url(given: Given) -> str:
         refuse("store", store, f"the same place as 'path' ({path!r}), or only one of the two")
     url = path or store
     if not url:
-        raise InvalidRequestError(
-            "the store is missing: name its folder as load(path), save(path) or option 'path'",
-            option="path",
-        )
+        # Of a table in a catalog, Spark tells a source in Python nothing.
+        more = "" if given else f"; {NO_TABLES}"
+        told = "the store is missing: name its folder as load(path), save(path) or option 'path'"
+        raise InvalidRequestError(f"{told}{more}", option="path")
     if url.startswith("memory://"):
         refuse("path", url, "a folder: a store in memory is seen by one process, Spark has several")
     return with_storage_options(absolute(url), given)

@@ -248,6 +248,14 @@ def test_a_read_without_a_store_or_without_topics_says_what_is_missing() -> None
         parse_source_options({"path": "/data"})
 
 
+@pytest.mark.parametrize("parse", [parse_source_options, parse_sink_options])
+def test_a_table_of_a_catalog_is_told_what_to_make_instead(
+    parse: Callable[[dict[str, str]], object],
+) -> None:
+    with pytest.raises(InvalidRequestError, match=r"store is missing: .* CREATE TEMPORARY VIEW"):
+        parse({})
+
+
 def test_a_pattern_is_found_anywhere_in_a_name_unless_anchored() -> None:
     names = ["orders", "reorders", "returns", "orders.eu"]
     found = parse_source_options({"path": "/d", "subscribePattern": "order"}).subscription
