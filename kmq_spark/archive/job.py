@@ -91,6 +91,7 @@ def run(
         storage_options=storage_options,
     )
     query.awaitTermination()
+    place.sync()
     follow(query, storage_options)  # after the last batch, Spark tells the source nothing
     # The last batch may find a gap after Spark had asked for its progress.
     lost = max(lost_records(place) - known, 0, *map(_lost, query.recentProgress))
@@ -171,6 +172,7 @@ def _writer(
 
     def write_batch(batch: DataFrame, number: int) -> None:
         refuse_growth(url, record, batch.columns)
+        place.sync()  # Spark's plan of the batch: a later one under its number would be ignored
         if with_holes:
             note_holes(url, place, record, number)
         write(_laid_out(batch, record), place, record, number)
@@ -203,6 +205,7 @@ def _write_delta(batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, n
         .partitionBy(record.column("topic"), record.column("day"))
         .save(place.url)
     )
+    place.sync()
 
 
 def _write_parquet(
@@ -215,6 +218,7 @@ def _write_parquet(
         .partitionBy(record.column("topic"), record.column("day"))
         .parquet(f"{place.url}/{folder}")
     )
+    place.sync()
     finish_batch(place, folder, batch.isEmpty)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kmq_storage.objects.file_io import sync_file_system
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.obstore_bucket import SCHEMES, client_of
 from kmq_storage.objects.open import open_files
@@ -36,6 +37,12 @@ class ArchivePlace:
     def folder(self, name: str) -> Files:
         """One of kmq's own folders in it."""
         return open_files(f"{self.url}/{name}", storage_options=self.storage_options)
+
+    def sync(self) -> None:
+        """Return when what Spark wrote to this folder survives a power cut: it syncs nothing, and
+        a bucket needs nothing."""
+        if "://" not in self.url:
+            sync_file_system(self.url)
 
     def file_system(self) -> tuple[Any, str]:
         """The file system of the place, and the path in it."""
