@@ -56,10 +56,11 @@ class History:
     _times: dict[tuple[bytes, int], Mapping[int, int]] = field(default_factory=dict, repr=False)
 
     def low(self, topic: Topic, number: int) -> int:
-        """The first offset of a partition that the archive or the log holds."""
+        """The first offset of a partition that the archive or the log holds, or that the archive
+        began with: without its group, it doesn't tell what it holds."""
         first, end = self._archived(topic, number)
         start = topic.partition(number).start
-        return min(first, start) if first < end else start
+        return min(first, start) if first < end or self._has(topic) else start
 
     def border(self, topic: Topic, number: int) -> int:
         """Up to where, not including, a partition is read from the archive."""
@@ -106,7 +107,12 @@ class History:
     def told(self, topic: Topic, number: int) -> str:
         """What a message adds on the archive after what the log holds."""
         low, border = self.low(topic, number), self.border(topic, number)
-        return f", the archive {low} to {border}" if low < border else ""
+        if low < border:
+            return f", the archive {low} to {border}"
+        if low == topic.partition(number).start:
+            return ""
+        group = self.archive.record.group
+        return f", the archive nothing by its group {group} (if it was deleted, run the job again)"
 
     def first_since(self, topic: Topic, number: int, microseconds: int) -> int | None:
         """The first offset below the log's start with a timestamp from there on."""
@@ -129,6 +135,10 @@ class History:
                 )
             )
         return self._times[key]
+
+    def _has(self, topic: Topic) -> bool:
+        """Whether the archive is of this topic, though nothing of it may be archived yet."""
+        return topic.topic_id.hex in self.archive.record.starts
 
     def _archived(self, topic: Topic, number: int) -> tuple[int, int]:
         record = self.archive.record

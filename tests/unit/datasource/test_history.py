@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
@@ -24,77 +22,16 @@ from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.planning import history
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.reading import ArchivedRange
-from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import DataLossError, NotFoundError
 from tests.spark.shop import Place, Shop
 from tests.support.s3 import S3Server
 from tests.unit.archive.made import upload
+from tests.unit.datasource.archiver import GROUP, Archiver
 from tests.unit.datasource.engine import Checkpoint, Query, Sink
 from tests.unit.datasource.spark_stand_in import Frame, SparkStandIn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-GROUP = "archive-1"
-
-
-class Archiver:
-    """Does what the job does, in steps that a test can stop between."""
-
-    def __init__(self, shop: Shop, path: Path) -> None:
-        self.shop, self.path = shop, path
-        self._written = {0: 0, 1: 0}
-        self._topic = shop.store.describe_topic("orders").topic_id
-        identity = shop.store.log.identity
-        record = ArchiveRecord(
-            store_id=str(identity.store_id),
-            format="delta",
-            group=GROUP,
-            checkpoint="c" * 32,
-            topics=("orders",),
-            typed=False,
-        )
-        ArchiveRecords(ArchivePlace(str(path))).add(record)
-
-    def begin(self, offset: int) -> None:
-        """The log was trimmed up to there before the job first ran."""
-        self._written = {0: offset, 1: offset}
-        self.shop.store.trim("orders", self._written)
-        records = ArchiveRecords(ArchivePlace(str(self.path)))
-        record = records.newest()
-        assert record is not None
-        records.add(replace(record, starts={self._topic.hex: self._written}))
-
-    def lose(self, partition: int, start: int, end: int) -> None:
-        """The job was told to go on over lost records, and noted which."""
-        records = ArchiveRecords(ArchivePlace(str(self.path)))
-        record = records.newest()
-        assert record is not None
-        records.add(record.with_hole(self._topic, partition, (start, end)))
-
-    def write(self) -> None:
-        """A batch of all that is new becomes part of the Delta table."""
-        rows = self.shop.store.read("orders", start=self._written).read_all()
-        columns = {name: rows[name] for name in ("topic", "partition", "offset", "timestamp")}
-        columns |= {name: rows[name] for name in ("key", "value")}
-        columns["topicId"] = pa.array([self._topic.hex] * rows.num_rows)
-        columns["day"] = pa.array([date(2026, 1, 1)] * rows.num_rows)
-        write_deltalake(self.path, pa.table(columns), mode="append", partition_by=["topic", "day"])
-        self._written = {p: end for p, (_, end) in self.shop.store.offsets("orders").items()}
-
-    def commit(self) -> None:
-        """The group follows."""
-        self.shop.commit(GROUP, "orders", self._written)
-
-    def trim(self) -> None:
-        """The log gives up what the group has passed."""
-        self.shop.store.trim("orders", self.shop.committed(GROUP, "orders"))
-
-    def run(self) -> None:
-        """All of it."""
-        self.write()
-        self.commit()
-        self.trim()
 
 
 @pytest.fixture
@@ -215,6 +152,23 @@ def test_times_that_no_calendar_has_are_after_or_before_everything(
 def test_a_calendars_first_moment_is_looked_for_as_it_is():
     first = datetime.min.replace(tzinfo=UTC)
     assert history._in_calendar(-62_135_596_800_000_000) == first
+
+
+def test_history_that_is_not_to_be_found_without_the_archives_group_is_a_loss(
+    shop: Shop, archiver: Archiver
+):
+    _send(shop, 10)
+    archiver.run()
+    places = _send(shop, 2)
+    shop.store.delete_group(GROUP)
+    with pytest.raises(DataLossError, match=rf"log holds 10 to 12, the archive nothing .*{GROUP}"):
+        _read(_reader(archiver))
+    assert sorted(_read(_reader(archiver, failOnDataLoss="false"))) == sorted(places)
+    stream, sink = _options(archiver, startingOffsets="earliest", failOnDataLoss="false"), Sink()
+    Query(stream, Checkpoint(), sink).all_available()
+    assert sorted(sink.places) == sorted(places)
+    archiver.commit()
+    assert len(_read(_reader(archiver))) == 24
 
 
 def test_a_stream_goes_from_the_archive_into_the_log(shop: Shop, archiver: Archiver):

@@ -1,0 +1,76 @@
+"""A stand-in for the job of an archive: its steps, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
+from tests.spark.shop import Shop
+
+GROUP = "archive-1"
+
+
+class Archiver:
+    """Does what the job does, in steps that a test can stop between."""
+
+    def __init__(self, shop: Shop, path: Path) -> None:
+        self.shop, self.path = shop, path
+        self._written = {0: 0, 1: 0}
+        self._topic = shop.store.describe_topic("orders").topic_id
+        identity = shop.store.log.identity
+        record = ArchiveRecord(
+            store_id=str(identity.store_id),
+            format="delta",
+            group=GROUP,
+            checkpoint="c" * 32,
+            topics=("orders",),
+            typed=False,
+            starts={self._topic.hex: {}},
+        )
+        ArchiveRecords(ArchivePlace(str(path))).add(record)
+
+    def begin(self, offset: int) -> None:
+        """The log was trimmed up to there before the job first ran."""
+        self._written = {0: offset, 1: offset}
+        self.shop.store.trim("orders", self._written)
+        records = ArchiveRecords(ArchivePlace(str(self.path)))
+        record = records.newest()
+        assert record is not None
+        records.add(replace(record, starts={self._topic.hex: self._written}))
+
+    def lose(self, partition: int, start: int, end: int) -> None:
+        """The job was told to go on over lost records, and noted which."""
+        records = ArchiveRecords(ArchivePlace(str(self.path)))
+        record = records.newest()
+        assert record is not None
+        records.add(record.with_hole(self._topic, partition, (start, end)))
+
+    def write(self) -> None:
+        """A batch of all that is new becomes part of the Delta table."""
+        rows = self.shop.store.read("orders", start=self._written).read_all()
+        columns = {name: rows[name] for name in ("topic", "partition", "offset", "timestamp")}
+        columns |= {name: rows[name] for name in ("key", "value")}
+        columns["topicId"] = pa.array([self._topic.hex] * rows.num_rows)
+        columns["day"] = pa.array([date(2026, 1, 1)] * rows.num_rows)
+        write_deltalake(self.path, pa.table(columns), mode="append", partition_by=["topic", "day"])
+        self._written = {p: end for p, (_, end) in self.shop.store.offsets("orders").items()}
+
+    def commit(self) -> None:
+        """The group follows."""
+        self.shop.commit(GROUP, "orders", self._written)
+
+    def trim(self) -> None:
+        """The log gives up what the group has passed."""
+        self.shop.store.trim("orders", self.shop.committed(GROUP, "orders"))
+
+    def run(self) -> None:
+        """All of it."""
+        self.write()
+        self.commit()
+        self.trim()
