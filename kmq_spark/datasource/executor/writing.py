@@ -18,7 +18,7 @@ from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.datasource.executor.staged_output import StagedOutput
 from kmq_spark.datasource.sink.columns import TYPED_TOPIC, unused_columns
 from kmq_spark.datasource.sink.sink import Sink, Written
-from kmq_spark.datasource.sink.typed import check_spelling, taken_columns
+from kmq_spark.datasource.sink.typed import check_spelling, narrowed, taken_columns
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.state import StoreState
@@ -53,6 +53,7 @@ def _rows(topic: Topic, batch: pa.RecordBatch) -> Rows:
     else:
         check_spelling(batch.schema.names, topic.name, columns)
         known = set(taken_columns(columns))
+        batch = narrowed(batch, topic.name, columns)
     taken = batch.select([name for name in batch.schema.names if name in known])
     return rows_of_topic_arrow(CheckedBatch(taken, None), topic, SYSTEM.now_us(), None)
 

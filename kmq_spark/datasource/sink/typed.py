@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
@@ -11,6 +14,10 @@ from kmq_spark.client.typed_arrow import ADDED, check_typed_columns
 from kmq_spark.client.typed_topics import TypedColumns
 from kmq_spark.datasource.columns.typed_schema import spark_arrow_schema
 from kmq_storage.errors import InvalidRequestError
+
+#: What has no counterpart of its kind in Spark, and the type that a read gives it: a write takes
+#: that back.
+_STAND_INS = {pa.uint64(): pa.decimal128(20, 0), pa.float16(): pa.float32()}
 
 
 def check_typed_sink(schema: StructType, topic: str, columns: TypedColumns) -> None:
@@ -21,7 +28,47 @@ def check_typed_sink(schema: StructType, topic: str, columns: TypedColumns) -> N
         arrow = spark_arrow_schema(taken)
     except PySparkException as error:
         raise InvalidRequestError(f"topic {topic} can't take these columns: {error}") from error
+    for field, at in _standing_in(arrow, columns):
+        arrow = arrow.set(at, field)
     check_typed_columns(arrow, topic, columns)
+
+
+def _standing_in(schema: pa.Schema, columns: TypedColumns) -> Iterator[tuple[pa.Field, int]]:
+    """The declared columns whose values come in the wider type that Spark reads them in."""
+    for field in columns.declared:
+        at = schema.get_field_index(field.name)
+        if at >= 0 and schema.field(at).type == _STAND_INS.get(field.type):
+            yield field, at
+
+
+def narrowed(batch: pa.RecordBatch, topic: str, columns: TypedColumns) -> pa.RecordBatch:
+    """The rows with the declared types; InvalidRequestError for a value that would change."""
+    for field, at in _standing_in(batch.schema, columns):
+        batch = batch.set_column(at, field.name, _narrow(batch.column(at), topic, field))
+    return batch
+
+
+def _narrow(column: pa.Array, topic: str, field: pa.Field) -> pa.Array:
+    try:
+        found = column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise _changing(topic, field, str(error)) from error
+    if types.is_float16(field.type) and not _same_numbers(column, found):
+        raise _changing(topic, field, "it would be rounded")
+    return found
+
+
+def _same_numbers(one: pa.Array, other: pa.Array) -> bool:
+    before, after = (each.to_numpy(zero_copy_only=False) for each in (one, other))
+    return np.array_equal(before, after, equal_nan=True)
+
+
+def _changing(topic: str, field: pa.Field, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"column {field.name!r} for topic {topic} holds a value that {field.type} can't: {why}",
+        topic=topic,
+        column=field.name,
+    )
 
 
 def taken_columns(columns: TypedColumns) -> tuple[str, ...]:

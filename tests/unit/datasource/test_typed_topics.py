@@ -243,3 +243,39 @@ def test_a_typed_topic_is_not_written_to_by_a_topic_column(shop: Shop) -> None:
     batch = pa.RecordBatch.from_pydict({"value": ["x"], "topic": ["typed"]})
     with pytest.raises(InvalidRequestError, match="topic typed is typed: write to it with option"):
         write_task(writer._sink, [batch], task=0)
+
+
+WIDER = pa.schema([("large", pa.uint64()), ("half", pa.float16())])
+
+
+def _write_wider(shop: Shop, large: list[object], half: list[object]) -> None:
+    frame = StructType([StructField("large", DecimalType(20, 0)), StructField("half", FloatType())])
+    writer = _source(shop, topic="wider").writer(frame, overwrite=False)
+    columns = {"large": pa.array(large, pa.decimal128(20, 0)), "half": pa.array(half, pa.float32())}
+    writer.commit([write_task(writer._sink, [pa.record_batch(columns)], task=0)])
+
+
+def test_what_spark_reads_as_a_wider_type_is_written_back(shop: Shop) -> None:
+    shop.create("wider", schema=WIDER)
+    _write_wider(shop, [2**64 - 1, None, 0], [1.5, None, float("inf")])
+    rows = shop.store.read("wider", columns=WIDER.names).read_all().cast(WIDER)
+    assert rows["large"].to_pylist() == [2**64 - 1, None, 0]
+    assert rows["half"].to_pylist() == [1.5, None, float("inf")]
+    source = _source(shop, subscribe="wider")
+    assert _read(source, source.schema())[0] == {"large": Decimal(2**64 - 1), "half": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("large", "half", "reason"),
+    [
+        (2**64, 0.0, "'large' for topic wider holds a value that uint64 can't"),
+        (-1, 0.0, "'large' for topic wider holds a value that uint64 can't"),
+        (0, 0.1, "'half' for topic wider holds a value that halffloat can't: it would be rounded"),
+    ],
+)
+def test_a_value_that_would_change_on_its_way_back_is_refused(
+    shop: Shop, large: int, half: float, reason: str
+) -> None:
+    shop.create("wider", schema=WIDER)
+    with pytest.raises(InvalidRequestError, match=reason):
+        _write_wider(shop, [large], [half])
