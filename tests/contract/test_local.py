@@ -35,6 +35,7 @@ import sys
 from pathlib import Path
 from kmq_storage.objects.local import LocalDisk
 disk = LocalDisk(Path(sys.argv[1]))
+print("ready", flush=True)
 sys.stdin.readline()
 won = [n for n in range(200) if disk.publish(f"names/{n}", [sys.argv[2].encode()], sync=False)]
 print(*won)
@@ -84,8 +85,14 @@ class TestLocalDisk(DiskContract):
 
     def test_two_processes_never_win_the_same_name(self, disk: LocalDisk):
         processes = [_start(_PUBLISH, disk.url, str(n)) for n in range(3)]
-        time.sleep(0.3)
-        answers = [process.communicate("go\n")[0].split() for process in processes]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        answers = [process.communicate()[0].split() for process in processes]
         won = [name for answer in answers for name in answer]
         assert sorted(won, key=int) == [str(n) for n in range(200)]
         for number, answer in enumerate(answers):
