@@ -21,6 +21,7 @@ from tests.support import s3 as s3_support
 from tests.support import spark as spark_support
 from tests.support import spark_home as spark_home_support
 from tests.support import workers as workers_support
+from tests.support.clock import Clock
 from tests.support.google import GoogleFront
 
 if TYPE_CHECKING:
@@ -84,11 +85,17 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def store(store_url: str) -> Iterator[kmq.Store]:
-    """An empty store, in memory and in a folder."""
-    import kmq_spark as kmq
+def clock() -> Clock:
+    """The clock of `store`, to put forward what need not be waited for."""
+    return Clock()
 
-    with kmq.open(store_url) as opened:
+
+@pytest.fixture
+def store(store_url: str, clock: Clock) -> Iterator[kmq.Store]:
+    """An empty store, in memory and in a folder."""
+    from kmq_spark.client.opening import open_store
+
+    with open_store(store_url, environment=clock.environment) as opened:
         yield opened
 
 

@@ -26,6 +26,7 @@ from kmq_spark.errors import (
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed import account
 from kmq_storage.log.binding import Unit
+from tests.support.clock import Clock
 
 
 @pytest.fixture
@@ -87,13 +88,14 @@ def test_each_group_gets_every_message(queues: KeyedQueues):
         queues.ack([found[0], *queues.receive("b", group="mail")])
 
 
-def test_a_delay_and_an_extension_move_the_time(queues: KeyedQueues):
+def test_a_delay_and_an_extension_move_the_time(queues: KeyedQueues, clock: Clock):
     held, other = queues.receive("a", 2)
     until = held.locked_until
     held.extend(100)
     assert held.locked_until > until
-    other.nack(delay=0.05)
+    other.nack(delay=20)
     assert _values(queues.receive("a", 9)) == [b"3"]
+    clock.pass_seconds(19.9)
     assert _values(queues.receive("a", 9, timeout=60)) == [b"2"]
     held.ack()
     with pytest.raises(LeaseExpiredError):

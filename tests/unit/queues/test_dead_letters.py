@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import kmq_spark as kmq
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.queue_entries import AnswerEntry
 from tests.simulation.queue_mutants import gives_back_what_counts_as_handed_out
+from tests.support.clock import Clock
 
 
 def _send(store: kmq.Store, queue: str, *values: bytes, **facts: Any) -> None:
@@ -50,12 +50,13 @@ def test_after_so_many_failures_a_record_is_a_dead_letter_with_its_origin(store:
     assert queue.stats().dead == 1
 
 
-def test_a_record_whose_lock_ended_too_often_is_one_too(store: kmq.Store):
-    store.create_queue("q", max_deliveries=1, lock_timeout=0.05)
+def test_a_record_whose_lock_ended_too_often_is_one_too(store: kmq.Store, clock: Clock):
+    store.create_queue("q", max_deliveries=1, lock_timeout=30)
     _send(store, "q", b"1")
     queue = store.queue("q")
     (held,) = queue.receive()
-    assert queue.receive(timeout=0.2) == []
+    clock.pass_seconds(31)
+    assert queue.receive() == []
     (letter,) = store.queue("q.dlq").receive()
     assert letter.properties["dead_letter_count"] == 1
     assert "dead_letter_topic" not in letter.properties
@@ -63,12 +64,15 @@ def test_a_record_whose_lock_ended_too_often_is_one_too(store: kmq.Store):
         held.ack()
 
 
-def test_who_waits_at_the_dead_letters_gets_those_that_nobody_else_would_find(store: kmq.Store):
+def test_who_receives_dead_letters_gets_those_that_nobody_else_would_find(
+    store: kmq.Store, clock: Clock
+):
     store.create_queue("dead")
-    store.create_queue("q", max_deliveries=1, lock_timeout=0.05, dead_letter="dead")
+    store.create_queue("q", max_deliveries=1, lock_timeout=30, dead_letter="dead")
     _send(store, "q", b"1")
     store.queue("q").receive()
-    assert store.queue("dead").receive(timeout=0.5) != []
+    clock.pass_seconds(31)
+    assert store.queue("dead").receive() != []
 
 
 def test_a_rejected_record_is_a_dead_letter_at_once_with_the_reason(store: kmq.Store):
@@ -152,24 +156,24 @@ def test_a_typed_record_becomes_json(store: kmq.Store):
 
 
 def test_a_full_queue_of_dead_letters_keeps_what_does_not_fit_and_holds_nobody_up(
-    store: kmq.Store, caplog: pytest.LogCaptureFixture
+    store: kmq.Store, clock: Clock, caplog: pytest.LogCaptureFixture
 ):
     store.create_queue("dead", capacity=1)
-    store.create_queue("q", dead_letter="dead", max_deliveries=1, lock_timeout=0.05)
+    store.create_queue("q", dead_letter="dead", max_deliveries=1, lock_timeout=30)
     with store.producer() as producer:
         for n in range(3):
             producer.send_to_queue("q", b"%d" % n)
     queue, dead = store.queue("q"), store.queue("dead")
     assert len(queue.receive(2)) == 2
-    while queue.stats().dead == 0:
-        time.sleep(0.01)
+    clock.pass_seconds(31)
+    assert queue.stats().dead == 1
     assert [each.value for each in queue.receive(9)] == [b"2"]
     assert "queue dead is full: 1 of q stay there" in caplog.text
     for n in range(3):
-        while not (letters := dead.receive()):  # which buries others, too
-            time.sleep(0.01)
-        assert letters[0].value == b"%d" % n
-        letters[0].ack()
+        clock.pass_seconds(31)
+        (letter,) = dead.receive()  # which buries others, too
+        assert letter.value == b"%d" % n
+        letter.ack()
 
 
 def test_dead_letters_that_do_not_fit_back_are_free_again_at_once(store: kmq.Store):

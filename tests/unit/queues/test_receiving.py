@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from tests.support.clock import Clock
 
 
 def _values(deliveries: list[Any]) -> list[bytes]:
@@ -63,24 +64,26 @@ def test_what_one_receiver_holds_no_other_one_gets(store: kmq.Store):
     assert first.receive(9) == second.receive(9) == []
 
 
-def test_an_acknowledged_record_never_comes_again(store: kmq.Store):
-    store.create_queue("q", lock_timeout=0.05)
+def test_an_acknowledged_record_never_comes_again(store: kmq.Store, clock: Clock):
+    store.create_queue("q", lock_timeout=30)
     _send(store, "q", b"1", b"2")
     queue = store.queue("q")
     one, two = queue.receive(2)
     one.ack()
     queue.ack([two])
-    assert queue.receive(9, timeout=0.2) == []
+    clock.pass_seconds(31)
+    assert queue.receive(9) == []
     stats = queue.stats()
     assert (stats.ready, stats.locked, stats.delayed) == (0, 0, 0)
     assert (stats.delivered, stats.acked, stats.dead, stats.expired) == (2, 2, 0, 0)
 
 
 def test_a_record_comes_again_at_once_when_its_lock_has_ended(store: kmq.Store):
-    store.create_queue("q", lock_timeout=0.1, backoff=(60,))
+    store.create_queue("q", lock_timeout=60, backoff=(60,))
     _send(store, "q", b"1")
     queue = store.queue("q")
     (held,) = queue.receive()
+    held.extend(0.1)  # which ends it sooner
     (again,) = queue.receive(timeout=None)
     assert (again.value, again.delivery_count) == (b"1", 2)
     with pytest.raises(kmq.LeaseExpiredError):
@@ -138,15 +141,16 @@ def test_what_was_received_from_a_deleted_queue_is_no_answer_for_one_of_its_name
     queue.ack(held[1])
 
 
-def test_an_extended_lock_holds_longer(store: kmq.Store):
-    store.create_queue("q", lock_timeout=0.2)
+def test_an_extended_lock_holds_longer(store: kmq.Store, clock: Clock):
+    store.create_queue("q", lock_timeout=30)
     _send(store, "q", b"1")
     queue = store.queue("q")
     (held,) = queue.receive()
     before = held.locked_until
     held.extend(timedelta(minutes=5))
     assert held.locked_until > before + timedelta(minutes=4)
-    assert queue.receive(timeout=0.4) == []
+    clock.pass_seconds(60)
+    assert queue.receive() == []
     held.ack()
 
 
@@ -198,27 +202,31 @@ def test_who_waits_ends_when_the_queue_is_closed(store: kmq.Store):
             call()
 
 
-def test_a_delayed_record_comes_when_it_is_due_whatever_was_sent_later(store: kmq.Store):
+def test_a_delayed_record_comes_when_it_is_due_whatever_was_sent_later(
+    store: kmq.Store, clock: Clock
+):
     store.create_queue("q")
-    _send(store, "q", b"later", delay=0.2)
+    _send(store, "q", b"later", delay=20)
     _send(store, "q", b"years", deliver_at=datetime(2090, 1, 1, tzinfo=UTC))
     _send(store, "q", b"now")
     queue = store.queue("q")
     assert _values(queue.receive(9)) == [b"now"]
     assert queue.stats().delayed == 2
+    clock.pass_seconds(19.9)
     assert _values(queue.receive(9, timeout=None)) == [b"later"]
     assert queue.receive(9) == []
 
 
-def test_an_expired_record_is_handed_to_nobody_but_may_be_answered_by_who_has_it(store: kmq.Store):
-    store.create_queue("q", lock_timeout=60)
-    soon = datetime.now(UTC) + timedelta(seconds=0.2)
-    _send(store, "q", b"held", b"missed", expires_at=soon)
+def test_an_expired_record_is_handed_to_nobody_but_may_be_answered_by_who_has_it(
+    store: kmq.Store, clock: Clock
+):
+    store.create_queue("q", lock_timeout=3600)
+    in_a_minute = datetime.now(UTC) + timedelta(minutes=1)
+    _send(store, "q", b"held", b"too old", expires_at=in_a_minute)
     queue = store.queue("q")
     (held,) = queue.receive()
     assert held.value == b"held"
-    assert queue.receive(timeout=0.3) != []  # while it was not too old
-    _send(store, "q", b"too old", expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    clock.pass_seconds(60)
     assert queue.receive() == []
     assert queue.stats().expired == 1
     held.ack()
