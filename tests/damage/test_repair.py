@@ -101,6 +101,7 @@ def test_after_a_repair_the_store_is_whole_and_every_loss_is_told(
 ):
     source, expected = original
     possible = [each for each in harms(source, 60, seed=3) if each.file.startswith(kind)]
+    assert possible
     for number, harm in enumerate(random.Random(4).sample(possible, min(SAMPLES, len(possible)))):
         folder = Path(shutil.copytree(source, tmp_path / str(number)))
         harmed(folder, harm)

@@ -190,10 +190,13 @@ def test_a_log_file_of_another_size_is_named_though_no_commit_is_lost(
 @pytest.mark.parametrize("more", [b"x", b"x" * 50 + b"ARROW1"])
 def test_bytes_behind_the_end_of_a_staged_file_are_found(folder: Path, more: bytes):
     unused = set(_verified(folder).unreferenced)
-    for file in sorted((folder / "staged").glob("*.ipc")):
-        if f"staged/{file.name}" not in unused:
-            before = file.read_bytes()
-            file.write_bytes(before + more)
-            found = {damage.file for damage in _verified(folder).damage}
-            file.write_bytes(before)
-            assert found == {f"staged/{file.name}"}
+    files = [
+        each for each in (folder / "staged").glob("*.ipc") if f"staged/{each.name}" not in unused
+    ]
+    assert files
+    for file in files:
+        before = file.read_bytes()
+        file.write_bytes(before + more)
+        found = {damage.file for damage in _verified(folder).damage}
+        file.write_bytes(before)
+        assert found == {f"staged/{file.name}"}

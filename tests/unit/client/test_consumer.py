@@ -146,7 +146,8 @@ def test_one_thread_at_a_time(shop: kmq.Store):
         consumer.assignment, consumer.pause, consumer.resume, consumer.unsubscribe,
         consumer.seek_to_end, lambda: consumer.seek("t", 0, 0), lambda: consumer.subscribe(["t"]),
     ]  # fmt: skip
-    time.sleep(0.1)
+    while not consumer._busy.locked():
+        time.sleep(0.001)
     for call in calls:
         with pytest.raises(kmq.IllegalStateError, match="thread"):
             call()
