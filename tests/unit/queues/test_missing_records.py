@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
+from tests.support.clock import Clock
 
 
 def _values(deliveries: list[Any]) -> list[bytes]:
@@ -33,32 +33,46 @@ def test_records_that_compaction_dropped_are_done(store: kmq.Store):
 
 
 def test_records_that_compaction_dropped_after_their_last_delivery_hold_nobody_up(
-    store: kmq.Store,
+    store: kmq.Store, clock: Clock
 ):
-    queue = _compacted(store, max_deliveries=1, lock_timeout=0.05)
+    queue = _compacted(store, max_deliveries=1, lock_timeout=30)
     assert len(queue.receive(3)) == 3
     store.seal()
     store.compact("t")
-    time.sleep(0.1)  # their only lock is over
+    clock.pass_seconds(31)  # their only lock is over
     assert _values(queue.receive(100)) == [b"9"]
     assert queue.stats().ready == 0
 
 
 def test_finding_too_late_that_records_are_gone_is_no_error(
-    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+    store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
-    queue = _compacted(store, max_deliveries=None, lock_timeout=0.05)
+    queue = _compacted(store, max_deliveries=None, lock_timeout=30)
     store.seal()
     store.compact("t")
     read = queue._deliveries
 
     def slowly(*arguments: Any) -> Any:
         found = read(*arguments)
-        time.sleep(0.1)  # longer than the lock
+        clock.pass_seconds(31)  # longer than the lock
         return found
 
     monkeypatch.setattr(queue, "_deliveries", slowly)
     assert _values(queue.receive(100)) == [b"9"]
+
+
+def test_records_that_were_trimmed_are_gone_from_the_queue(store: kmq.Store):
+    store.create_topic("t")
+    store.create_queue("q", topics=["t"])
+    with store.producer() as producer:
+        for n in range(10):
+            producer.send("t", b"%d" % n)
+    queue = store.queue("q")
+    held = queue.receive(3)
+    store.trim("t", {0: 5})
+    with pytest.raises(kmq.LeaseExpiredError):
+        held[0].ack()
+    assert _values(queue.receive(100)) == [b"5", b"6", b"7", b"8", b"9"]
 
 
 def test_records_that_are_trimmed_while_they_are_handed_out_are_left_out(

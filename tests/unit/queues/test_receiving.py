@@ -330,20 +330,6 @@ def test_one_table_has_records_of_one_schema_and_the_others_stay(store: kmq.Stor
     assert queue.stats().acked == 2
 
 
-def test_records_that_were_trimmed_are_gone_from_the_queue(store: kmq.Store):
-    store.create_topic("t")
-    store.create_queue("q", topics=["t"])
-    with store.producer() as producer:
-        for n in range(10):
-            producer.send("t", b"%d" % n)
-    queue = store.queue("q")
-    held = queue.receive(3)
-    store.trim("t", {0: 5})
-    with pytest.raises(kmq.LeaseExpiredError):
-        held[0].ack()
-    assert _values(queue.receive(100)) == [b"5", b"6", b"7", b"8", b"9"]
-
-
 def test_state_has_a_row_for_each_unfinished_record(store: kmq.Store):
     store.create_topic("t")
     store.create_queue("q", topics=["t"])
