@@ -78,7 +78,7 @@ class BehindObjects:
             while self._objects.exists(last + 1):
                 last += 1
             after = replace(after, lsn=last, chain=BEHIND_LOST)
-        time = max(self._environment.now_us(), after.time + 1)
+        time = after.next_time(self._environment.now_us())
         stamp = Stamp(time, self._environment.new_uuid().bytes, after.lsn)
         return NewCommit(after, stamp, framed([_entry(state, each) for each in lost], []))
 

@@ -53,6 +53,10 @@ class Cursor:
     file: int = 1
     position: int = 0
 
+    def next_time(self, now: int) -> int:
+        """The time of the commit that goes here, UTC us: now, unless the last one's is later."""
+        return max(now, self.time + 1)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFrame:

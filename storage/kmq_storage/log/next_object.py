@@ -106,9 +106,8 @@ class NextObject:
             after = self._follower.cursor
             assert after.lsn == self._follower.state.lsn, "what a commit follows is its state"
             entries = bind(self._follower.state, units)
-        time = max(self._environment.now_us(), after.time + 1)
         nonce = self._environment.new_uuid().bytes[:8] + self._tag
-        stamp = Stamp(time, nonce, after.lsn)
+        stamp = Stamp(after.next_time(self._environment.now_us()), nonce, after.lsn)
         commit = NewCommit(after, stamp, framed(entries, bodies))
         if commit.length > limits.COMMIT_OBJECT_BYTES_MAX:
             raise InvalidRequestError(

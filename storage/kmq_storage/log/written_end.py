@@ -189,7 +189,7 @@ class WrittenEnd:
         if not synced:  # before, should this process die in between
             self._hint.note_staged_unsynced(after.lsn + 1)
         stamp = Stamp(
-            max(self._log.environment.now_us(), after.time + 1),
+            after.next_time(self._log.environment.now_us()),
             self._log.environment.new_uuid().bytes,
             min(self._hint.synced or 0, after.lsn),
         )
