@@ -201,11 +201,11 @@ def checked_queue_settings(current: QueueSettings, changes: Mapping[str, Any]) -
     return replace(current, **{name: _CHECKS[name](name, v) for name, v in changes.items()})
 
 
-def _seconds(name: str, value: Any, *, above: float = 0.0, included: bool = False) -> float:
+def _seconds(name: str, value: Any, *, included: bool = False) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    good = number and above <= value <= limits.DURATION_MAX and (included or value > above)
+    good = number and 0 <= value <= limits.DURATION_MAX and (included or value > 0)
     least = "seconds" if included else "seconds above 0"
     return float(_expect(name, value, good, f"{least}, 1,000 years at most"))
 

@@ -303,26 +303,25 @@ class Queue:
         """Records were answered."""
         for run in entry.runs:
             source = self.source((run.topic_id, run.partition))
-            match entry.answer:
-                case _ if entry.answer == ACK:
-                    self.acked += source.finish(run)
-                case _ if entry.answer in (DEAD, EXHAUSTED):
-                    self.dead += source.finish(run)
-                case _ if entry.answer == RETRY:
-                    source.wait(run, entry.at)
-                case _ if entry.answer == EXTEND:
-                    source.extend(run, entry.at)
-                case _ if entry.answer == RELEASE:
-                    source.release(run)
-                    self.delivered -= run.rows
-                case _ if entry.answer == RECALL:
-                    source.recall(run)
-                case _:
-                    raise FormatVersionError(
-                        f"queue {self.name} has an answer {entry.answer}, which this version of "
-                        "kmq does not know; read the store with a newer kmq",
-                        queue=self.name,
-                    )
+            if entry.answer == ACK:
+                self.acked += source.finish(run)
+            elif entry.answer in (DEAD, EXHAUSTED):
+                self.dead += source.finish(run)
+            elif entry.answer == RETRY:
+                source.wait(run, entry.at)
+            elif entry.answer == EXTEND:
+                source.extend(run, entry.at)
+            elif entry.answer == RELEASE:
+                source.release(run)
+                self.delivered -= run.rows
+            elif entry.answer == RECALL:
+                source.recall(run)
+            else:
+                raise FormatVersionError(
+                    f"queue {self.name} has an answer {entry.answer}, which this version of kmq "
+                    "does not know; read the store with a newer kmq",
+                    queue=self.name,
+                )
 
     def bind(self, topic_id: bytes, starts: tuple[int, ...], expression: str | None) -> None:
         """Read a topic from these offsets on; one that is read, with another filter from there."""
