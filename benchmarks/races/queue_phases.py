@@ -56,17 +56,21 @@ class Race:
     @property
     def one_by_one(self) -> int:
         """The messages that it puts by a call for each."""
-        return min(_PUTS // self.workers, len(self.mine))
+        return min(self._share(_PUTS), len(self.mine))
 
     @property
     def checked(self) -> int:
-        """The checks that it makes."""
-        return self.checks // self.workers
+        """The checks that it makes: all workers together make all of them."""
+        return self._share(self.checks)
 
     @property
     def checked_one_by_one(self) -> int:
         """Those by a call for each."""
-        return min(_CHECKS // self.workers, self.checked)
+        return min(self._share(_CHECKS), self.checked)
+
+    def _share(self, count: int) -> int:
+        """Its share of so many; those that don't come out even are the first workers'."""
+        return len(range(self.number, count, self.workers))
 
     def random(self, count: int) -> tuple[_Numbers, _Numbers]:
         """Random queues, and an index some ten before a random one of each."""

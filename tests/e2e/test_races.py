@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.races import message_phases, messages, queues
+from benchmarks.races.queue_phases import Race
 from benchmarks.races.race_messages import batch
 
 pytestmark = pytest.mark.e2e
@@ -33,6 +34,21 @@ def test_the_queue_race_gets_every_message_of_every_queue(
     assert "| kmq, batches, sorting in send | 6,000 |" in told
     assert "limit 1 GB" in told
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+def test_the_workers_of_the_queue_race_make_all_checks_together(workers: int):
+    races = [Race("", 1_000, 10_000, queues.CHECKS, workers, number) for number in range(workers)]
+    assert sum(race.checked for race in races) == 1_000_010
+    assert sum(race.checked_one_by_one for race in races) == 20_000
+    assert sum(race.one_by_one for race in races) == 1_000
+
+
+def test_the_tables_of_the_races_have_the_totals_that_were_published():
+    assert "| 2,691,946 |" in queues._line(*queues.PUBLISHED[0])
+    told = messages.table([])
+    assert "| 380,130 |" in told
+    assert "| 363,811 |" in told
 
 
 @pytest.mark.parametrize(
