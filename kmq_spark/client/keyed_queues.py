@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -171,12 +172,7 @@ class KeyedQueues:
 
     def names(self) -> list[str | bytes]:
         """The names of all queues with messages, in the order of their bytes; text where UTF-8."""
-        names = self._reader.names()
-        try:
-            texts: list[str | bytes] = names.cast(pa.string()).to_pylist()
-        except pa.ArrowInvalid:
-            return [text_of(name) for name in names.to_pylist()]
-        return texts
+        return list(chain.from_iterable(map(_texts, self._reader.names().chunks)))
 
     def receive(
         self,
@@ -276,3 +272,12 @@ def _message(message: object) -> bytes:
     if message is None:
         raise InvalidRequestError("a message must be bytes or text, not None", field="message")
     return to_bytes("message", message)
+
+
+def _texts(names: pa.Array) -> list[str | bytes]:
+    """Names as text, where they are UTF-8."""
+    try:
+        texts: list[str | bytes] = names.cast(pa.string()).to_pylist()
+    except pa.ArrowInvalid:
+        return [text_of(name) for name in names.to_pylist()]
+    return texts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -206,15 +206,17 @@ class QueueIndex:
         indexes[order] = np.arange(len(keys)) + np.repeat(before - table.starts[:-1], counts)
         return indexes
 
-    def names(self) -> pa.Array:
-        """The names of all queues, in the order of their bytes."""
+    def names(self) -> pa.ChunkedArray:
+        """The names of all queues, in the order of their bytes, in pieces of some GiB."""
         names = [*self.loose.names(), *(each for run in self.runs for each in run.names())]
-        found = pc.unique(pa.chunked_array(names, pa.binary()))
-        found = found.take(pc.sort_indices(found))
-        if not (self._anew or len(self.ends)):
-            return found
-        kept = self._counts(found, self.end) - self._firsts(found)
-        return found.filter(pa.array(kept > 0))
+        pieces = _ascending(pa.chunked_array(names, pa.binary()))
+        if self._anew or len(self.ends):
+            pieces = map(self._kept, pieces)
+        return pa.chunked_array(pieces, pa.binary())
+
+    def _kept(self, names: pa.Array) -> pa.Array:
+        """Those of the queues that have messages; the names ascend."""
+        return names.filter(pa.array(self._counts(names, self.end) > self._firsts(names)))
 
     def _firsts(self, names: pa.Array) -> _Numbers:
         """The index of the first message that each queue has; the names ascend."""
@@ -235,6 +237,16 @@ class QueueIndex:
             found[ends >= 0] = 0
             loose -= self.loose.counts(names, ends)
         return found + loose
+
+
+def _ascending(names: pa.ChunkedArray) -> Iterator[pa.Array]:
+    """Each name once, in the order of their bytes, as many as one column can have at a time."""
+    once = pc.unique(names.cast(pa.large_binary()))
+    order = pc.sort_indices(once)
+    behind = np.cumsum(pc.binary_length(once).to_numpy()[order.to_numpy()])
+    borders = np.flatnonzero(np.diff(behind // _SORTED_BYTES)) + 1
+    for low, high in pairwise([0, *borders.tolist(), len(once)]):
+        yield once.take(order.slice(low, high - low)).cast(pa.binary())
 
 
 def counts_in(runs: Iterable[RunIndex], names: pa.Array, before: int) -> _Numbers:

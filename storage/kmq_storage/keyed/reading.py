@@ -81,7 +81,7 @@ class QueueReader:
         """The index of the first message that a queue has, and the one behind the last."""
         return self._looking(lambda index, _: index.span(queue))
 
-    def names(self) -> pa.Array:
+    def names(self) -> pa.ChunkedArray:
         """The names of all queues, in the order of their bytes."""
         return self._looking(lambda index, _: index.names())
 

@@ -37,6 +37,18 @@ def test_more_bytes_of_names_than_a_column_can_have_are_refused_with_a_way_out(
         queues.get_many(["long", "long"], 0, 1)
 
 
+def test_more_names_than_a_column_can_have_are_listed_in_order_each_once(
+    queues: KeyedQueues, store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(index, "_SORTED_BYTES", 4)
+    queues.put_batch(["d", "abcdef", "c", "gone"], [b""] * 4)
+    store.seal()
+    queues.delete("gone")
+    queues.put_batch(["ab", "c", b"\xff", "e"], [b""] * 4)
+    assert queues._reader.names().num_chunks > 2
+    assert queues.names() == ["ab", "abcdef", "c", "d", "e", b"\xff"]
+
+
 def test_a_table_in_pieces_is_put_as_one_with_the_indexes_of_all(
     queues: KeyedQueues, monkeypatch: pytest.MonkeyPatch
 ):
