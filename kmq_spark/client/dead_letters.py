@@ -25,7 +25,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queues import spans_of
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.lost_records import tell_losses
+from kmq_storage.lost_records import loss_met
 from kmq_storage.queues import dead_letters_of
 from kmq_storage.slips import take_over_ended
 
@@ -76,7 +76,7 @@ def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading)
         gone = missing_of(runs, {each.place for each in found})
         if gone:
             log.commit([Unit((handing.answer(log, queue, RECALL, gone),))])
-            tell_losses(log, queue, gone)
+            loss_met(log, queue, gone)  # which the log warns of
         if found:
             bury(log, queue, found, EXHAUSTED, TOO_OFTEN)
     except (ConflictError, QueueFullError):

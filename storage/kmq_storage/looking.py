@@ -80,7 +80,7 @@ def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> bool:
         lost = []
     log.refresh()
     if lost and until > lost[0].start:
-        raise loss_of(log, queue, key, lost[0])
+        raise loss_of(log, queue, [(key, lost[0])])
     return True
 
 

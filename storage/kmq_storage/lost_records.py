@@ -39,13 +39,13 @@ def finish_missing(log: CommitLog, queue: Queue, missing: Sequence[Run]) -> Data
     log.refresh()
     for key, gap in _gaps_met(log, missing):
         _finish_unseen(log, queue, key, gap)
-    errors = tell_losses(log, queue, missing)
-    return errors[0] if errors else None
+    return loss_met(log, queue, missing)
 
 
-def tell_losses(log: CommitLog, queue: Queue, missing: Sequence[Run]) -> list[DataLossError]:
-    """Warn of the gaps that records which are not there stood in; an error for each of them."""
-    return [loss_of(log, queue, key, gap) for key, gap in _gaps_met(log, missing)]
+def loss_met(log: CommitLog, queue: Queue, missing: Sequence[Run]) -> DataLossError | None:
+    """The error that tells of all gaps that records which are not there stood in; None if none."""
+    gaps = _gaps_met(log, missing)
+    return loss_of(log, queue, gaps) if gaps else None
 
 
 def _gaps_met(log: CommitLog, runs: Sequence[Run]) -> list[tuple[Key, Gap]]:
@@ -65,18 +65,28 @@ def _finish_unseen(log: CommitLog, queue: Queue, key: Key, gap: Gap) -> None:
             log.commit([Unit((answer(log, queue, RECALL, [rest]),))])
 
 
-def loss_of(log: CommitLog, queue: Queue, key: Key, gap: Gap) -> DataLossError:
-    """The error that tells a receiver of a gap; a warning says so, too, should it be overlooked."""
-    topic = log.state.topic_by_id(key[0])
-    name = key[0].hex() if topic is None else queue_of_log(topic.name) or topic.name
+def loss_of(log: CommitLog, queue: Queue, gaps: Sequence[tuple[Key, Gap]]) -> DataLossError:
+    """The error that tells a receiver of gaps; a warning says so, too, should it be overlooked.
+
+    Its context has the first one.
+    """
+    told = [
+        f"{_name(log, key)}-{key[1]}: offsets {gap.start} to {gap.end - 1} were lost ({gap.reason})"
+        for key, gap in gaps
+    ]
+    key, gap = gaps[0]
     error = DataLossError(
-        f"{name}-{key[1]}: offsets {gap.start} to {gap.end - 1} were lost ({gap.reason}); queue "
-        f"{queue.name} goes on behind them, with the next call",
+        f"{'; '.join(told)}; queue {queue.name} goes on behind them, with the next call",
         queue=queue.name,
-        topic=name,
+        topic=_name(log, key),
         partition=key[1],
         start=gap.start,
         end=gap.end,
     )
     _LOGGER.warning("%s", error)
     return error
+
+
+def _name(log: CommitLog, key: Key) -> str:
+    topic = log.state.topic_by_id(key[0])
+    return key[0].hex() if topic is None else queue_of_log(topic.name) or topic.name

@@ -109,3 +109,14 @@ def test_what_is_there_is_counted_though_something_was_cut_out(store: kmq.Store)
     queue = _queue(store, filter="n >= 0")
     _cut_out(store, LOST)
     assert queue.stats().ready == len(KEPT)
+
+
+def test_who_meets_several_gaps_at_once_is_told_of_each(store: kmq.Store):
+    queue = _queue(store)
+    _cut_out(store, LOST)
+    _cut_out(store, range(8, 10))
+    offsets, errors = _received(queue, 100)
+    assert sorted(offsets) == [n for n in KEPT if n not in (8, 9)]
+    (told,) = errors
+    assert "offsets 3 to 5" in told
+    assert "offsets 8 to 9" in told
