@@ -74,12 +74,6 @@ def spark_schema(
     return StructType([StructField(name, kind) for name, kind, _ in columns])
 
 
-def arrow_schema(*, include_headers: bool, include_properties: bool = False) -> pa.Schema:
-    """The same columns as the Arrow schema that every record batch must have exactly."""
-    columns = _columns(headers=include_headers, properties=include_properties)
-    return pa.schema([pa.field(name, kind) for name, _, kind in columns])
-
-
 def all_columns(*, keyed: bool = False) -> StructType:
     """Every column that a read of untyped topics can have."""
     columns = (*_columns(headers=True, properties=True, keyed=keyed), _TOPIC_ID)
@@ -87,7 +81,7 @@ def all_columns(*, keyed: bool = False) -> StructType:
 
 
 def arrow_columns(names: Iterable[str]) -> pa.Schema:
-    """The chosen ones of all columns, in this order."""
+    """The chosen ones of all columns, as every record batch must have them exactly."""
     columns = (*_columns(headers=True, properties=True, keyed=True), _TOPIC_ID)
     kinds = {name: kind for name, _, kind in columns}
     return pa.schema([(name, kinds[name]) for name in names])

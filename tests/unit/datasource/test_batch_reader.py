@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.columns.schema import arrow_schema
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.planning import ranges
@@ -23,6 +22,7 @@ from kmq_storage.errors import (
     NotFoundError,
 )
 from tests.spark.shop import Place, Shop
+from tests.unit.datasource.engine import plain_columns
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def _tasks(shop: Shop, **options: str) -> list[list[Place]]:
 
 def _places(reader: KmqBatchReader, task: InputPartition) -> Iterator[Place]:
     for batch in reader.read(task):
-        assert batch.schema.equals(arrow_schema(include_headers=False))
+        assert batch.schema.equals(plain_columns())
         batch.validate(full=True)
         yield from zip(
             *batch.select(["topic", "partition", "offset"]).to_pydict().values(), strict=True

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.columns.schema import arrow_schema
 from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.planning.view import View
 from tests.spark.shop import Shop
+from tests.unit.datasource.engine import plain_columns
 
 READERS, USES, RECORDS = 20, 400, 300
 
@@ -38,7 +38,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 def _reader(shop: Shop, tasks: int) -> KmqBatchReader:
     given = {"subscribe": "orders", "includeHeaders": "true", "minPartitions": str(tasks)}
     options = parse_source_options({"path": shop.url, **given})
-    return KmqBatchReader(options, View(arrow_schema(include_headers=True)))
+    return KmqBatchReader(options, View(plain_columns(headers=True)))
 
 
 def _numbers(reader: KmqBatchReader, task: InputPartition) -> list[int]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from kmq_spark.datasource.columns.schema import arrow_schema, spark_schema
+from kmq_spark.datasource.columns.schema import all_columns, arrow_columns, spark_schema
 
 
-@pytest.mark.parametrize("extra", [False, True])
-def test_the_arrow_schema_is_exactly_the_one_spark_derives(extra: bool) -> None:
-    included = {"include_headers": extra, "include_properties": extra}
-    derived = to_arrow_schema(spark_schema(**included), timezone="UTC")
-    assert derived.equals(arrow_schema(**included), check_metadata=True)
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_arrow_schema_is_exactly_the_one_spark_derives(keyed: bool) -> None:
+    columns = all_columns(keyed=keyed)
+    derived = to_arrow_schema(columns, timezone="UTC")
+    assert derived.equals(arrow_columns(columns.names), check_metadata=True)
 
 
 def test_the_columns_are_those_of_sparks_kafka_source() -> None:

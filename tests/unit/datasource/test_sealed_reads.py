@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.datasource.columns.schema import arrow_schema
 from kmq_spark.datasource.executor.reading import read_partition
 from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.options.subscription import Subscription
@@ -24,9 +23,10 @@ from kmq_spark.datasource.planning.view import View
 from kmq_spark.errors import OffsetOutOfRangeError
 from kmq_storage.maintenance.seal import plan_seal, seal
 from tests.support.engine import Sent, send_rows
+from tests.unit.datasource.engine import plain_columns
 
 ROWS = 3_000
-VIEW = View(arrow_schema(include_headers=False))
+VIEW = View(plain_columns())
 
 
 @pytest.fixture
