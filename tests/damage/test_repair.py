@@ -19,6 +19,7 @@ from kmq_storage.log.behind import go_on_behind
 from tests.damage.store import Contents, make_store, read_partition
 from tests.damage.sweep import Harm, harms
 from tests.support.counting_bucket import CountingBucket
+from tests.support.damage import flip
 
 KINDS = ("log/0", "staged", "segments", "checkpoints", "pages", "pins", "log/hint")
 SAMPLES = 4
@@ -43,12 +44,10 @@ def expected(original: tuple[Path, Contents]) -> Contents:
 def harmed(folder: Path, harm: Harm) -> None:
     """Change or cut one file for good."""
     path = folder / harm.file
-    contents = bytearray(path.read_bytes())
     if harm.bits:
-        contents[harm.position] ^= harm.bits
+        flip(path, harm.position, harm.bits)
     else:
-        del contents[harm.position :]
-    path.write_bytes(bytes(contents))
+        os.truncate(path, harm.position)
 
 
 def _read_around(

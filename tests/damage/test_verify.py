@@ -14,6 +14,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
 from tests.damage.store import make_store
+from tests.support.damage import flip
 from tests.support.sources import ROOT
 
 
@@ -34,12 +35,6 @@ def _verified(folder: Path, *, deep: bool = True) -> kmq.Report:
         return store.verify(deep)
 
 
-def _flip(path: Path, position: int) -> None:
-    contents = bytearray(path.read_bytes())
-    contents[position] ^= 16
-    path.write_bytes(bytes(contents))
-
-
 def _segment(folder: Path) -> Path:
     return min((folder / "segments").rglob("*.arrow"))
 
@@ -47,7 +42,7 @@ def _segment(folder: Path) -> Path:
 def _flip_record(folder: Path) -> None:
     """In a segment of t-0, offsets 0 to 3."""
     segment = _segment(folder)
-    _flip(segment, segment.read_bytes().index(b"the log"))
+    flip(segment, segment.read_bytes().index(b"the log"))
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -63,7 +58,7 @@ def test_the_golden_store_is_whole(tmp_path: Path):
 
 def test_verify_changes_no_byte(folder: Path):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    _flip(_segment(folder), 700)
+    flip(_segment(folder), 700)
     before[_segment(folder)] = _segment(folder).read_bytes()
     _verified(folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
@@ -115,7 +110,7 @@ def test_a_damaged_commit_names_the_offsets_that_are_lost(folder: Path):
     with kmq.open(folder) as store, store.producer() as producer:
         producer.send("mapped", b"behind", partition=1).result()
     contents = log.read_bytes()
-    _flip(log, contents.rindex(b"KMQ1", 0, contents.index(b"the last one")) + 40)
+    flip(log, contents.rindex(b"KMQ1", 0, contents.index(b"the last one")) + 40)
     report = _verified(folder, deep=False)
     assert first < last
     assert ("mapped", 1, last - 1, last) in {
@@ -166,7 +161,7 @@ def test_the_command_ends_with_1_when_there_is_damage(
 def test_the_command_reports_a_store_that_cannot_be_opened(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ):
-    _flip(folder / "kmq.json", 40)
+    flip(folder / "kmq.json", 40, 16)
     assert main(["--store", str(folder), "--json", "verify"]) == 1
     (damage,) = json.loads(capsys.readouterr().out)["damage"]
     assert damage["file"] == "kmq.json"

@@ -11,6 +11,7 @@ from typing import Any
 import kmq_spark as kmq
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.log.binding import Unit
+from tests.support.damage import flip
 
 Place = tuple[str, int, int]
 
@@ -99,9 +100,7 @@ class Shop:
         (frame,) = self.store.log._past.frames(lsn, lsn)
         self.close()
         (file,) = Path(self.url).glob("log/*.log")
-        contents = bytearray(file.read_bytes())
-        contents[frame.position + 10] ^= 1
-        file.write_bytes(contents)
+        flip(file, frame.position + 10)
 
     def close(self) -> None:
         """Close the store."""

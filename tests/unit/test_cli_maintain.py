@@ -12,6 +12,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.cli import main
+from tests.support.damage import flip
 
 
 @pytest.fixture
@@ -69,12 +70,6 @@ def _commit_positions(log: bytes) -> list[int]:
     return [at for at in range(0, len(log), 64) if log[at : at + 4] == b"KMQ1"]
 
 
-def _flip(file: Path, position: int) -> None:
-    contents = bytearray(file.read_bytes())
-    contents[position] ^= 1
-    file.write_bytes(contents)
-
-
 def test_whoever_looks_after_a_store_with_a_damaged_commit_is_told_both_ways_out(
     url: str, capsys: pytest.CaptureFixture[str]
 ):
@@ -82,7 +77,7 @@ def test_whoever_looks_after_a_store_with_a_damaged_commit_is_told_both_ways_out
         producer.send("orders", b"4").result()
     (log, *_) = sorted((Path(url) / "log").glob("*.log"))
     directory = _commit_positions(log.read_bytes())[1] + 128
-    _flip(log, directory)
+    flip(log, directory)
     said = {}
     for command in ("stats", "maintain", "verify"):
         main([command, "--store", url])
@@ -90,7 +85,7 @@ def test_whoever_looks_after_a_store_with_a_damaged_commit_is_told_both_ways_out
         said[command] = told.out + told.err
     assert all("damage" in told and "--drop-damaged" in told for told in said.values())
     assert all("from a copy" in told for told in said.values())
-    _flip(log, directory)  # as from a copy: nothing is lost, and maintenance goes on
+    flip(log, directory)  # as from a copy: nothing is lost, and maintenance goes on
     assert main(["maintain", "--store", url]) == 0
     assert main(["stats", "--store", url]) == 0
     assert "damage" not in capsys.readouterr().out
@@ -102,7 +97,7 @@ def test_maintenance_goes_on_once_damage_was_given_up(url: str):
     with kmq.open(url, maintenance=False) as store, store.producer() as producer:
         producer.send("orders", b"4").result()
     (log, *_) = sorted((Path(url) / "log").glob("*.log"))
-    _flip(log, _commit_positions(log.read_bytes())[1] + 128)
+    flip(log, _commit_positions(log.read_bytes())[1] + 128)
     assert main(["maintain", "--store", url]) == 1
     assert main(["repair", "--drop-damaged", "--store", url]) == 0
     assert main(["maintain", "--store", url]) == 0

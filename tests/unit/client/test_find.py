@@ -19,6 +19,7 @@ from kmq_spark import aio
 from kmq_spark.client.finding import found
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.matching import Wanted
+from tests.support.damage import flip_in_the_middle
 from tests.unit.client.typed import ADDED
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -189,9 +190,7 @@ def test_damaged_records_are_an_error_when_the_search_comes_to_them(tmp_path: Pa
             producer.send_batch("t", values, keys, partition=number).result(10)
         store.seal()
         file = next((tmp_path / "store" / "segments").rglob("*/1/*.arrow"))
-        contents = bytearray(file.read_bytes())
-        contents[len(contents) // 2] ^= 4
-        file.write_bytes(contents)
+        flip_in_the_middle(file)
     with kmq.open(tmp_path / "store", read_only=True) as store:
         assert store.find("t", key=b"a", limit=1_000).num_rows == 1_000
         with pytest.raises(CorruptionError, match="t-1, offsets 0 to 999"):

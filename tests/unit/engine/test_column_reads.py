@@ -25,6 +25,7 @@ from kmq_storage.model import Chunk, Location
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.support.arrow_data import tables
 from tests.support.counting_bucket import CountingBucket
+from tests.support.damage import flip
 from tests.support.wide_tables import check_damage_is_told, check_others_are_read, wide_table
 
 ROWS = 1_000
@@ -59,9 +60,7 @@ def _damage(folder: Path, column: int) -> None:
         chunk = _chunk(store)
     *_, part = parts_of(chunk, (column,))
     (file,) = (folder / paths.SEGMENT_FOLDER).rglob("*.arrow")
-    contents = bytearray(file.read_bytes())
-    contents[chunk.location.position + (part.start + part.end) // 2] ^= 4
-    file.write_bytes(contents)
+    flip(file, chunk.location.position + (part.start + part.end) // 2)
 
 
 def test_damage_in_a_column_that_is_not_read_hurts_nobody(folder: Path):

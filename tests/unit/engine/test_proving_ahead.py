@@ -18,6 +18,7 @@ from kmq_storage.format.checksum import checksum
 from kmq_storage.format.packing import Part
 from kmq_storage.log.proving import Prover
 from kmq_storage.model import Location
+from tests.support.damage import flip_in_the_middle
 
 ROWS, BATCHES = 600, 12
 MESSAGE = pa.py_buffer(os.urandom(400_000))
@@ -58,9 +59,7 @@ def test_damage_is_told_where_it_is_after_what_stands_before(folder: Path):
         topic = store.log.refresh().topic("t")
         places = topic.places(0, 0, ROWS * BATCHES)
         file = folder / places[5].location.file
-        contents = bytearray(file.read_bytes())
-        contents[len(contents) // 2] ^= 1
-        file.write_bytes(contents)
+        flip_in_the_middle(file)
         found, reader = 0, store.read("t", batch_rows=ROWS)
         with pytest.raises(CorruptionError) as caught:
             for batch in reader:

@@ -13,6 +13,7 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.packing import PART, PROVEN_BYTES_MIN, parts_behind, parts_of, with_parts
 from kmq_storage.model import Chunk
+from tests.support.damage import flip
 from tests.support.wide_tables import check_damage_is_told, check_others_are_read, wide_table
 
 ROWS, COLUMNS = 1_000, 5
@@ -50,17 +51,11 @@ def _known(folder: Path) -> tuple[Path, Chunk]:
     return folder / at.file, with_parts(chunk, message)
 
 
-def _flip(file: Path, position: int) -> None:
-    contents = bytearray(file.read_bytes())
-    contents[position] ^= 4
-    file.write_bytes(contents)
-
-
 def _damage(folder: Path, column: int) -> None:
     """Change a byte in the middle of a column; the timestamp stands before the first."""
     file, chunk = _known(folder)
     *_, part = parts_of(chunk, (column + 1,))
-    _flip(file, chunk.location.position + (part.start + part.end) // 2)
+    flip(file, chunk.location.position + (part.start + part.end) // 2)
 
 
 def test_damage_in_a_column_that_is_not_read_hurts_nobody(folder: Path, table: pa.Table):
@@ -78,11 +73,11 @@ def test_verify_looks_at_every_column_and_at_what_proves_it(folder: Path):
     file, chunk = _known(folder)
     at = chunk.location
     for position in (at.position + at.length // 2, at.position + at.length - 1):
-        _flip(file, position)
+        flip(file, position)
         with kmq.open(folder, read_only=True) as store:
             (damage,) = store.verify(deep=True).damage
         assert (damage.topic, damage.start, damage.end) == ("t", 0, ROWS)
-        _flip(file, position)
+        flip(file, position)
 
 
 def test_no_change_of_what_stands_around_the_columns_gives_wrong_values(
@@ -93,10 +88,10 @@ def test_no_change_of_what_stands_around_the_columns_gives_wrong_values(
     begin = range(at.position, at.position + head_end, 41)
     behind = range(at.position + at.length - len(chunk.parts), at.position + at.length, 5)
     for position in (*begin, *behind):
-        _flip(file, position)
+        flip(file, position)
         with kmq.open(folder, read_only=True) as store, pytest.raises(CorruptionError):
             store.read("t", columns=["c2"]).read_all()
-        _flip(file, position)
+        flip(file, position)
     with kmq.open(folder, read_only=True) as store:
         assert store.read("t", columns=["c2"]).read_all()["c2"].equals(table["c2"])
 

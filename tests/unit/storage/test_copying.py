@@ -18,6 +18,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.offset_index import Hole
 from kmq_storage.maintenance import segment_files
 from kmq_storage.model import LogDamage
+from tests.support.damage import flip_in_the_middle
 from tests.support.dying_disk import DyingDisk
 from tests.support.engine import open_engine
 
@@ -196,9 +197,7 @@ def test_another_topic_of_that_name_is_not_written_over(source: kmq.Store, tmp_p
 def test_damage_in_the_source_stops_the_copy(source: kmq.Store, tmp_path: Path):
     folder = tmp_path / "source" / "segments" / source.describe_topic("plain").topic_id.hex
     file = next(folder.glob("*/*.arrow"))
-    contents = bytearray(file.read_bytes())
-    contents[len(contents) // 2] ^= 1
-    file.write_bytes(contents)
+    flip_in_the_middle(file)
     with (
         kmq.open(tmp_path / "target") as target,
         pytest.raises(kmq.CorruptionError, match=file.name),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from kmq_storage.errors import CorruptionError, KmqError
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import StoredFrame
+from tests.support.damage import flip
 from tests.support.storage import make_topic, open_folder, send, values_of
 
 LOG = "log/00000000000000000001.log"
@@ -26,14 +26,6 @@ def _store(folder: Path) -> list[StoredFrame]:
     return list(log._past.frames(1, 7))
 
 
-def _change(
-    path: Path, position: int, change: Callable[[int], int] = lambda byte: byte ^ 4
-) -> None:
-    content = bytearray(path.read_bytes())
-    content[position] = change(content[position])
-    path.write_bytes(bytes(content))
-
-
 def _records(frame: StoredFrame) -> RecordsEntry:
     (entry,) = frame.entries()
     assert isinstance(entry, RecordsEntry)
@@ -45,7 +37,7 @@ def test_a_damaged_batch_names_its_place_and_leaves_the_others_readable(tmp_path
     entry = _records(frames[3])  # partition 0, offsets 2 and 3
     for at in range(0, entry.length, 7):
         position = frames[3].position + entry.position + at
-        _change(tmp_path / LOG, position)
+        flip(tmp_path / LOG, position)
         log = open_folder(tmp_path)
         with pytest.raises(CorruptionError) as caught:
             values_of(log)
@@ -56,7 +48,7 @@ def test_a_damaged_batch_names_its_place_and_leaves_the_others_readable(tmp_path
         }
         assert (caught.value.context["start"], caught.value.context["end"]) == (2, 4)
         assert values_of(log, 1) == [b"c0", b"c1", b"c2"]
-        _change(tmp_path / LOG, position)
+        flip(tmp_path / LOG, position)
     assert len(values_of(open_folder(tmp_path))) == 6
 
 
@@ -70,7 +62,7 @@ def test_a_damaged_header_or_directory_is_a_hole_with_known_offsets(
 ):
     frames = _store(tmp_path)
     for position in _sampled(frames[3]):
-        _change(tmp_path / LOG, position)
+        flip(tmp_path / LOG, position)
         if drop_hint:
             (tmp_path / "log" / "hint").unlink()
         log = open_folder(tmp_path)
@@ -81,7 +73,7 @@ def test_a_damaged_header_or_directory_is_a_hole_with_known_offsets(
         with pytest.raises(CorruptionError, match="t-0: offsets 2 to 3 can't be read") as caught:
             topic.places(0, 0, 6)
         assert caught.value.context["file"] == LOG
-        _change(tmp_path / LOG, position)
+        flip(tmp_path / LOG, position)
         log.close()
     assert len(values_of(open_folder(tmp_path))) == 6
 
@@ -90,7 +82,7 @@ def test_after_the_last_record_of_a_partition_a_damaged_commit_leaves_its_end_in
     tmp_path: Path,
 ):
     frames = _store(tmp_path)
-    _change(tmp_path / LOG, frames[5].position + 10)  # the last one of partition 0
+    flip(tmp_path / LOG, frames[5].position + 10)  # the last one of partition 0
     log = open_folder(tmp_path)
     state = log.refresh()
     state.check_end("t", 1)
@@ -131,7 +123,7 @@ def test_damage_is_passed_over_while_somebody_changes_the_log_files(
 def test_a_damaged_last_commit_stops_readers_at_its_place_and_writers_at_all(tmp_path: Path):
     frames = _store(tmp_path)
     for position in _sampled(frames[6]):
-        _change(tmp_path / LOG, position)
+        flip(tmp_path / LOG, position)
         log = open_folder(tmp_path)
         assert values_of(log, 1) == [b"c0", b"c1"]
         for partition in (0, 1):
@@ -139,12 +131,12 @@ def test_a_damaged_last_commit_stops_readers_at_its_place_and_writers_at_all(tmp
                 log.refresh().check_end("t", partition)
         with pytest.raises(CorruptionError, match="nothing is written behind it"):
             send(log, b"x")
-        _change(tmp_path / LOG, position)
+        flip(tmp_path / LOG, position)
 
 
 def test_a_topic_whose_making_is_damaged_is_not_said_to_be_missing(tmp_path: Path):
     frames = _store(tmp_path)
-    _change(tmp_path / LOG, frames[0].position + 130)
+    flip(tmp_path / LOG, frames[0].position + 130)
     state = open_folder(tmp_path).refresh()
     with pytest.raises(CorruptionError, match="may have made it"):
         state.topic("t")
@@ -165,7 +157,7 @@ def test_a_damaged_staged_file_is_named_and_the_rest_stays_readable(tmp_path: Pa
     entry = _records(frames[5])
     (file,) = (tmp_path / "staged").iterdir()
     if harm == "flip":
-        _change(file, entry.position + entry.length // 2)
+        flip(file, entry.position + entry.length // 2)
     elif harm == "remove":
         file.unlink()
     else:
@@ -185,7 +177,7 @@ def test_no_flip_of_any_byte_of_the_log_gives_wrong_data_or_a_crash(tmp_path: Pa
     end = frames[-1].position + frames[-1].header.length
     right = {0: [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"], 1: [b"c0", b"c1", b"c2"]}
     for position in range(0, end, 11):
-        _change(tmp_path / LOG, position)
+        flip(tmp_path / LOG, position)
         log = open_folder(tmp_path)
         for partition, expected in right.items():
             try:
@@ -194,13 +186,13 @@ def test_no_flip_of_any_byte_of_the_log_gives_wrong_data_or_a_crash(tmp_path: Pa
                 assert found == expected, position
             except CorruptionError:
                 pass
-        _change(tmp_path / LOG, position)
+        flip(tmp_path / LOG, position)
 
 
 @pytest.mark.parametrize("position", range(0, 100, 9))
 def test_a_flip_in_kmq_json_opens_no_other_store(tmp_path: Path, position: int):
     _store(tmp_path)
-    _change(tmp_path / "kmq.json", position, lambda byte: byte ^ 1)
+    flip(tmp_path / "kmq.json", position, 1)
     with pytest.raises(KmqError) as caught:
         values_of(open_folder(tmp_path))
     assert isinstance(caught.value, CorruptionError)
@@ -208,7 +200,7 @@ def test_a_flip_in_kmq_json_opens_no_other_store(tmp_path: Path, position: int):
 
 def test_the_commits_of_a_damaged_log_end_with_an_error_that_names_the_place(tmp_path: Path):
     frames = _store(tmp_path)
-    _change(tmp_path / LOG, frames[3].position + 20)
+    flip(tmp_path / LOG, frames[3].position + 20)
     commits = open_folder(tmp_path).commits(1)
     assert [next(commits).lsn for _ in range(3)] == [1, 2, 3]
     with pytest.raises(CorruptionError, match="commit 4 in log/") as caught:
@@ -218,7 +210,7 @@ def test_the_commits_of_a_damaged_log_end_with_an_error_that_names_the_place(tmp
 
 def test_the_commits_of_a_log_with_a_damaged_end_end_with_an_error_too(tmp_path: Path):
     frames = _store(tmp_path)
-    _change(tmp_path / LOG, frames[6].position + 20)
+    flip(tmp_path / LOG, frames[6].position + 20)
     commits = open_folder(tmp_path).commits(None)
     assert [next(commits).lsn for _ in range(6)] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(CorruptionError, match="commit 7 in log/"):
