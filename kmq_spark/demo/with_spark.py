@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+#: Behind this Spark tells of the query, a page long.
+_DETAILS = "=== Streaming Query ==="
+_SLOW_START = "Python worker failed to connect back"
+
+
 class SparkSteps:
     """A Spark session with the query of `delays` running in it."""
 
@@ -88,5 +93,12 @@ class SparkSteps:
             raise self._failed("Spark failed", str(error)) from error
 
     def _failed(self, what: str, reason: str) -> UnavailableError:
-        lines = " ".join(reason.split("\n")[:2])
-        return UnavailableError(f"{what}: {lines} (see {self._folder.spark_log}).")
+        return UnavailableError(f"{what}: {in_one_line(reason)} (see {self._folder.spark_log}).")
+
+
+def in_one_line(reason: str) -> str:
+    """What Spark says first of an error, and the way out where the machine was too busy."""
+    said = " ".join(reason.partition(_DETAILS)[0].split("\n")[:2]).strip()
+    if _SLOW_START not in said:
+        return said
+    return f"{said} Spark waits 10 s for a process that it starts: run the demo on a calmer machine"
