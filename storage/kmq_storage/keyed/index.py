@@ -100,14 +100,13 @@ class QueueIndex:
     def _follow_runs(self, topic: Topic) -> None:
         places = run_places(topic)
         known = {run.file: run for run in self.runs}
-        self.runs = [known.get(place.location.file) or self._opened(place) for place in places]
+        self.runs = [
+            known.get(place.location.file) or RunIndex(self._reader, place) for place in places
+        ]
         self._anew = [n for n, run in enumerate(self.runs) if run.has_beginnings][::-1]
         if places:
             self.loose.drop_before(places[-1].end_offset)
             self.ends.drop_before(places[-1].end_offset)
-
-    def _opened(self, place: Place) -> RunIndex:
-        return RunIndex(self._reader, place)
 
     def _behind(self, topic: Topic, end: int) -> Iterator[Slice]:
         """What is not known yet."""
