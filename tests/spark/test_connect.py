@@ -18,8 +18,10 @@ SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
 import kmq_spark as kmq
+from kmq_spark import archive
+from tests.spark.running import patiently
 
-url, checkpoint = sys.argv[1:]
+url, checkpoint, lake = sys.argv[1:]
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert "connect" in type(spark).__module__
 
@@ -40,6 +42,10 @@ assert spark.sql("SELECT max(offset) FROM recent").first()[0] == 9
 with kmq.incremental(spark, url, "jobs", subscribe="orders") as new:
     new.write(new.df.select("key", "value"), topic="totals")
 
+patiently(archive.run, spark, url, lake, topics=["orders"], file_format="parquet", keep=0)
+whole = spark.read.format("kmq").option("subscribe", "orders").option("archive", lake).load(url)
+assert whole.count() == 10, whole.count()
+
 kmq.register(spark)
 assert spark.read.format("kmq").option("subscribe", "totals").load(url).count() == 25
 try:
@@ -55,13 +61,14 @@ def test_everything_works_under_spark_connect(shop: Shop, tmp_path: Path) -> Non
     require_jvm()
     shop.create("totals", 2)
     shop.send("orders", 0, 10)
+    places = [str(tmp_path / name) for name in ("checkpoint", "lake")]
     # A process of its own: a session and a remote session don't live in one JVM.
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, shop.url, str(tmp_path / "checkpoint")],
+        [sys.executable, "-c", SCRIPT, shop.url, *places],
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=360,
         check=False,
     )
     assert done.stdout.endswith("done\n"), done.stderr[-4_000:]
