@@ -111,6 +111,8 @@ def _archive(given: Mapping[str, str]) -> str | None:
     """Where the archive is, with the store's way into a bucket where it is in such a one, too."""
     if "archive" not in given:
         return None
+    if "queues" in given:
+        refuse("queues", given["queues"], "no 'archive' beside it: choose by column 'key' there")
     if not given["archive"].strip():
         refuse("archive", given["archive"], "the folder or URL of the store's archive")
     store = values.store_url(given)

@@ -99,7 +99,12 @@ def _plain_columns(options: SourceOptions, *, keyed: bool) -> StructType:
 
 
 def _all_keyed(topics: Sequence[Topic], options: SourceOptions) -> bool:
-    """Whether all topics are keyed; InvalidRequestError where `queues` chooses and one is not."""
+    """Whether all topics are keyed; InvalidRequestError where `queues` chooses and one is not.
+
+    With an archive none is: its files have keys, and nobody knows their queues' indexes any more.
+    """
+    if options.archive is not None:
+        return False
     others = [topic.name for topic in topics if not topic.settings.keyed]
     if options.queues is not None and others:
         raise InvalidRequestError(

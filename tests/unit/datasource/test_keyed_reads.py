@@ -183,6 +183,7 @@ def test_the_columns_are_those_of_a_topic_and_two_more(shop: Shop) -> None:
     assert names(columns="index,queue") == ["index", "queue"]
     shop.create("orders")
     assert names(subscribe="inbox,orders")[-1] == "timestampType"
+    assert names(archive="anywhere")[-1] == "timestampType"
 
 
 def test_an_index_alone_is_that_of_its_message(shop: Shop) -> None:

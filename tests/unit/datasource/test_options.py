@@ -112,6 +112,10 @@ REFUSED = {
     "fetch pauses": ({"fetchOffset.retryIntervalMs": "5"}, "kmq polls no broker: remove it"),
     "of a table": ({"provider": "kmq"}, "CREATE TEMPORARY VIEW name USING kmq OPTIONS"),
     "of a table's place": ({"option.subscribe": "orders"}, "kmq makes no tables in a catalog"),
+    "queues of an archive": (
+        {"queues": "a", "archive": "/data/lake"},
+        "choose by column 'key' the",
+    ),
     "a list of paths": ({"paths": '["/a","/b"]'}, r"one store: load\(path\) with its text"),
     "a partition twice": ({"startingOffsets": '{"a":{"0":1,"00":2}}'}, "once, not a.0. twice"),
     "a name twice": ({"startingOffsets": '{"a":{"0":1},"a":{"*":2}}'}, "'a' is there twice"),
