@@ -65,7 +65,7 @@ class History:
     def border(self, topic: Topic, number: int) -> int:
         """Up to where, not including, a partition is read from the archive."""
         _, end = self._archived(topic, number)
-        return max(min(end, topic.partition(number).start), self.low(topic, number))
+        return max(min(end, _kept_from(topic, number)), self.low(topic, number))
 
     def cut(self, wanted: TopicRange) -> tuple[OffsetRange, OffsetRange, OffsetRange] | None:
         """What of a range nobody has, what the archive has, and the rest, in this order.
@@ -144,6 +144,13 @@ class History:
         record = self.archive.record
         committed = self.state.group_offsets(record.group).get(topic.id, {})
         return record.start(topic.topic_id, number), committed.get(number, 0)
+
+
+def _kept_from(topic: Topic, number: int) -> int:
+    """From where on the log surely has what it kept: where queues were trimmed, a list of where
+    they go on stands in place of the last record given up (docs/design/queue-retention.md)."""
+    start = topic.partition(number).start
+    return start + 1 if topic.settings.keyed else start
 
 
 def history_of(log: CommitLog, state: StoreState, path: str | None) -> History | None:

@@ -19,17 +19,18 @@ GROUP = "archive-1"
 class Archiver:
     """Does what the job does, in steps that a test can stop between."""
 
-    def __init__(self, shop: Shop, path: Path) -> None:
-        self.shop, self.path = shop, path
-        self._written = {0: 0, 1: 0}
-        self._topic = shop.store.describe_topic("orders").topic_id
+    def __init__(self, shop: Shop, path: Path, name: str = "orders") -> None:
+        self.shop, self.path, self._name = shop, path, name
+        topic = shop.store.describe_topic(name)
+        self._written = dict.fromkeys(range(topic.partitions), 0)
+        self._topic = topic.topic_id
         identity = shop.store.log.identity
         record = ArchiveRecord(
             store_id=str(identity.store_id),
             format="delta",
             group=GROUP,
             checkpoint="c" * 32,
-            topics=("orders",),
+            topics=(name,),
             typed=False,
             starts={self._topic.hex: {}},
         )
@@ -38,7 +39,7 @@ class Archiver:
     def begin(self, offset: int) -> None:
         """The log was trimmed up to there before the job first ran."""
         self._written = {0: offset, 1: offset}
-        self.shop.store.trim("orders", self._written)
+        self.shop.store.trim(self._name, self._written)
         records = ArchiveRecords(ArchivePlace(str(self.path)))
         record = records.newest()
         assert record is not None
@@ -53,21 +54,21 @@ class Archiver:
 
     def write(self) -> None:
         """A batch of all that is new becomes part of the Delta table."""
-        rows = self.shop.store.read("orders", start=self._written).read_all()
+        rows = self.shop.store.read(self._name, start=self._written).read_all()
         columns = {name: rows[name] for name in ("topic", "partition", "offset", "timestamp")}
         columns |= {name: rows[name] for name in ("key", "value")}
         columns["topicId"] = pa.array([self._topic.hex] * rows.num_rows)
         columns["day"] = pa.array([date(2026, 1, 1)] * rows.num_rows)
         write_deltalake(self.path, pa.table(columns), mode="append", partition_by=["topic", "day"])
-        self._written = {p: end for p, (_, end) in self.shop.store.offsets("orders").items()}
+        self._written = {p: end for p, (_, end) in self.shop.store.offsets(self._name).items()}
 
     def commit(self) -> None:
         """The group follows."""
-        self.shop.commit(GROUP, "orders", self._written)
+        self.shop.commit(GROUP, self._name, self._written)
 
     def trim(self) -> None:
         """The log gives up what the group has passed."""
-        self.shop.store.trim("orders", self.shop.committed(GROUP, "orders"))
+        self.shop.store.trim(self._name, self.shop.committed(GROUP, self._name))
 
     def run(self) -> None:
         """All of it."""

@@ -25,6 +25,7 @@ from kmq_storage.keyed.wanted import Wanted
 from kmq_storage.log import reader as chunk_reader
 from kmq_storage.maintenance.collect import collect
 from tests.spark.shop import Shop
+from tests.unit.datasource.archiver import Archiver
 
 NAMES = [b"a/1", b"a/2", b"a/\xff", b"b/1", b"b/2"]
 Message = tuple[bytes, int, bytes]
@@ -362,3 +363,19 @@ def test_what_goes_while_a_task_reads_it_is_data_loss_or_left_out_where_that_is_
     assert len(found) == len(set(found))
     assert set(found) <= set(expected)
     assert lose is _delete or set(found) >= set(expected[30:])
+
+
+@pytest.mark.parametrize("trimmed", [0, 1, 17, 39, 40])
+def test_over_an_archive_each_message_comes_once_with_its_queue_as_key(
+    shop: Shop, tmp_path: Path, trimmed: int
+) -> None:
+    expected = [(name, value) for name, _, value in _expected(shop)]
+    archiver = Archiver(shop, tmp_path / "lake", "inbox")
+    archiver.write()
+    archiver.commit()
+    shop.store.trim("inbox", {0: trimmed})
+    given = {"path": shop.url, "subscribe": "inbox", "archive": str(tmp_path / "lake")}
+    reader = KmqDataSource(given).reader(KmqDataSource(given).schema())
+    read = pa.Table.from_batches(b for task in reader.partitions() for b in reader.read(task))
+    found = zip(read["key"].to_pylist(), read["value"].to_pylist(), strict=True)
+    assert sorted(found) == sorted(expected)
