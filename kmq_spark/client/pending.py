@@ -339,26 +339,33 @@ class Pending:
         return _was_waited_for_here(self._last[0])
 
     def flush(self, timeout: float | None) -> int:
-        """Wait until nothing waits any more; how many records still do after `timeout` seconds."""
+        """Wait for all that waits now; how many records of it still do after `timeout` seconds.
+
+        What others send meanwhile is not waited for: with them that might never end. An open
+        transaction's records wait for its end, and nobody for them.
+        """
+        with self._lock:
+            sent = {*self._waiting, *self._taken}
         if threading.current_thread() not in self.workers:
             until = None if timeout is None else self._monotonic() + timeout
             left = timeout
             if timeout is None:  # who helps can't stop after some time
                 self.commit_here()
-            while not self._sleepers.sleep(self._is_flushed, left):
+            while not self._sleepers.sleep(lambda: self._is_flushed(sent), left):
                 if until is not None and (left := until - self._monotonic()) <= 0:
                     break
-        return self._unfinished()
+        return sum(map(len, self._unfinished(sent)))
 
-    def _is_flushed(self) -> bool:
-        if self._first() is not None:  # what is taken is on its way without a call
-            self.call_worker()
-        return not self._unfinished()
-
-    def _unfinished(self) -> int:
-        """Without those of an open transaction: they wait for its end, and nobody for them."""
+    def _is_flushed(self, sent: set[Sends]) -> bool:
         with self._lock:
-            return self._count()
+            is_taken = sent.isdisjoint(self._waiting)
+        if not is_taken:  # else it is on its way without a call
+            self.call_worker()
+        return not self._unfinished(sent)
+
+    def _unfinished(self, sent: set[Sends]) -> set[Sends]:
+        with self._lock:
+            return sent & {*self._waiting, *self._taken}
 
     def close(self, refusal: Callable[[], KmqError] | None = None) -> None:
         """Accept nothing more, for this reason; what is there is still taken."""

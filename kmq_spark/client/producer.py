@@ -287,9 +287,10 @@ class Producer(Transactional):
         return self._send_arrow(queue_log(check_name("queue", queue, is_new=False)), data, 0)
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until everything sent is durable; the number of records that still are not.
+        """Wait until everything sent before is durable; the number of records that are not.
 
-        What an open transaction sent is neither waited for nor counted.
+        What is sent meanwhile, and what an open transaction sent, is neither waited for nor
+        counted.
         """
         return self._pending.flush(checked_timeout(timeout))
 

@@ -70,6 +70,20 @@ def test_who_flushes_does_not_call_for_what_is_on_its_way():
     assert not pending._arrived.wait(0)
 
 
+def test_who_flushes_does_not_wait_for_what_is_sent_meanwhile(monkeypatch: pytest.MonkeyPatch):
+    pending = Pending(SYSTEM, linger=30.0, batch_bytes=1000, max_bytes=1000)
+    pending.add("t", b"before", None, None, None)
+
+    def commit_while_another_is_sent() -> None:
+        _, taken = pending.take()
+        pending.add("t", b"meanwhile", None, None, None)
+        pending.finished(taken)
+
+    monkeypatch.setattr(pending, "call_worker", commit_while_another_is_sent)
+    assert pending.flush(0.0) == 0
+    assert len(pending) == 1
+
+
 def test_who_finds_nothing_to_commit_wakes_nobody():
     pending = Pending(SYSTEM, linger=30.0, batch_bytes=1000, max_bytes=1000)
     looks: list[None] = []
