@@ -5,14 +5,17 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.producer import Producer
-from kmq_spark.errors import ClosedError
-from kmq_spark.openmessaging.key_value import KeyValue, setting
+from kmq_spark.errors import AlreadyExistsError, ClosedError, InvalidRequestError
+from kmq_spark.openmessaging.key_value import KeyValue
+from kmq_spark.openmessaging.spelling import BothSpellings
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.names import queue_log
 
 #: Seconds that messages wait for others: with many topics there are few of each at a time.
 _LINGER = 0.05
@@ -21,30 +24,39 @@ _shared: dict[str, Shared] = {}
 
 
 class Shared:
-    """A store, and who uses it."""
+    """A store, and how many use it."""
 
     def __init__(self, path: str) -> None:
-        self.store = open_store(path)
-        self.users: set[StoreUser] = set()
+        self.store, self.users = open_store(path), 0
 
     @cached_property
     def producer(self) -> Producer:
         """What all producers send with, so that their messages are stored together."""
         return self.store.producer(linger=_LINGER)
 
+    def settle(self) -> None:
+        """Wait until everything that was sent is stored, or refused."""
+        if "producer" in vars(self):
+            self.producer.flush()
 
-class StoreUser:
+
+class StoreUser(BothSpellings):
     """What is made from a KeyValue with STORE_PATH; it ends with `shutdown`, or the process."""
 
-    def __init__(self, key_value: KeyValue | Mapping[str, Any]) -> None:
-        path = setting(key_value, "STORE_PATH")
+    def __init__(self, key_value: KeyValue) -> None:
+        path = key_value.get_string("STORE_PATH") if isinstance(key_value, KeyValue) else None
+        if path is None:
+            raise InvalidRequestError(
+                'STORE_PATH is missing: hand in KeyValue().put("STORE_PATH", ...)',
+                setting="STORE_PATH",
+            )
         self._path = path if "://" in path else os.path.abspath(path)
         with _lock:
             if self._path not in _shared:
                 _shared[self._path] = Shared(self._path)
             self._shared = _shared[self._path]
-            self._shared.users.add(self)
-        self._store = self._shared.store
+            self._shared.users += 1
+        self._store, self._host = self._shared.store, self._shared.store.url
         self._closed = False
         atexit.register(self.shutdown)
 
@@ -63,7 +75,7 @@ class StoreUser:
             self._end()
         finally:
             with _lock:
-                self._shared.users.discard(self)
+                self._shared.users -= 1
                 if not self._shared.users:
                     del _shared[self._path]
                     self._store.close()
@@ -71,12 +83,21 @@ class StoreUser:
     def _end(self) -> None:
         """What is to be done before the store is closed."""
 
-    def settle(self) -> None:
-        """Wait until everything that it sent is stored, or refused."""
-
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"the {type(self).__name__} was shut down")
+
+    def _topic(self, name: str) -> Topic:
+        """A topic, which is made unless it is there."""
+        with suppress(AlreadyExistsError):
+            self._store.create_topic(name, exist_ok=False)
+        return self._store.log.refresh().topic(name)
+
+    def _queue_log(self, queue: str) -> Topic:
+        """The own log of a queue, which is made unless it is there."""
+        with suppress(AlreadyExistsError):
+            self._store.create_queue(queue, exist_ok=False)
+        return self._store.log.refresh().topic(queue_log(queue))
 
     def __enter__(self) -> Self:
         return self

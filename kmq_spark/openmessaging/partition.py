@@ -7,8 +7,8 @@ from kmq_spark.client.store import Store
 from kmq_spark.errors import InvalidRequestError, NotFoundError
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.message import BytesMessage
-from kmq_spark.openmessaging.spelling import also_in_camel_case
-from kmq_spark.openmessaging.stored import Stored, messages_of, partition_of
+from kmq_spark.openmessaging.spelling import BothSpellings
+from kmq_spark.openmessaging.stored import Stored, message_of, messages_of, partition_of
 from kmq_storage.groups import committed_offsets, set_group_offsets
 from kmq_storage.model import to_datetime
 from kmq_storage.names import queue_log
@@ -20,7 +20,6 @@ _ROWS = 512
 _FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
 
 
-@also_in_camel_case
 class PartitionConsumer(StoreUser):
     """Reads partitions without taking part in any queue."""
 
@@ -35,25 +34,20 @@ class PartitionConsumer(StoreUser):
         raise NotFoundError(f"Topic[{name}] doesn't exist, nor does Queue[{name}].", name=name)
 
 
-@also_in_camel_case
-class PartitionIterator:
+class PartitionIterator(BothSpellings):
     """A place between two messages, at first where `persist` was called last."""
 
     def __init__(self, store: Store, topic: str, partition: int) -> None:
         self._store, self._topic, self._partition = store, topic, partition
         stored = committed_offsets(store.log.refresh(), _GROUP)
-        self._at = self._inside(stored.get(topic, {}).get(partition, 0))
-        self._reader = store.consumer()
-        self._reader.assign({topic: [partition]})
-        self._messages: list[Stored] = []
+        start, end = self._bounds()
+        self._at = min(max(stored.get(topic, {}).get(partition, 0), start), end)
+        #: The offsets that were read last, and what is there.
+        self._seen, self._messages = range(0), dict[int, Stored]()
 
     def _bounds(self) -> tuple[int, int]:
         part = self._store.log.refresh().topic(self._topic).partition(self._partition)
         return part.start, part.end
-
-    def _inside(self, offset: int) -> int:
-        start, end = self._bounds()
-        return min(max(offset, start), end)
 
     def current_offset(self) -> int:
         """The offset of the message that `next` gives."""
@@ -93,7 +87,11 @@ class PartitionIterator:
 
     def next(self) -> BytesMessage | None:
         """The message here, and go behind it; None at the end."""
-        return self._step(self._at, 1) if self.has_next() else None
+        found = None
+        while found is None and self.has_next():
+            found = self._message(self._at, self._at)
+            self._at += 1
+        return found
 
     def has_previous(self) -> bool:
         """Whether there is a message before."""
@@ -101,25 +99,27 @@ class PartitionIterator:
 
     def previous(self) -> BytesMessage | None:
         """The message before, and go to it; None at the beginning."""
-        return self._step(self._at - 1, 0) if self.has_previous() else None
+        found = None
+        while found is None and self.has_previous():
+            self._at -= 1
+            found = self._message(self._at, self._at - _ROWS + 1)
+        return found
 
     def __iter__(self) -> PartitionIterator:
         return self
 
     def __next__(self) -> BytesMessage:
-        message = self.next()
-        if message is None:
+        if (message := self.next()) is None:
             raise StopIteration
         return message
 
-    def _step(self, offset: int, after: int) -> BytesMessage | None:
-        first = self._messages[0][2] if self._messages else offset + 1
-        if not first <= offset < first + len(self._messages):
-            self._read(offset if after else max(0, offset - _ROWS + 1))
-        stored = self._messages[offset - self._messages[0][2]]
-        self._at = offset + after
-        return BytesMessage(stored[3], None, None, stored, self._store.url)
-
-    def _read(self, first: int) -> None:
-        self._reader.seek(self._topic, self._partition, max(first, self.first_offset()))
-        self._messages = messages_of(self._reader.consume_arrow(_ROWS, 0.0))
+    def _message(self, offset: int, first: int) -> BytesMessage | None:
+        """The message at an offset, unless it was compacted away; from `first` on some are read."""
+        if offset not in self._seen:
+            number, (start, end) = self._partition, self._bounds()
+            self._seen = range(max(first, start), min(first + _ROWS, end))
+            here, behind = {number: self._seen.start}, {number: self._seen.stop}
+            batches = self._store.read(self._topic, partitions=[number], start=here, end=behind)
+            self._messages = {message[2]: message for message in messages_of(batches)}
+        stored = self._messages.get(offset)
+        return None if stored is None else message_of(stored, self._store.url)

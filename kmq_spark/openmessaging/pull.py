@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from itertools import chain, groupby
+from collections.abc import Iterable
+from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.access import StoreUser
-from kmq_spark.openmessaging.headers import DECIDING, delivery_window, priority
 from kmq_spark.openmessaging.key_value import KeyValue
-from kmq_spark.openmessaging.message import BytesMessage
-from kmq_spark.openmessaging.spelling import also_in_camel_case
-from kmq_spark.openmessaging.stored import Stored, headers_of, messages_of
+from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of
+from kmq_spark.openmessaging.stored import Stored, headers_of, message_of, messages_of
 from kmq_storage.groups import committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
-from kmq_storage.names import queue_log
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.names import check_name
 
 #: A topic, or a queue's own log, and the partition.
 Place = tuple[str, int]
 #: Messages whose position is stored together; and how many of a place the first `ack` takes back.
 _TOGETHER, _REMEMBERED = 4_096, 524_288
+_ID = re.compile(r"(.+):(\d+):(\d+)", re.ASCII)
 
 
-@also_in_camel_case
 class PullConsumer(StoreUser):
     """Gets each message of a queue's topics, and each that was sent to the queue, in order.
 
@@ -35,17 +34,16 @@ class PullConsumer(StoreUser):
     and one consumer per queue at a time: two would get the same messages.
     """
 
-    def __init__(self, key_value: KeyValue | Mapping[str, Any]) -> None:
+    def __init__(self, key_value: KeyValue) -> None:
         super().__init__(key_value)
         self._queue: str | None = None
-        self._reader, self._host = self._store.consumer(), self._store.url
+        self._reader = self._store.consumer()
         #: What is handed out next, from the end.
         self._ready: list[Stored] = []
         #: What may be handed out later: from when on (UTC ms), and the message.
         self._later: list[tuple[float, Stored]] = []
-        #: Whether some may be too late by the time that they are next.
-        self._may_be_late = False
-        self._acknowledges = False
+        #: Whether a message is done when it is acknowledged, not when it is handed out.
+        self.acknowledges = False
         #: Per place how far it was read, what of that is not acknowledged, and what is stored.
         self._read: dict[Place, int] = {}
         self._open: defaultdict[Place, dict[int, None]] = defaultdict(dict)
@@ -63,30 +61,18 @@ class PullConsumer(StoreUser):
             )
         if not isinstance(topics, Iterable):
             raise InvalidRequestError(f"topics must be names, not {topics!r}")
-        self._bind(queue, [topics] if isinstance(topics, str) else list(topics))
-        self._queue = queue
-        self._follow(queue)
-
-    def _bind(self, queue: str, topics: list[str]) -> None:
-        log = self._store.log
-        for topic in topics:
-            if log.refresh().find_topic(topic) is None or ":" in topic:
-                self._store.create_topic(topic)
-        if log.refresh().queues.find(queue) is None:
-            self._store.create_queue(queue)
-        bound = log.refresh().queues.named(queue).bindings
-        missing = [topic for topic in topics if log.state.topic(topic).id not in bound]
-        if missing:
+        wanted = [self._topic(name) for name in ([topics] if isinstance(topics, str) else topics)]
+        own, log = self._queue_log(check_name("queue", queue)), self._store.log
+        bound = log.state.queues.named(queue).bindings
+        if missing := [topic.name for topic in wanted if topic.id not in bound]:
             self._store.bind_queue(queue, missing)
+        bound, self._queue = log.refresh().queues.named(queue).bindings, queue
+        self._follow(queue, [*(t for t in log.state.user_topics() if t.id in bound), own])
 
-    def _follow(self, queue: str) -> None:
-        """Read everything that the queue has, each new place from where it was stored."""
-        log = self._store.log
-        state = log.refresh()
-        bound = state.queues.named(queue).bindings
-        topics = [t for t in state.user_topics() if t.id in bound] + [state.topic(queue_log(queue))]
+    def _follow(self, queue: str, topics: list[Topic]) -> None:
+        """Read these, each new place from where it was stored."""
         self._reader.subscribe([topic.name for topic in topics])
-        stored = committed_offsets(log.written_state(), _group(queue))  # not synced, maybe
+        stored = committed_offsets(self._store.log.written_state(), _group(queue))  # not synced yet
         for topic in topics:
             for number, part in enumerate(topic.parts):
                 known = stored.get(topic.name, {}).get(number, part.start)
@@ -100,76 +86,60 @@ class PullConsumer(StoreUser):
 
         `properties` may have OPERATION_TIMEOUT: milliseconds to wait for one.
         """
-        while self._may_be_late and self._ready and self._is_late(self._ready[-1]):
-            self._ready.pop()
-        if not self._ready:
-            self._check_open()
-            self._wait(properties.get_int("OPERATION_TIMEOUT") if properties else 0)
-            if not self._ready:
-                return None
-        stored = self._ready.pop()
-        return BytesMessage(stored[3], None, None, stored, self._host)
+        while self._ready or self._fill(properties):
+            stored = self._ready.pop()
+            if stored[-1] == math.inf or stored[-1] >= self._now():
+                return message_of(stored, self._host)
+            self._open[stored[:2]].pop(stored[2], None)  # nobody is to get it any more
+        return None
 
-    def _wait(self, milliseconds: int) -> None:
-        """Have something ready, if there is something within this time."""
+    def _fill(self, properties: KeyValue | None) -> bool:
+        """Have something ready, if there is something in time; whether there is."""
+        self._check_open()
         now = self._store.log.environment.monotonic
-        deadline = now() + milliseconds / 1000
+        deadline = now() + (properties or KeyValue()).get_int("OPERATION_TIMEOUT") / 1000
         while self._queue is not None:
             self._store_positions()
-            found = self._read_next(0.0)
-            if not found:
-                for user in list(self._shared.users):
-                    user.settle()  # what this process sent is seen here
-                found = self._read_next(self._pause(deadline - now()))
+            self._shared.settle()  # what this process sent is seen here
+            left = deadline - now()
+            if self._later:
+                left = min(left, (self._later[0][0] - self._now()) / 1000)
+            table = self._reader.consume_arrow(_TOGETHER, max(left, 0.0))
+            found = messages_of(table.to_batches() if table is not None else ())
             self._take(found)
             if self._ready or (not found and now() >= deadline):
-                return
-
-    def _read_next(self, timeout: float) -> list[Stored]:
-        return messages_of(self._reader.consume_arrow(_TOGETHER, timeout))
-
-    def _pause(self, seconds: float) -> float:
-        """How long to wait at most: until what is kept back is due."""
-        due = (self._later[0][0] - self._now()) / 1000 if self._later else seconds
-        return max(0.0, min(seconds, due))
+                break
+        return bool(self._ready)
 
     def _now(self) -> float:
         return self._store.log.environment.now_us() / 1000
 
     def _take(self, found: list[Stored]) -> None:
-        """Have ready what was read and is due, without what came too late."""
+        """Have ready what was read and is due."""
         for place, messages in groupby(found, key=itemgetter(0, 1)):
-            offsets = [message[2] for message in messages]
+            offsets, waiting = [message[2] for message in messages], self._open[place]
+            if len(waiting) > _REMEMBERED and not self.acknowledges:
+                waiting.clear()
+            waiting.update(dict.fromkeys(offsets))
             self._read[place] = offsets[-1] + 1
-            self._open[place].update(dict.fromkeys(offsets))
-        if any(name in DECIDING for message in found for name, _ in message[4]):
-            found = self._due(found)
         now = self._now()
+        if any(name in DECIDING for message in found for name, _ in message[4]):
+            found = self._due(found, now)
         while self._later and self._later[0][0] <= now:
             found.append(heapq.heappop(self._later)[1])
-        if self._may_be_late:
-            found = [each for each in found if not self._is_late(each)]
         self._ready = found[::-1]
 
-    def _is_late(self, message: Stored) -> bool:
-        """Whether nobody is to get a message any more; then it is done."""
-        late = delivery_window(headers_of(message, self._host))[1] < self._now()
-        if late:
-            self._open[message[:2]].pop(message[2], None)
-        return late
-
-    def _due(self, found: list[Stored]) -> list[Stored]:
+    def _due(self, found: list[Stored], now: float) -> list[Stored]:
         """The more important first, without those that are too early."""
-        now, due = self._now(), []
+        due = []
         for message in found:
-            headers = headers_of(message, self._host)
-            start, stop = delivery_window(headers)
-            self._may_be_late |= stop < math.inf
+            start, stop, priority = delivery_of(headers_of(message, self._host))
+            message = (*message[:-1], stop)
             if start > now:
                 heapq.heappush(self._later, (start, message))
             else:
-                due.append((-priority(headers), message))
-        return [message for _, message in sorted(due, key=lambda each: each[0])]
+                due.append((-priority, message))
+        return [message for _, message in sorted(due, key=itemgetter(0))]
 
     def ack(self, message_id: str | None) -> None:
         """This message is done, which survives the end of the process.
@@ -179,25 +149,23 @@ class PullConsumer(StoreUser):
         InvalidRequestError for the id of no message of this queue.
         """
         self._check_open()
-        rest, _, offset = str(message_id).rpartition(":")
-        topic, _, number = rest.rpartition(":")
-        place = (topic, int(number) if number.isdecimal() else -1)
-        if place not in self._read or not offset.isdecimal():
+        found = _ID.fullmatch(str(message_id))
+        place = (found[1], int(found[2])) if found else ("", -1)
+        if found is None or place not in self._read:
             raise InvalidRequestError(f"no message of queue {self._queue} has id {message_id!r}")
-        self._acknowledges = True
-        self._open[place].pop(int(offset), None)
+        self.acknowledges = True
+        self._open[place].pop(int(found[3]), None)
         self._store_positions()
 
     def _positions(self) -> dict[Place, int]:
         """Per place the first message that is not done: acknowledged, or handed out."""
-        found = self._read.copy()
-        if self._acknowledges:
-            return {place: next(iter(self._open[place]), end) for place, end in found.items()}
-        for topic, number, offset, *_ in chain(self._ready, (later for _, later in self._later)):
+        found, waiting = self._read.copy(), [message for _, message in self._later]
+        if self.acknowledges:
+            found = {place: next(iter(self._open[place]), end) for place, end in found.items()}
+        else:
+            waiting += self._ready
+        for topic, number, offset, *_ in waiting:
             found[topic, number] = min(found[topic, number], offset)
-        for offsets in self._open.values():
-            if len(offsets) > _REMEMBERED:
-                offsets.clear()
         return found
 
     def _store_positions(self) -> None:

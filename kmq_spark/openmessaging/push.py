@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from kmq_spark.errors import IllegalStateError, InvalidRequestError
 from kmq_spark.openmessaging.access import StoreUser
@@ -13,7 +12,7 @@ from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.producer import Producer
 from kmq_spark.openmessaging.pull import PullConsumer
-from kmq_spark.openmessaging.spelling import also_in_camel_case
+from kmq_spark.openmessaging.spelling import BothSpellings
 from kmq_spark.openmessaging.stored import DERIVED
 
 _LOGGER = logging.getLogger(__name__)
@@ -24,19 +23,17 @@ _WAIT = KeyValue().put("OPERATION_TIMEOUT", 200)
 Listener = Callable[[BytesMessage, "ReceivedMessageContext"], object]
 
 
-@also_in_camel_case
-class ReceivedMessageContext:
+class ReceivedMessageContext(BothSpellings):
     """What a listener gets beside the message."""
 
-    def __init__(self, queue: str, attempt: int, ack: Callable[[], None]) -> None:
-        self.queue, self._ack = queue, ack
-        self._properties = KeyValue().put("DeliveryCount", attempt)
-        #: Whether the listener said so itself.
+    def __init__(self, attempt: int, ack: Callable[[], None]) -> None:
+        self._attempt, self._ack = attempt, ack
+        #: Whether the message is done.
         self.is_done = False
 
     def properties(self) -> KeyValue:
         """`DeliveryCount`: how often the listener was called with this message."""
-        return self._properties
+        return KeyValue().put("DeliveryCount", self._attempt)
 
     def ack(self) -> None:
         """The message is done, whatever the listener still does; its return says the same."""
@@ -44,7 +41,6 @@ class ReceivedMessageContext:
         self.is_done = True
 
 
-@also_in_camel_case
 class PushConsumer(StoreUser):
     """Calls listeners, one message of a queue after the other; each queue has a thread.
 
@@ -52,7 +48,7 @@ class PushConsumer(StoreUser):
     messages wait; after 16 times the message goes to the queue `<queue>.dlq`.
     """
 
-    def __init__(self, key_value: KeyValue | Mapping[str, Any]) -> None:
+    def __init__(self, key_value: KeyValue) -> None:
         super().__init__(key_value)
         self._settings = key_value
         self._threads: dict[str, threading.Thread] = {}
@@ -74,14 +70,14 @@ class PushConsumer(StoreUser):
         """
         self._check_open()
         names, found = ((), topics) if listener is None else (topics, listener)
-        for method in ("on_message", "onMessage"):
-            found = getattr(found, method, found)
+        found = getattr(found, "on_message", getattr(found, "onMessage", found))
         if not callable(found) or not isinstance(names, Iterable):
             raise InvalidRequestError(f"the listener of queue {queue} can't be called: {found!r}")
         if queue in self._threads:
             raise InvalidRequestError(f"queue {queue} has a listener already")
         pull = PullConsumer(self._settings)
         pull.attach_queue(queue, names)
+        pull.acknowledges = True
         run = threading.Thread(
             target=self._run, args=(pull, queue, found), name=f"kmq-oms-{queue}", daemon=True
         )
@@ -106,10 +102,8 @@ class PushConsumer(StoreUser):
 
     def _run(self, pull: PullConsumer, queue: str, listener: Listener) -> None:
         try:
-            while not self._ended.is_set():
-                self._running.wait()
-                message = pull.poll(_WAIT)
-                if message is not None and self._running.wait() and not self._ended.is_set():
+            while self._goes_on():
+                if (message := pull.poll(_WAIT)) is not None:
                     self._deliver(pull, queue, message, listener)
         except Exception:
             if not self._ended.is_set():
@@ -117,39 +111,37 @@ class PushConsumer(StoreUser):
         finally:
             pull.shutdown()
 
+    def _goes_on(self) -> bool:
+        """Whether a listener may be called, when it is not suspended any more."""
+        return self._running.wait() and not self._ended.is_set()
+
     def _deliver(
         self, pull: PullConsumer, queue: str, message: BytesMessage, listener: Listener
     ) -> None:
+        """Call the listener until the message is done; at the end it is the next consumer's."""
         identity = message.headers().get_string("MessageId")
-
-        def ack() -> None:
-            pull.ack(identity)
-
         for attempt in range(1, _ATTEMPTS + 1):
-            context = ReceivedMessageContext(queue, attempt, ack)
+            if not self._goes_on():
+                return
+            context = ReceivedMessageContext(attempt, lambda: pull.ack(identity))
             try:
                 listener(message, context)
             except Exception:
                 _LOGGER.exception("the listener of queue %s failed with %s", queue, identity)
-                if context.is_done:
-                    return
-                self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
-                self._running.wait()
-                if self._ended.is_set():
-                    return  # the next consumer gets it
             else:
-                break
-        else:
-            self._bury(queue, message)
-        ack()
+                context.ack()
+            if context.is_done:
+                return
+            self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
+        self._bury(queue, message)
+        pull.ack(identity)
 
     def _bury(self, queue: str, message: BytesMessage) -> None:
         with Producer(self._settings) as producer:
-            letters = f"{queue}.dlq"
-            letter = producer.create_bytes_message_to_queue(letters, message.get_body() or b"")
-            own = {k: v for k, v in message.header_values().items() if k not in DERIVED}
-            letter.header_values().update(own)
-            letter.property_values().update(message.property_values())
+            letter = producer.create_bytes_message_to_queue(f"{queue}.dlq", message.body or b"")
+            own = {k: v for k, v in message.header_values.items() if k not in DERIVED}
+            letter.header_values.update(own)
+            letter.property_values.update(message.property_values)
             producer.send(letter)
 
     def _end(self) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
-C = TypeVar("C", bound=type)
-
 
 def in_camel_case(name: str) -> str:
     """`attach_queue` as `attachQueue`."""
@@ -13,9 +9,12 @@ def in_camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def also_in_camel_case(cls: C) -> C:
-    """Give a class each of its public members under its name in camelCase, too."""
-    for name, member in list(vars(cls).items()):
-        if not name.startswith("_") and in_camel_case(name) != name and not name.isupper():
-            setattr(cls, in_camel_case(name), member)
-    return cls
+class BothSpellings:
+    """What gives the methods of a subclass their names in camelCase, too."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        for name, member in list(vars(cls).items()):
+            if not name.startswith("_"):
+                setattr(cls, in_camel_case(name), member)

@@ -57,6 +57,20 @@ def test_the_place_that_was_persisted_is_where_the_next_one_begins(
     assert again.next().get_body() == b"300"  # type: ignore[union-attr]
 
 
+def test_it_passes_over_what_was_compacted_away(settings: oms.KeyValue, producer: oms.Producer):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        store.create_topic("c", cleanup="compact")
+        for number in range(6):
+            message = producer.create_bytes_message_to_topic("c", b"%d" % number)
+            producer.send(message.put_headers("SearchKey", "even" if number % 2 == 0 else number))
+        producer.flush()
+        store.compact("c")
+    there = [b"1", b"3", b"4", b"5"]
+    walk = oms.PartitionConsumer(settings).partition_iterator("c")
+    assert [each.get_body() for each in walk] == there
+    assert [each.get_body() for each in iter(walk.previous, None)] == there[::-1]
+
+
 def test_it_walks_what_was_sent_to_a_queue(settings: oms.KeyValue, producer: oms.Producer):
     producer.send(producer.create_bytes_message_to_queue("q", b"x"))
     producer.flush()

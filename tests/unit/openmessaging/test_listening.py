@@ -148,3 +148,19 @@ def test_a_listener_that_failed_is_not_called_again_while_it_is_suspended(
             got.get(timeout=3 * push._PAUSE)
         consumer.resume()
         assert got.get(timeout=30) == 2
+
+
+def test_a_message_whose_listener_failed_is_the_next_consumers_after_shutdown(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    called = threading.Event()
+
+    def listen(message: oms.BytesMessage, context: oms.ReceivedMessageContext) -> None:
+        called.set()
+        raise RuntimeError("not now")
+
+    _send(producer, b"1", b"2")
+    with oms.PushConsumer(settings) as consumer:
+        consumer.attach_queue("q", ["t"], listen)
+        assert called.wait(30)
+    assert bodies(attached(settings, "q")) == [b"1", b"2"]

@@ -8,6 +8,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
+from kmq_spark.openmessaging import pull
 from tests.unit.openmessaging.received import all_of, attached, bodies
 
 
@@ -239,6 +240,21 @@ def test_the_position_does_not_pass_a_message_that_waits_for_its_time(
     assert bodies(attached(settings, "q", ["t"])) == [b"after"]
     with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
         assert store.describe_group("oms.q").lag["t"] == {0: 2}
+
+
+def test_nor_does_it_when_so_much_was_handed_out_that_it_is_not_remembered(
+    settings: oms.KeyValue, producer: oms.Producer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pull, "_REMEMBERED", 1)
+    _send(producer, "t", b"later", StartTime=time.time_ns() // 1_000_000 + 86_400_000)
+    _send(producer, "t", b"1", b"2")
+    consumer = attached(settings, "q", ["t"])
+    assert bodies(consumer) == [b"1", b"2"]
+    _send(producer, "t", b"3")
+    (last,) = all_of(consumer)
+    consumer.ack(last.headers().get_string("MessageId"))
+    consumer.shutdown()
+    assert bodies(attached(settings, "q", ["t"])) == [b"1", b"2", b"3"]
 
 
 def test_more_important_messages_come_first(settings: oms.KeyValue, producer: oms.Producer):
