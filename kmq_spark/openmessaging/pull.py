@@ -7,6 +7,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
@@ -27,6 +28,34 @@ _TOGETHER, _REMEMBERED = 4_096, 524_288
 _ID = re.compile(r"(.+):(\d+):(\d+)", re.ASCII)
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far a place was read, and what of that is not acknowledged."""
+
+    #: Before it, nothing is open.
+    first: int
+    end: int
+    open: set[int] = field(default_factory=set)
+
+    def read(self, offsets: list[int]) -> None:
+        """These were read, behind all others."""
+        if not self.open:
+            self.first = offsets[0]
+        self.open.update(offsets)
+        self.end = offsets[-1] + 1
+
+    def forget(self) -> None:
+        """All that was read is done."""
+        self.open.clear()
+        self.first = self.end
+
+    def first_open(self) -> int:
+        """The first that is not acknowledged; the next one to be read where there is none."""
+        while self.first < self.end and self.first not in self.open:
+            self.first += 1
+        return self.first
+
+
 class PullConsumer(StoreUser):
     """Gets each message of a queue's topics, and each that was sent to the queue, in order.
 
@@ -44,9 +73,8 @@ class PullConsumer(StoreUser):
         self._later: list[tuple[float, Stored]] = []
         #: Whether a message is done when it is acknowledged, not when it is handed out.
         self.acknowledges = False
-        #: Per place how far it was read, what of that is not acknowledged, and what is stored.
-        self._read: dict[Place, int] = {}
-        self._open: defaultdict[Place, dict[int, None]] = defaultdict(dict)
+        self._progress: dict[Place, Progress] = {}
+        #: The positions that are stored.
         self._stored: dict[Place, int] = {}
 
     def attach_queue(self, queue: str, topics: Iterable[str] | str = ()) -> None:
@@ -76,9 +104,9 @@ class PullConsumer(StoreUser):
         for topic in topics:
             for number, part in enumerate(topic.parts):
                 known = stored.get(topic.name, {}).get(number, part.start)
-                at = min(max(self._read.get((topic.name, number), known), part.start), part.end)
-                self._reader.seek(topic.name, number, at)
-                self._read[topic.name, number] = at
+                at = min(max(known, part.start), part.end)
+                progress = self._progress.setdefault((topic.name, number), Progress(at, at))
+                self._reader.seek(topic.name, number, max(progress.end, part.start))
                 self._stored.setdefault((topic.name, number), at)
 
     def poll(self, properties: KeyValue | None = None) -> BytesMessage | None:
@@ -90,7 +118,7 @@ class PullConsumer(StoreUser):
             stored = self._ready.pop()
             if stored[-1] == math.inf or stored[-1] >= self._now():
                 return message_of(stored, self._host)
-            self._open[stored[:2]].pop(stored[2], None)  # nobody is to get it any more
+            self._progress[stored[:2]].open.discard(stored[2])  # nobody is to get it any more
         return None
 
     def _fill(self, properties: KeyValue | None) -> bool:
@@ -100,11 +128,13 @@ class PullConsumer(StoreUser):
         deadline = now() + (properties or KeyValue()).get_int("OPERATION_TIMEOUT") / 1000
         while self._queue is not None:
             self._store_positions()
-            self._shared.settle()  # what this process sent is seen here
-            left = deadline - now()
-            if self._later:
-                left = min(left, (self._later[0][0] - self._now()) / 1000)
-            table = self._reader.consume_arrow(_TOGETHER, max(left, 0.0))
+            table = self._reader.consume_arrow(_TOGETHER, 0.0)
+            if table is None:
+                self._shared.settle()  # what this process sent is seen here
+                left = deadline - now()
+                if self._later:
+                    left = min(left, (self._later[0][0] - self._now()) / 1000)
+                table = self._reader.consume_arrow(_TOGETHER, max(left, 0.0))
             found = messages_of(table.to_batches() if table is not None else ())
             self._take(found)
             if self._ready or (not found and now() >= deadline):
@@ -117,11 +147,11 @@ class PullConsumer(StoreUser):
     def _take(self, found: list[Stored]) -> None:
         """Have ready what was read and is due."""
         for place, messages in groupby(found, key=itemgetter(0, 1)):
-            offsets, waiting = [message[2] for message in messages], self._open[place]
-            if len(waiting) > _REMEMBERED and not self.acknowledges:
-                waiting.clear()
-            waiting.update(dict.fromkeys(offsets))
-            self._read[place] = offsets[-1] + 1
+            offsets = [message[2] for message in messages]
+            progress = self._progress.setdefault(place, Progress(offsets[0], offsets[0]))
+            if len(progress.open) > _REMEMBERED and not self.acknowledges:
+                progress.forget()
+            progress.read(offsets)
         now = self._now()
         if any(name in DECIDING for message in found for name, _ in message[4]):
             found = self._due(found, now)
@@ -151,18 +181,19 @@ class PullConsumer(StoreUser):
         self._check_open()
         found = _ID.fullmatch(str(message_id))
         place = (found[1], int(found[2])) if found else ("", -1)
-        if found is None or place not in self._read:
+        if found is None or place not in self._progress:
             raise InvalidRequestError(f"no message of queue {self._queue} has id {message_id!r}")
         self.acknowledges = True
-        self._open[place].pop(int(found[3]), None)
+        self._progress[place].open.discard(int(found[3]))
         self._store_positions()
 
     def _positions(self) -> dict[Place, int]:
         """Per place the first message that is not done: acknowledged, or handed out."""
-        found, waiting = self._read.copy(), [message for _, message in self._later]
+        waiting = [message for _, message in self._later]
         if self.acknowledges:
-            found = {place: next(iter(self._open[place]), end) for place, end in found.items()}
+            found = {place: each.first_open() for place, each in self._progress.items()}
         else:
+            found = {place: each.end for place, each in self._progress.items()}
             waiting += self._ready
         for topic, number, offset, *_ in waiting:
             found[topic, number] = min(found[topic, number], offset)
