@@ -206,7 +206,7 @@ class PullConsumer(StoreUser):
             if at != self._stored.get((topic, number)) and log.state.find_topic(topic) is not None:
                 moved[topic][number] = self._stored[topic, number] = at
         if moved and self._queue is not None:
-            entries = offset_entries(log.refresh(), _group(self._queue), moved)
+            entries = offset_entries(log.written_state(), _group(self._queue), moved)
             log.commit([Unit(entries)], durable=False)
 
     def _end(self) -> None:
