@@ -128,6 +128,7 @@ class PullConsumer(StoreUser):
         deadline = now() + (properties or KeyValue()).get_int("OPERATION_TIMEOUT") / 1000
         while self._queue is not None:
             self._store_positions()
+            self._store.log.refresh()  # so that what is new takes its turn, too
             table = self._reader.consume_arrow(_TOGETHER, 0.0)
             if table is None:
                 self._shared.settle()  # what this process sent is seen here
