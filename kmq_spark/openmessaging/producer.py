@@ -202,7 +202,7 @@ class BatchToPartition(BothSpellings):
         if self._name not in target or any(target_of(m) != target for m in self._messages[:1]):
             topic, queue = target
             raise InvalidRequestError(
-                f"the batch is for {self._name}, the message for {topic or queue}"
+                f"the batch is for {self._name}, the message for topic {topic}, queue {queue}"
             )
         self._messages.append(message)
 

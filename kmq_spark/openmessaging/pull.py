@@ -89,9 +89,11 @@ class PullConsumer(StoreUser):
             )
         if not isinstance(topics, Iterable):
             raise InvalidRequestError(f"topics must be names, not {topics!r}")
-        wanted = [self._topic(name) for name in ([topics] if isinstance(topics, str) else topics)]
-        own, log = self._queue_log(check_name("queue", queue)), self._store.log
-        bound = log.state.queues.named(queue).bindings
+        names = [topics] if isinstance(topics, str) else list(topics)
+        for kind, name in (("queue", queue), *(("topic", name) for name in names)):
+            check_name(kind, name)  # before one of them is made
+        wanted, own = [self._topic(name) for name in names], self._queue_log(queue)
+        log, bound = self._store.log, self._store.log.state.queues.named(queue).bindings
         if missing := [topic.name for topic in wanted if topic.id not in bound]:
             self._store.bind_queue(queue, missing)
         bound, self._queue = log.refresh().queues.named(queue).bindings, queue
@@ -106,7 +108,8 @@ class PullConsumer(StoreUser):
                 known = stored.get(topic.name, {}).get(number, part.start)
                 at = min(max(known, part.start), part.end)
                 progress = self._progress.setdefault((topic.name, number), Progress(at, at))
-                self._reader.seek(topic.name, number, max(progress.end, part.start))
+                progress.end = min(max(progress.end, part.start), part.end)
+                self._reader.seek(topic.name, number, progress.end)
                 self._stored.setdefault((topic.name, number), at)
 
     def poll(self, properties: KeyValue | None = None) -> BytesMessage | None:

@@ -32,6 +32,14 @@ def test_topics_that_are_no_names_are_refused(settings: oms.KeyValue, topics: ob
         attached(settings, "q", topics)  # type: ignore[arg-type]
 
 
+def test_nothing_is_made_for_a_queue_or_topics_of_which_a_name_is_wrong(settings: oms.KeyValue):
+    for queue, topics in (("a/b", ["t"]), ("q", ["t", "a/b"])):
+        with pytest.raises(kmq.InvalidRequestError, match="a/b"):
+            attached(settings, queue, topics)
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        assert (store.topics(), store.queues()) == ([], [])
+
+
 def test_a_queue_gets_its_topics_and_what_was_sent_to_it_and_no_more(
     settings: oms.KeyValue, producer: oms.Producer
 ):
