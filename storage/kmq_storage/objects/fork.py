@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from contextlib import ExitStack
 from typing import Protocol
 
 
@@ -23,8 +24,9 @@ def reopen_in_child(resource: Reopens) -> None:
 
 
 def _after_fork_in_child() -> None:
-    for resource in list(_KNOWN):
-        resource.after_fork_in_child()
+    with ExitStack() as reopening:  # one that can't, its store being gone, keeps back no other
+        for resource in list(_KNOWN):
+            reopening.callback(resource.after_fork_in_child)
 
 
 if hasattr(os, "register_at_fork"):
