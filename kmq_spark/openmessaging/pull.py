@@ -130,8 +130,8 @@ class PullConsumer(StoreUser):
         now = self._store.log.environment.monotonic
         deadline = now() + (properties or KeyValue()).get_int("OPERATION_TIMEOUT") / 1000
         while self._queue is not None:
-            self._store_positions()
             self._store.log.refresh()  # so that what is new takes its turn, too
+            self._store_positions()
             table = self._reader.consume_arrow(_TOGETHER, 0.0)
             if table is None:
                 self._shared.settle()  # what this process sent is seen here
