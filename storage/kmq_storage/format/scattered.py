@@ -6,6 +6,7 @@ knows views, sixteen bytes that say where a row stands: those are put together i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The bytes of so short a row stand in its view.
 _WITHIN = 12
+#: Numbers of which none is further from the least take four bytes.
+_NEAR = (1 << 32) - 1
 
 
 class Takeable(Protocol):
@@ -31,7 +34,12 @@ class Takeable(Protocol):
 
 def takeable(column: pa.ChunkedArray) -> Takeable:
     """A column of which rows will be taken many times."""
-    return Views(column) if types.is_binary(column.type) else _Whole(column)
+    if types.is_binary(column.type):
+        return Views(column)
+    if types.is_timestamp(column.type) and not column.null_count:
+        pieces = [piece.view(pa.int64()).to_numpy() for piece in column.chunks]
+        return _Instants(Numbers.of(pieces), column.type)
+    return _Whole(column)
 
 
 class _Whole:
@@ -40,6 +48,47 @@ class _Whole:
 
     def take(self, rows: _Numbers) -> pa.Array:
         return self._column.take(pa.array(rows))
+
+
+class Numbers:
+    """Whole numbers; where they are near each other four bytes of each are in memory, or none."""
+
+    def __init__(self, least: int, more: npt.NDArray[np.integer[Any]] | None) -> None:
+        self._least = least
+        #: By how much each is above the least; None where each is one above that before it.
+        self._more = more
+
+    @classmethod
+    def of(cls, pieces: Sequence[npt.NDArray[np.int64]]) -> Numbers:
+        """Those of pieces, one behind the other."""
+        found = [(int(piece.min()), int(piece.max())) for piece in pieces if len(piece)]
+        least = min((low for low, _ in found), default=0)
+        is_near = max((high for _, high in found), default=0) - least <= _NEAR
+        if not is_near:
+            return cls(0, np.concatenate(pieces))
+        more = np.empty(sum(map(len, pieces)), np.uint32)
+        first = 0
+        for piece in pieces:
+            np.subtract(piece, least, out=more[first : first + len(piece)], casting="unsafe")
+            first += len(piece)
+        return cls(least, more)
+
+    def take(self, rows: _Numbers) -> npt.NDArray[np.int64]:
+        """The numbers in these rows, in this order."""
+        found = (rows if self._more is None else self._more[rows]).astype(np.int64)
+        found += self._least
+        return found
+
+
+class _Instants:
+    """Timestamps of which none is null."""
+
+    def __init__(self, numbers: Numbers, kind: pa.DataType) -> None:
+        self._numbers = numbers
+        self._kind = kind
+
+    def take(self, rows: _Numbers) -> pa.Array:
+        return pa.array(self._numbers.take(rows)).view(self._kind)
 
 
 class Views:

@@ -30,7 +30,7 @@ from kmq_storage.format.records import (
     with_nulls,
     without_offsets,
 )
-from kmq_storage.format.scattered import takeable
+from kmq_storage.format.scattered import Numbers, takeable
 from kmq_storage.format.segment import SealedBatch
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import Slice
@@ -58,13 +58,13 @@ def sorted_records(slices: Iterable[Slice], schema: pa.Schema, most: int) -> Ite
     All queues are told with the first piece, which has what belongs to none.
     """
     parts = [part for part in slices if part.rows]
-    offsets = np.concatenate([np.zeros(0, np.int64), *(part.offsets() for part in parts)])
     rest = pa.schema([field for field in schema if field.name != "offset"])
     records = pa.Table.from_batches(
         [with_nulls(without_offsets(part.batch), rest) for part in parts], rest
     )
     order, table, beginnings = _order(records)
-    scattered = _Scattered(records, offsets)
+    pa.default_memory_pool().release_unused()  # what numbering names took would stay until the end
+    scattered = _Scattered(records, _offsets(parts))
     others = len(order) - table.rows
     keys = records.column("key")
     keys = keys.take(pa.array(order[:others])) if others else keys.slice(0, 0)
@@ -75,10 +75,19 @@ def sorted_records(slices: Iterable[Slice], schema: pa.Schema, most: int) -> Ite
         yield Sorted(scattered.taken(rows, keys, schema), NO_QUEUES)
 
 
+def _offsets(parts: Sequence[Slice]) -> Numbers:
+    """The offsets of slices that follow each other, none of them empty."""
+    if parts:
+        first, last = parts[0].offset_of(0), parts[-1].offset_of(parts[-1].rows - 1)
+        if last - first + 1 == sum(part.rows for part in parts):
+            return Numbers(first, None)
+    return Numbers.of([part.offsets() for part in parts])
+
+
 class _Scattered:
     """Records that stand in pieces, and are taken in any order without putting these together."""
 
-    def __init__(self, records: pa.Table, offsets: npt.NDArray[np.int64]) -> None:
+    def __init__(self, records: pa.Table, offsets: Numbers) -> None:
         self._offsets = offsets
         self._columns = {
             name: takeable(records.column(name))
@@ -89,7 +98,7 @@ class _Scattered:
     def taken(self, rows: Order, keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
         """Some rows, which have these keys, with the columns of a segment."""
         found = {name: column.take(rows) for name, column in self._columns.items()}
-        offsets = pa.array(self._offsets[rows])
+        offsets = pa.array(self._offsets.take(rows))
         batch = pa.RecordBatch.from_pydict({"offset": offsets, "key": keys, **found})
         return with_nulls(batch, schema)
 
