@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kmq_storage.format.scattered import takeable
+from kmq_storage.format.scattered import Numbers, takeable
 
 _LENGTHS = (0, 1, 12, 13, 58, 3_000)
 
@@ -37,3 +37,22 @@ def test_no_row_is_taken():
 def test_columns_of_other_types_are_taken_too():
     column = pa.chunked_array([[1, None], [3]])
     assert takeable(column).take(np.array([2, 0, 1])).to_pylist() == [3, 1, None]
+
+
+@pytest.mark.parametrize("step", [1, 1_000_000, 1 << 40], ids=["next", "near", "far"])
+def test_instants_are_taken_from_pieces_in_any_order(step: int):
+    pieces = [np.arange(n, n + 5) * step - 7 for n in (5, 0, 40)]
+    kind = pa.timestamp("us", "UTC")
+    column = pa.chunked_array([pa.array(piece).cast(kind) for piece in pieces])
+    order = np.array([14, 0, 7, 7, 3], np.uint32)
+    assert takeable(column).take(order).equals(column.take(pa.array(order)).combine_chunks())
+
+
+def test_the_least_and_the_highest_number_there_are_stay_what_they_are():
+    ends = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max])
+    assert Numbers.of([ends, ends[:0]]).take(np.array([1, 0])).tolist() == ends[::-1].tolist()
+
+
+def test_numbers_that_follow_each_other_are_told_by_the_first():
+    assert Numbers(7, None).take(np.array([2, 0], np.uint32)).tolist() == [9, 7]
+    assert Numbers.of([]).take(np.zeros(0, np.uint32)).tolist() == []
