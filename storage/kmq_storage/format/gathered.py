@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.format.scattered import Views
+from kmq_storage.format.scattered import WITHIN, Views
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -63,11 +63,33 @@ def joined(pieces: Sequence[Gathered]) -> Gathered:
 
 
 def gathered(pieces: Sequence[pa.Array], firsts: _Numbers, counts: _Numbers) -> Gathered:
-    """Some ranges of rows of binary columns that are one behind the other, none of them null."""
-    found = Views(pa.chunked_array(pieces, pa.binary())).viewed(ranges(firsts, counts))
-    _, ends, data = found.cast(pa.large_binary()).buffers()
-    bounds = np.frombuffer(ends, np.int64)[: len(found) + 1]
-    return Gathered(np.diff(bounds).astype(np.int32), data.slice(0, bounds[-1]))
+    """Some ranges of rows of binary columns that are one behind the other, none of them null.
+
+    Each range stands in one piece; its bytes are copied as one.
+    """
+    rows = np.array([0, *(len(piece) for piece in pieces)]).cumsum()
+    of = rows[:-1].searchsorted(firsts, "right") - 1
+    bounds = np.concatenate([np.zeros(0, np.int32), *map(_bounds_of, pieces)])
+    at = firsts + of  # each piece has one bound more than rows
+    lengths = bounds[ranges(at + 1, counts)] - bounds[ranges(at, counts)]
+    begins, sizes = bounds[at], bounds[at + counts] - bounds[at]
+    if (sizes <= WITHIN).any():
+        found = Views(pa.chunked_array(pieces, pa.binary())).viewed(ranges(firsts, counts))
+    else:
+        # First bytes, of which a view has four, are there for comparing: copying asks for none.
+        views = np.stack([sizes, np.zeros_like(sizes), of, begins], axis=1, dtype=np.int32)
+        data = [piece.buffers()[2] or pa.py_buffer(b"") for piece in pieces]
+        buffers = [None, pa.py_buffer(views), *data]
+        found = pa.Array.from_buffers(pa.binary_view(), len(views), buffers)
+    _, ends, copied = found.cast(pa.large_binary()).buffers()
+    return Gathered(lengths, copied.slice(0, int(np.frombuffer(ends, np.int64)[len(found)])))
+
+
+def _bounds_of(piece: pa.Array) -> npt.NDArray[np.int32]:
+    """Where each row of a binary column begins in its bytes, and where the last one ends."""
+    if not len(piece):
+        return np.zeros(1, np.int32)
+    return np.frombuffer(piece.buffers()[1], np.int32)[piece.offset :][: len(piece) + 1]
 
 
 def ranges(firsts: _Numbers, counts: _Numbers) -> _Numbers:

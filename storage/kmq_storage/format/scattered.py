@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 #: The bytes of so short a row stand in its view.
-_WITHIN = 12
+WITHIN = 12
 #: Numbers of which none is further from the least take four bytes.
 _NEAR = (1 << 32) - 1
 
@@ -110,7 +110,7 @@ class Views:
         _, views, *data = viewed.buffers()
         found = np.frombuffer(views, np.int32).reshape(-1, 4)[viewed.offset :][: len(piece)].copy()
         number = found[:, 2]
-        np.add(number, len(self._data), out=number, where=found[:, 0] > _WITHIN)
+        np.add(number, len(self._data), out=number, where=found[:, 0] > WITHIN)
         self._data += data
         return found
 
