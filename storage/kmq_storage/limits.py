@@ -45,10 +45,10 @@ RUN_BYTES = 1024 * 1024 * 1024
 MERGED_ROWS = 1 << 19
 MERGED_BYTES = 64 * 1024 * 1024
 
-#: Segments that who asks for sealing has written at once: runs of a gigabyte take 350 MB each.
+#: Segments that who asks for sealing has written at once: runs of a gigabyte take 270 MB each.
 SEALED_AT_ONCE = 2
 
-#: And so many rows go into a run that is sorted: of each some 40 bytes are in memory meanwhile.
+#: And so many rows go into a run that is sorted: of each some 30 bytes are in memory meanwhile.
 SORTED_ROWS_MAX = 1 << 23
 
 #: Names of queues whose messages are gone may be written anew with each trim if they take no more.

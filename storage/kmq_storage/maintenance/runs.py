@@ -37,8 +37,6 @@ from kmq_storage.log.scan import Slice
 from kmq_storage.maintenance.ended import LastBeginnings, without_dead
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kmq_storage.format.queue_table import Order
 
 

@@ -23,8 +23,9 @@ from kmq_storage import limits
 from kmq_storage.copying import copy_topics
 from kmq_storage.format import queue_directory
 from kmq_storage.log import reader
+from kmq_storage.log.scan import Slice
 from kmq_storage.maintenance.collect import collect
-from kmq_storage.maintenance.runs import RunMerge, Sorted
+from kmq_storage.maintenance.runs import RunMerge, Sorted, sorted_records
 from kmq_storage.maintenance.trim import plan_trim, trim
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import open_engine
@@ -315,6 +316,20 @@ def test_no_more_rows_are_sorted_at_once_than_fit_into_memory(
         for _ in range(4):
             queues.put_arrow(batch)
         assert store.seal().segments == 2
+
+
+@pytest.mark.parametrize("firsts", [[5, 8, 11], [5, 9, 1 << 40]], ids=["dense", "with gaps"])
+def test_records_are_sorted_with_the_offsets_that_they_had(firsts: list[int]):
+    rows = {"key": [b"b", b"c", b"a"], "value": [b"1", b"2", b"3"], "timestamp": [7, 8, 9]}
+    kinds = [("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.timestamp("us", "UTC"))]
+    schema = pa.schema(kinds)
+    batch = pa.record_batch(rows, schema)
+    slices = [Slice(TOPIC, 0, first, batch, first + 3) for first in firsts]
+    schema = pa.schema([pa.field("offset", pa.int64()), *schema])
+    _, found = sorted_records(slices, schema, most=9)
+    by_key = {b"a": 2, b"b": 0, b"c": 1}
+    expected = [first + by_key[key] for key in sorted(by_key) for first in firsts]
+    assert found.records["offset"].to_pylist() == expected
 
 
 def test_a_run_of_no_queue_is_passed_over_by_whoever_asks_for_many(tmp_path: Path):
