@@ -248,14 +248,22 @@ def _borders(runs: Sequence[RunIndex]) -> list[bytes]:
     return borders
 
 
+def batch_rows(rows: Sequence[Row]) -> int:
+    """How many records of these a batch of a run has: few, so that a look at a queue reads little.
+
+    Pieces had better be a multiple of it: the last batch of each is shorter else.
+    """
+    count = max(sum(row.rows for row in rows), 1)
+    weight = max(sum(row.weight for row in rows), 1)
+    return min(max(limits.RUN_BATCH_BYTES * count // weight, 1), limits.RUN_BATCH_ROWS)
+
+
 class RunBatches:
     """Record batches of a run from pieces of it; and when all were made, its queues."""
 
     def __init__(self, rows: Sequence[Row], pieces: int) -> None:
         count = max(sum(row.rows for row in rows), 1)
-        weight = max(sum(row.weight for row in rows), 1)
-        #: Rows of one batch: few, so that a look at one queue reads little.
-        self._step = min(max(limits.RUN_BATCH_BYTES * count // weight, 1), limits.RUN_BATCH_ROWS)
+        self._step = batch_rows(rows)
         #: No more batches than this.
         self.most = count // self._step + pieces + 1
         self._per_row = sum(row.size for row in rows) / count

@@ -26,6 +26,7 @@ from kmq_storage.maintenance.runs import (
     RunBatches,
     Sorted,
     SortedRecords,
+    batch_rows,
     piece_rows,
     sorted_records,
 )
@@ -112,6 +113,8 @@ def _pieces(replaced: Replacement, records: Records) -> tuple[Iterator[Sorted], 
         return records.pieces(), records.ranges
     rows, size = replaced.held
     most = min(limits.SORTED_ROWS, piece_rows(rows, size))
+    step = batch_rows(replaced.rows)
+    most = max(most // step, 1) * step
     return sorted_records(records, replaced.schema, most), rows // most + 2
 
 

@@ -306,6 +306,18 @@ def test_large_batches_become_one_run_where_small_ones_are_put_together_in_memor
         assert queues.get("q19999", 0, 9) == [b"x" * 40] * 4
 
 
+def test_of_the_batches_of_a_sorted_run_only_the_last_is_shorter(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        batch = pa.table({"queue": [b"q"] * 70_000, "value": [b"x" * 80] * 70_000})
+        store.keyed_queues(TOPIC).put_arrow(batch)
+        store.seal()
+    (file,) = tmp_path.glob("store/segments/*/0/*.arrow")
+    run = pa.ipc.open_file(pa.memory_map(str(file)))
+    rows = [run.get_batch(number).num_rows for number in range(run.num_record_batches)]
+    assert len(set(rows[:-1])) == 1
+    assert sum(rows) == 70_000
+
+
 def test_no_more_rows_are_sorted_at_once_than_fit_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
