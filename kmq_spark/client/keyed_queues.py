@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -30,11 +30,13 @@ from kmq_spark.client.keyed_receiving import (
 )
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.values import to_bytes
-from kmq_spark.errors import InvalidRequestError, UnavailableError
+from kmq_spark.errors import ClosedError, InvalidRequestError, UnavailableError
 from kmq_storage import limits
 from kmq_storage.keyed.reading import QueueReader
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.fork import reopen_in_child
+
+_Index = TypeVar("_Index")
 
 
 class KeyedQueues:
@@ -108,7 +110,7 @@ class KeyedQueues:
         sent = self._producer.send_arrow(self.name, table).result()
         ((first, _),) = sent.offsets.values()
         keys = table.column("key")
-        return IndexSequence(len(keys), lambda: self._indexes(keys, first))
+        return IndexSequence(len(keys), lambda: _told(lambda: self._indexes(keys, first)))
 
     def _indexes(self, keys: pa.ChunkedArray, first: int) -> list[int]:
         found: list[int] = []
@@ -236,7 +238,18 @@ class _Put(Delivery[int]):
     def result(self, timeout: float | None = None) -> int:
         """The index of the message; raises the send's error, or KmqTimeoutError."""
         place: Any = super().result(timeout)
-        return self._reader.index_of(self._queue, _known(place.offset))
+        return _told(lambda: self._reader.index_of(self._queue, _known(place.offset)))
+
+
+def _told(look: Callable[[], _Index]) -> _Index:
+    """What a look for indexes finds; an error that says more where the store was closed since."""
+    try:
+        return look()
+    except ClosedError as error:
+        raise ClosedError(
+            "the messages are stored, but who has closed the store can't tell their indexes: look "
+            "at them before"
+        ) from error
 
 
 def _known(offset: int) -> int:
