@@ -121,6 +121,8 @@ class Queue(Handle):
     def __init__(self, handle: queue.Queue) -> None:
         super().__init__(handle)
         self._queue = handle
+        #: Its name.
+        self.name = handle.name
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._run, getattr(self._queue, name))

@@ -75,6 +75,14 @@ class Producer(Handle):
         """Wait until everything sent is durable; the number of records that still are not."""
         return await asyncio.to_thread(self._producer.flush, timeout)
 
+    async def close(self, timeout: float | None = None) -> None:
+        """Accept nothing more; returns when all is committed, within `timeout` seconds.
+
+        KmqTimeoutError when that takes longer: committing goes on, and it may be closed again.
+        """
+        await asyncio.to_thread(self._producer.close, timeout)
+        await super().close()
+
     def __len__(self) -> int:
         """How many records are not durable yet."""
         return len(self._producer)

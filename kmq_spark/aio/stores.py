@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
+from inspect import isawaitable
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
 from kmq_spark.client.record import Record
 from kmq_storage.model import Commit
 
-AsyncListener = Callable[[list[Record], OrderlyContext], Coroutine[Any, Any, OrderlyStatus]]
+AsyncListener = Callable[[list[Record], OrderlyContext], Awaitable[OrderlyStatus] | OrderlyStatus]
 
 
 def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa: A001 - its name
@@ -92,14 +93,17 @@ class Store(Handle):
     def orderly_consumer(
         self, group: str, topics: Iterable[str] | str, listener: AsyncListener, **options: Any
     ) -> Opening[OrderlyConsumer]:
-        """The twin of `kmq_spark.Store.orderly_consumer`, started; its listener is awaited."""
+        """The twin of `kmq_spark.Store.orderly_consumer`, started; its listener runs here."""
 
         async def opened() -> OrderlyConsumer:
             loop = asyncio.get_running_loop()
 
+            async def answer(records: list[Record], context: OrderlyContext) -> OrderlyStatus:
+                given = listener(records, context)
+                return await given if isawaitable(given) else given
+
             def listen(records: list[Record], context: OrderlyContext) -> OrderlyStatus:
-                answer = listener(records, context)
-                return asyncio.run_coroutine_threadsafe(answer, loop).result()
+                return asyncio.run_coroutine_threadsafe(answer(records, context), loop).result()
 
             open_one = self._store.orderly_consumer
             found = OrderlyConsumer(await self._run(open_one, group, topics, listen, **options))

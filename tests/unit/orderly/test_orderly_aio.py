@@ -1,4 +1,4 @@
-"""The asyncio twin of the orderly consumer: its listener is awaited in the caller's loop.
+"""The asyncio twin of the orderly consumer: its listener runs in the caller's loop.
 
 Finds: listeners in another thread than the loop's, partitions that wait for each other's awaits,
 and closes that hang.
@@ -52,3 +52,22 @@ def test_an_awaited_listener_gets_each_partition_in_order(tmp_path: Path):
     asyncio.run(main())
     assert [offset for partition, offset in heard if partition == 0] == [0, 1]
     assert [offset for partition, offset in heard if partition == 1] == [0, 1, 2, 3]
+
+
+def test_a_listener_that_awaits_nothing_may_be_a_plain_function(tmp_path: Path):
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        def listen(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
+            ended.set()
+            return SUCCESS
+
+        async with aio.open(tmp_path / "s") as store:
+            async with store.orderly_consumer("g", ["t"], listen):
+                await asyncio.wait_for(ended.wait(), 30)
+            assert (await store.describe_group("g")).committed == {"t": {0: 1}}
+
+    with kmq.open(tmp_path / "s") as store:
+        store.create_topic("t")
+        fill(store, {0: 1})
+    asyncio.run(main())
