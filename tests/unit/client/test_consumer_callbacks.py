@@ -174,3 +174,26 @@ def test_what_a_callback_changes_is_told_after_it(shop: kmq.Store):
         ("lost", {"v": [0]}),
         ("left", {"u": [0]}),
     ]
+
+
+def test_a_callback_that_fails_keeps_its_partitions_until_it_succeeds(store: kmq.Store):
+    store.create_topic("t", partitions=2)
+    failures = [ValueError("not yet")]
+
+    def finish(partitions: dict[str, list[int]]) -> None:
+        if failures:
+            raise failures.pop()
+
+    first = store.consumer("g")
+    first.subscribe(["t"], on_revoke=finish)
+    first.assignment()
+    second = store.consumer("g", topics=["t"])
+    with pytest.raises(ValueError, match="not yet"):
+        first.assignment()
+    assert second.assignment() == {}
+    assert first.assignment() == {"t": [0]}
+    assert second.assignment() == {"t": [1]}
+    failures.append(ValueError("when it closes"))
+    with pytest.raises(ValueError, match="when it closes"):
+        first.close()
+    assert second.assignment() == {"t": [0, 1]}
