@@ -21,7 +21,10 @@ def checked_seconds(what: str, value: object, *, above: float = -1e-9) -> float:
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, int | float) and not isinstance(number, bool) and above < number <= _MOST:
         return float(number)
-    raise InvalidRequestError(f"{what} must be seconds or a timedelta, not {value!r}", option=what)
+    bound = "" if above < -1 else f" above {above:g}" if above >= 0 else " from 0 on"
+    raise InvalidRequestError(
+        f"{what} must be seconds or a timedelta{bound}, not {value!r}", option=what
+    )
 
 
 def checked_stored_seconds(what: str, value: object, *, above: float = -1e-9) -> float:
