@@ -317,30 +317,6 @@ def test_a_task_that_is_cancelled_in_a_transaction_leaves_nothing(store: kmq.Sto
     assert values(store, "a") == [b"kept"]
 
 
-def test_a_close_that_takes_too_long_says_so_and_ends_later(store: kmq.Store, store_url: str):
-    store.create_topic("t")
-    go_on = threading.Event()
-
-    def partitioner(topic: str, key: bytes | None, partitions: int) -> int:
-        go_on.wait(30)
-        return 0
-
-    async def play() -> None:
-        async with (
-            aio.open(store_url) as twin,
-            twin.producer(partitioner=partitioner) as producer,
-        ):
-            sent = asyncio.create_task(producer.send("t", b"v", b"k"))
-            while len(producer) == 0:
-                await asyncio.sleep(0.001)
-            with pytest.raises(kmq.KmqTimeoutError, match="1 records"):
-                await producer.close(timeout=0.01)
-            go_on.set()
-            assert (await sent).offset == 0
-
-    _run(play())
-
-
 def test_a_queue_is_received_from_and_answered(store_url: str):
     async def play() -> None:
         async with aio.open(store_url) as store, store.producer() as producer:

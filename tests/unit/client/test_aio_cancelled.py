@@ -1,4 +1,4 @@
-"""Tasks of asyncio that are cancelled while a call is under way: the handle stays usable.
+"""Tasks of asyncio that are cancelled, or give up, during a call: the handle stays usable.
 
 Finds: a transaction that nobody ends, a cancelled commit that still runs when the next transaction
 begins, records that a closed queue keeps, errors that nobody asked for on the screen.
@@ -103,3 +103,27 @@ def test_a_wait_that_is_given_up_and_closed_says_nothing(
     with caplog.at_level(logging.ERROR):
         _run(work())
     assert caplog.records == []
+
+
+def test_a_close_that_takes_too_long_says_so_and_ends_later(store: kmq.Store, store_url: str):
+    store.create_topic("t")
+    go_on = threading.Event()
+
+    def partitioner(topic: str, key: bytes | None, partitions: int) -> int:
+        go_on.wait(30)
+        return 0
+
+    async def play() -> None:
+        async with (
+            aio.open(store_url) as twin,
+            twin.producer(partitioner=partitioner) as producer,
+        ):
+            sent = asyncio.create_task(producer.send("t", b"v", b"k"))
+            while len(producer) == 0:
+                await asyncio.sleep(0.001)
+            with pytest.raises(kmq.KmqTimeoutError, match="1 records"):
+                await producer.close(timeout=0.01)
+            go_on.set()
+            assert (await sent).offset == 0
+
+    _run(play())
