@@ -309,6 +309,18 @@ MANIFEST = Group(
     ),
 )
 
+AWAITED = Group(
+    named("awaited", "plain", "awaited"),
+    tuple(
+        Figure(f"{text}, awaited / not", f"awaited.{metric}", f"plain.{metric}", target=1.0)
+        for text, metric in (
+            ("send_batch() of 1,000", "batch_rate"),
+            ("send_arrow() of 10,000", "arrow_rate"),
+            ("consume_arrow()", "read_rate"),
+        )
+    ),
+)
+
 GROUPS = {
     "produce": PRODUCE,
     "consume": CONSUME,
@@ -327,4 +339,5 @@ GROUPS = {
     "requests": REQUESTS,
     "engine": ENGINE,
     "manifest": MANIFEST,
+    "awaited": AWAITED,
 }

@@ -10,6 +10,7 @@ from typing import Any, Generic, Self
 from kmq_spark.aio.handles import Handle, T, to_its_end
 from kmq_spark.aio.receiving import Consumer, Delivery
 from kmq_spark.client import producer, transaction
+from kmq_spark.client.delivery import expedite
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.errors import IllegalStateError
 from kmq_storage.groups import Offsets
@@ -21,6 +22,8 @@ class Producer(Handle):
     def __init__(self, handle: producer.Producer) -> None:
         super().__init__(handle)
         self._producer = handle
+        #: How many sends were asked for.
+        self._asked = 0
 
     async def send(self, *arguments: Any, **options: Any) -> RecordMetadata:
         """Send a record; return its place when it is acknowledged."""
@@ -49,7 +52,16 @@ class Producer(Handle):
             raise IllegalStateError(
                 "a transaction is open: send with it, or this would wait for a commit to come"
             )
-        return await asyncio.wrap_future(await self._run(send, *arguments, **options))
+        self._asked += 1
+        number = self._asked
+
+        def sent() -> Future[T]:
+            future = send(*arguments, **options)
+            if number == self._asked:  # nobody is about to send more: lingering gathers nothing
+                expedite(future)
+            return future
+
+        return await asyncio.wrap_future(await self._run(sent))
 
     def transaction(self) -> Transaction:
         """A transaction, to be entered by `async with`; leaving the block commits or aborts."""

@@ -1,0 +1,76 @@
+"""Batch calls of `kmq_spark.aio` beside the plain ones: each waited for before the next."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from benchmarks import dataset, stores
+from benchmarks.clock import stopwatch
+from benchmarks.job import Job, Measure, Sample
+from kmq_spark import aio
+
+_BATCH, _ARROW_BATCH = 1_000, 10_000
+
+
+def plain(job: Job) -> Measure:
+    """Lists of a thousand, Arrow of ten thousand rows, and tables as a consumer gets them."""
+    rows, arrow, lists = _data(job)
+
+    def measure() -> Sample:
+        with stores.fresh(job, "os") as (store, _), store.producer() as producer:
+            with stopwatch() as listed:
+                for values, keys in lists:
+                    producer.send_batch(stores.TOPIC, values, keys).result()
+            with stopwatch() as sent:
+                for batch in arrow:
+                    producer.send_arrow(stores.TOPIC, batch).result()
+            with store.consumer(topics=[stores.TOPIC]) as consumer, stopwatch() as read:
+                left = 2 * rows
+                while left:
+                    left -= consumer.consume_arrow().num_rows
+        return _sample(rows, listed, sent, read)
+
+    return measure
+
+
+def awaited(job: Job) -> Measure:
+    """The same, awaited."""
+    rows, arrow, lists = _data(job)
+
+    async def all_calls(path: str) -> Sample:
+        async with aio.open(path, durability="os") as store, store.producer() as producer:
+            with stopwatch() as listed:
+                for values, keys in lists:
+                    await producer.send_batch(stores.TOPIC, values, keys)
+            with stopwatch() as sent:
+                for batch in arrow:
+                    await producer.send_arrow(stores.TOPIC, batch)
+            async with store.consumer(topics=[stores.TOPIC]) as consumer:
+                with stopwatch() as read:
+                    left = 2 * rows
+                    while left:
+                        left -= (await consumer.consume_arrow()).num_rows
+        return _sample(rows, listed, sent, read)
+
+    def measure() -> Sample:
+        with stores.fresh(job, "os") as (_, path):
+            return asyncio.run(all_calls(path))
+
+    return measure
+
+
+def _data(job: Job) -> tuple[int, list[Any], list[tuple[list[bytes], list[bytes]]]]:
+    rows = job.sizes.records
+    values, keys = dataset.values(rows), dataset.keys(rows)
+    starts = range(0, rows, _BATCH)
+    lists = [(values[at : at + _BATCH], keys[at : at + _BATCH]) for at in starts]
+    return rows, list(dataset.arrow_batches(rows, _ARROW_BATCH)), lists
+
+
+def _sample(rows: int, listed: Any, sent: Any, read: Any) -> Sample:
+    return {
+        "batch_rate": rows / listed.seconds,
+        "arrow_rate": rows / sent.seconds,
+        "read_rate": 2 * rows / read.seconds,
+    }
