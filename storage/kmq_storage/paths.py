@@ -63,6 +63,7 @@ _LOG_FILE = re.compile(r"(\d{20})\.log\Z")
 _FILE_ID = re.compile(r"[/-]([0-9a-f]{32})\.(?:ipc|arrow)\Z")
 _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
 _CLONE = re.compile(r"clones/([0-9a-f]{32})-([0-9a-f]{32})\.arrow\Z")
+_PIN = re.compile(r"pins/[0-9a-f]{32}\.json\Z")
 _LEASE = re.compile(r"/([0-9]{20})\.json\Z")
 
 
@@ -152,6 +153,11 @@ def slip_file(slip_id: bytes) -> str:
 def clone_file(store_id: bytes, digest: bytes) -> str:
     """What the store keeps for the clone with this id; its bytes have this digest."""
     return f"{CLONE_FOLDER}/{store_id.hex()}-{digest.hex()}.arrow"
+
+
+def is_pin(file: str) -> bool:
+    """Whether this is the name of a pin."""
+    return _PIN.match(file) is not None
 
 
 def try_clone(file: str) -> tuple[bytes, bytes] | None:

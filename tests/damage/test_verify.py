@@ -56,6 +56,13 @@ def test_the_golden_store_is_whole(tmp_path: Path):
     assert _verified(Path(golden)).damage == []
 
 
+@pytest.mark.parametrize("name", ["clones/.tmp", "clones/notes.txt", "pins/notes.json"])
+def test_a_file_of_somebody_else_is_no_damaged_clone_or_pin(folder: Path, name: str):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(b"not a file of a store")
+    assert _verified(folder).damage == []
+
+
 def test_verify_changes_no_byte(folder: Path):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     flip(_segment(folder), 700)

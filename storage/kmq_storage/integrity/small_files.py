@@ -46,6 +46,8 @@ def check_pins(files: Files) -> Iterator[Finding]:
 def check_clones(files: Files) -> Iterator[Finding]:
     """Which records of clones can't be read: nothing is collected beside them."""
     for file in files.walk(paths.CLONE_FOLDER):
+        if paths.try_clone(file.path) is None:
+            continue  # nobody takes it for one
         try:
             decode_clone(pa.py_buffer(files.read(file.path)), file.path)
         except CorruptionError as error:
@@ -57,7 +59,7 @@ def unreadable_pins(files: Files) -> Iterator[str]:
     for name in files.list(paths.PIN_FOLDER):
         file = f"{paths.PIN_FOLDER}/{name}"
         with suppress(FileNotFoundError):  # given back meanwhile
-            if name.endswith(".json") and decode_pin(files.read(file)) is None:
+            if paths.is_pin(file) and decode_pin(files.read(file)) is None:
                 yield file
 
 

@@ -26,9 +26,14 @@ _USERINFO = re.compile(r"://[^\s/]*@")
 
 
 def check_url(text: str) -> None:
-    """InvalidRequestError when a URL carries credentials: they would show wherever it does."""
+    """InvalidRequestError when a URL carries credentials: they would show wherever it does.
+
+    What stands before the "@" in Azure's `abfss://container@account...` is no secret.
+    """
     scheme, _, rest = text.partition("://")
     host, _, path = rest.partition("/")
+    if scheme in ("abfs", "abfss"):
+        host = host.rpartition("@")[2] if host.count("@") == 1 and ":" not in host else host
     _, colon, port = host.partition(":")
     # A secret may have a slash: then its "@" stands in what looks like the path.
     is_secret = "@" in host or ("@" in path and colon and not port.isdecimal())

@@ -32,8 +32,8 @@ from kmq_storage.objects.bucket import (
 from kmq_storage.objects.credentials import check_process, secrets_of, without_secrets
 from kmq_storage.objects.files import Bytes, FoundFile
 
-#: Schemes of fsspec that are no place for a store: read-only, other places in disguise, or with
-#: a kind of store of kmq's own.
+#: Schemes of fsspec that are no place for a store: read-only, other places in disguise, without
+#: a time of the server's (ftp), or with a kind of store of kmq's own.
 _UNFIT = frozenset(
     (
         *("http", "https", "ftp", "data", "local", "memory", "dir", "generic", "async_wrapper"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.objects.credentials import without_secrets
+from kmq_storage.objects.credentials import check_url, without_secrets
 from kmq_storage.objects.obstore_bucket import client_of, open_obstore
 
 pytest.importorskip("obstore")
@@ -105,6 +105,13 @@ def test_a_wrong_endpoint_of_the_environment_is_refused_too(monkeypatch: pytest.
     options = {name: value for name, value in GOOD.items() if name != "endpoint"}
     with pytest.raises(kmq.InvalidRequestError, match="endpoint"):
         kmq.open("s3://bucket/store", storage_options=options)
+
+
+def test_the_container_in_a_url_of_azure_is_no_secret_and_a_password_there_is_one():
+    check_url("abfss://container@account.dfs.core.windows.net/shop")
+    for secret in ("abfss://container:word@account/shop", "s3://key@bucket/shop", "abfs://a@b@c/d"):
+        with pytest.raises(kmq.InvalidRequestError, match="no credentials"):
+            check_url(secret)
 
 
 @pytest.mark.parametrize("from_environment", [False, True])
