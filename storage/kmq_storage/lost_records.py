@@ -37,9 +37,10 @@ def finish_missing(log: CommitLog, queue: Queue, missing: Sequence[Run]) -> Data
     with suppress(LeaseExpiredError):  # whoever gets them next finishes them
         log.commit([Unit((answer(log, queue, ACK, missing),))])
     log.refresh()
-    for key, gap in _gaps_met(log, missing):
+    gaps = _gaps_met(log, missing)
+    for key, gap in gaps:
         _finish_unseen(log, queue, key, gap)
-    return loss_met(log, queue, missing)
+    return loss_of(log, queue, gaps) if gaps else None
 
 
 def loss_met(log: CommitLog, queue: Queue, missing: Sequence[Run]) -> DataLossError | None:

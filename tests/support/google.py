@@ -8,12 +8,10 @@ of on the entity tag, a generation in each answer, and slashes of a name that co
 from __future__ import annotations
 
 import json
-import uuid
 from typing import Any
 from urllib.parse import quote, unquote
 
 from tests.support.fault_proxy import FaultProxy, Handler
-from tests.support.s3 import BUCKET
 
 #: In place of a token, which says nothing to S3; moto looks at the key's name only.
 _SIGNATURE = (
@@ -59,4 +57,4 @@ class GoogleFront(FaultProxy):
 
     def new_url(self) -> str:
         """A place for one store."""
-        return f"gs://{BUCKET}/{uuid.uuid4().hex}/store"
+        return super().new_url().replace("s3://", "gs://")

@@ -32,8 +32,8 @@ def check_url(text: str) -> None:
     """
     scheme, _, rest = text.partition("://")
     host, _, path = rest.partition("/")
-    if scheme in ("abfs", "abfss"):
-        host = host.rpartition("@")[2] if host.count("@") == 1 and ":" not in host else host
+    if scheme in ("abfs", "abfss") and host.count("@") == 1 and ":" not in host:
+        host = host.partition("@")[2]
     _, colon, port = host.partition(":")
     # A secret may have a slash: then its "@" stands in what looks like the path.
     is_secret = "@" in host or ("@" in path and colon and not port.isdecimal())

@@ -12,8 +12,7 @@ from itertools import pairwise
 from mmap import PAGESIZE
 
 from kmq_storage.objects.files import Bytes
-
-_libc = ctypes.CDLL(None, use_errno=True)
+from kmq_storage.objects.libc import LIBC
 
 #: IOV_MAX on Linux; more buffers than this go in several calls.
 _BUFFERS_PER_CALL = 1024
@@ -105,7 +104,7 @@ def sync_file_system(folder: str) -> None:
     """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if _libc.syncfs(fd):
+        if LIBC.syncfs(fd):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), folder)
     finally:
         os.close(fd)

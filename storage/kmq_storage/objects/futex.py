@@ -12,6 +12,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from kmq_storage.objects.libc import LIBC
+
 _SYSCALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 _WAIT, _WAKE, _EVERYBODY = 0, 1, 2**31 - 1
 _POLL_SECONDS = 0.001
@@ -26,7 +28,7 @@ class _TimeSpec(ctypes.Structure):
 def _load() -> Callable[..., int] | None:
     if not AVAILABLE:
         return None
-    call = ctypes.CDLL(None, use_errno=True).syscall
+    call = LIBC.syscall
     call.restype = ctypes.c_long
     return call
 

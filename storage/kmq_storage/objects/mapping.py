@@ -18,14 +18,14 @@ from contextlib import suppress
 import pyarrow as pa
 
 from kmq_storage.objects.file_io import read_apart
+from kmq_storage.objects.libc import LIBC
 
 _LOGGER = logging.getLogger(__name__)
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *3 * [ctypes.c_int], ctypes.c_int64]
-_madvise = _libc.madvise
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *3 * [ctypes.c_int], ctypes.c_int64]
+_madvise = LIBC.madvise
 _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-_munmap = _libc.munmap
+_munmap = LIBC.munmap
 _munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _FAILED = ctypes.c_void_p(-1).value
 #: `madvise` of Linux 5.14 and newer; on others nothing is brought in ahead.
@@ -42,7 +42,7 @@ class _Mapping:
 
     def __init__(self, fd: int, size: int, path: str) -> None:
         self._size = 0
-        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+        address = LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
         if address == _FAILED:
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error), path)
@@ -117,7 +117,7 @@ def _blank(first: int, length: int) -> None:
         return
     for position, path in _places(first):
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED
-        _libc.mmap(first, length, mmap.PROT_READ, flags, -1, 0)
+        LIBC.mmap(first, length, mmap.PROT_READ, flags, -1, 0)
         _LOGGER.warning(
             "the disk can't read bytes %d to %d of %s", position, position + length, path
         )

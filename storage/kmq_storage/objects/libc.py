@@ -1,0 +1,7 @@
+"""The C library, for system calls that Python has no name for; they set `ctypes.get_errno()`."""
+
+from __future__ import annotations
+
+import ctypes
+
+LIBC = ctypes.CDLL(None, use_errno=True)
