@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ from kmq_storage.format.checksum import checksum
 from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.queue_table import Beginnings, QueueTable, first_from
 from kmq_storage.format.records import decode_batch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Queues of one block, and bytes of their names, at most: what a look-up reads.
 _BLOCK_QUEUES = 4_096
@@ -191,7 +194,12 @@ class Directory(Listed[QueueTable]):
         starts[1:] += starts[0]
         if starts[-1] != self._rows[block + 1]:
             raise CorruptionError(f"the directory of {self._file} counts other rows than it has")
-        return QueueTable(batch.column("name"), starts)
+        return QueueTable(batch.column("name"), _narrow(starts))
+
+
+def _narrow(starts: npt.NDArray[np.int64]) -> npt.NDArray[np.integer[Any]]:
+    """Ascending rows in half the memory where they fit: those of each queue stay at hand."""
+    return starts.astype(np.int32) if starts[-1] <= np.iinfo(np.int32).max else starts
 
 
 class BeginningList(Listed[Beginnings]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -70,7 +70,7 @@ class _Named:
 class QueueTable(_Named):
     """The names of some queues, and where the rows of each begin."""
 
-    def __init__(self, names: pa.Array, starts: _Numbers) -> None:
+    def __init__(self, names: pa.Array, starts: npt.NDArray[np.integer[Any]]) -> None:
         super().__init__(names)
         #: One more than names: where the rows of the last queue end, too.
         self.starts = starts
@@ -109,7 +109,7 @@ class QueueTable(_Named):
 
     def moved(self, rows: int) -> QueueTable:
         """The same queues, whose rows begin elsewhere."""
-        return QueueTable(self.names, self.starts - self.starts[0] + rows)
+        return QueueTable(self.names, self.starts - self.starts[0] + np.int64(rows))
 
     def only(self, kept: npt.NDArray[np.bool_]) -> QueueTable:
         """The queues with some of the rows, which are given in order; rows count from 0 on."""
@@ -122,8 +122,9 @@ class QueueTable(_Named):
         """The first row of each of many queues, and the one behind; the same where it has none."""
         places = self.places_of(names)
         known = places >= 0
-        starts = np.where(known, self.starts[places], 0)
-        return starts, np.where(known, self.starts[places + 1], 0)
+        nowhere = np.int64(0)
+        starts = np.where(known, self.starts[places], nowhere)
+        return starts, np.where(known, self.starts[places + 1], nowhere)
 
 
 class Beginnings(_Named):
