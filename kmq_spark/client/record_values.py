@@ -71,6 +71,8 @@ def _typed_values(columns: dict[str, pa.Array]) -> list[dict[str, Any] | None]:
 
 def pairs_of(column: pa.Array) -> list[tuple[tuple[str, Any], ...]]:
     """The names and values of each row of headers or properties."""
+    if column.null_count == len(column):
+        return [()] * len(column)
     bounds = column.offsets.to_numpy()
     first, count = bounds[0], bounds[-1] - bounds[0]
     if pa.types.is_map(column.type):

@@ -4,9 +4,9 @@ Every name may be written in camelCase, too (`createBytesMessageToTopic`).
 """
 
 from kmq_spark.openmessaging.key_value import KeyValue
-from kmq_spark.openmessaging.message import BytesMessage, MessageHeader
+from kmq_spark.openmessaging.message import BytesMessage, MessageHeader, SendResult
 from kmq_spark.openmessaging.partition import PartitionConsumer, PartitionIterator
-from kmq_spark.openmessaging.producer import BatchToPartition, Producer, SendResult
+from kmq_spark.openmessaging.producer import BatchToPartition, Producer
 from kmq_spark.openmessaging.pull import PullConsumer
 from kmq_spark.openmessaging.push import PushConsumer, ReceivedMessageContext
 

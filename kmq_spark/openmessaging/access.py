@@ -5,15 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Self
 
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.producer import Producer
 from kmq_spark.errors import AlreadyExistsError, ClosedError, InvalidRequestError
-from kmq_spark.openmessaging.key_value import KeyValue
-from kmq_spark.openmessaging.spelling import BothSpellings
+from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import queue_log
 
@@ -24,10 +23,10 @@ _shared: dict[str, Shared] = {}
 
 
 class Shared:
-    """A store, and how many use it."""
+    """A store, and how many use it; the last of them closes it."""
 
     def __init__(self, path: str) -> None:
-        self.store, self.users = open_store(path), 0
+        self.path, self.store, self.users = path, open_store(path), 0
 
     @cached_property
     def producer(self) -> Producer:
@@ -38,6 +37,14 @@ class Shared:
         """Wait until everything that was sent is stored, or refused."""
         if "producer" in vars(self):
             self.producer.flush()
+
+    def leave(self) -> None:
+        """One uses it no more."""
+        with _lock:
+            self.users -= 1
+            if not self.users:
+                del _shared[self.path]
+                self.store.close()
 
 
 class StoreUser(BothSpellings):
@@ -50,14 +57,17 @@ class StoreUser(BothSpellings):
                 'STORE_PATH is missing: hand in KeyValue().put("STORE_PATH", ...)',
                 setting="STORE_PATH",
             )
-        self._path = path if "://" in path else os.path.abspath(path)
+        path = path if "://" in path else os.path.abspath(path)
         with _lock:
-            if self._path not in _shared:
-                _shared[self._path] = Shared(self._path)
-            self._shared = _shared[self._path]
+            if path not in _shared:
+                _shared[path] = Shared(path)
+            self._shared = _shared[path]
             self._shared.users += 1
         self._store, self._host = self._shared.store, self._shared.store.url
         self._closed = False
+        #: What is to be done at the end, the last first.
+        self._ending = ExitStack()
+        self._ending.callback(self._shared.leave)
         atexit.register(self.shutdown)
 
     def startup(self) -> None:
@@ -66,38 +76,22 @@ class StoreUser(BothSpellings):
 
     def shutdown(self) -> None:
         """End, with everything stored that is to be; again is no error."""
-        with _lock:
-            if self._closed:
-                return
-            self._closed = True
         atexit.unregister(self.shutdown)
-        try:
-            self._end()
-        finally:
-            with _lock:
-                self._shared.users -= 1
-                if not self._shared.users:
-                    del _shared[self._path]
-                    self._store.close()
-
-    def _end(self) -> None:
-        """What is to be done before the store is closed."""
+        with _lock:
+            self._closed, ending = True, self._ending.pop_all()
+        ending.close()
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"the {type(self).__name__} was shut down")
 
-    def _topic(self, name: str) -> Topic:
-        """A topic, which is made unless it is there."""
+    def _log_of(self, kind: str, name: str) -> Topic:
+        """A "Topic", or the own log of a "Queue", which is made unless it is there."""
+        is_queue = kind == "Queue"
+        make = self._store.create_queue if is_queue else self._store.create_topic
         with suppress(AlreadyExistsError):
-            self._store.create_topic(name, exist_ok=False)
-        return self._store.log.refresh().topic(name)
-
-    def _queue_log(self, queue: str) -> Topic:
-        """The own log of a queue, which is made unless it is there."""
-        with suppress(AlreadyExistsError):
-            self._store.create_queue(queue, exist_ok=False)
-        return self._store.log.refresh().topic(queue_log(queue))
+            make(name, exist_ok=False)
+        return self._store.log.refresh().topic(queue_log(name) if is_queue else name)
 
     def __enter__(self) -> Self:
         return self

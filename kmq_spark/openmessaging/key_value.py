@@ -1,4 +1,4 @@
-"""Headers, properties and settings: int, float and text under names that are text."""
+"""Headers, properties and settings by key; and the second spelling of all names, in camelCase."""
 
 from __future__ import annotations
 
@@ -8,11 +8,27 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from kmq_spark.errors import InvalidRequestError
-from kmq_spark.openmessaging.spelling import BothSpellings
 
 Value = int | float | str
 T = TypeVar("T")
 _LONG = 2**63
+
+
+def in_camel_case(name: str) -> str:
+    """`attach_queue` as `attachQueue`."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+class BothSpellings:
+    """What gives the methods of a subclass their names in camelCase, too."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        for name, member in list(vars(cls).items()):
+            if not name.startswith("_"):
+                setattr(cls, in_camel_case(name), member)
 
 
 @dataclass(slots=True)

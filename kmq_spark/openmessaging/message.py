@@ -1,17 +1,60 @@
-"""A message: a body of bytes, headers and properties; the headers that are standard."""
+"""A message, where it was stored, and the headers that are standard."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from kmq_spark.openmessaging.key_value import KeyValue, Value, put
-from kmq_spark.openmessaging.spelling import BothSpellings
+from kmq_spark.client.metadata import RecordMetadata
+from kmq_spark.errors import InvalidRequestError
+from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue, Value, put
 
-if TYPE_CHECKING:
-    from kmq_spark.openmessaging.producer import SendResult
+#: Headers that decide when a message is handed out, and before which others.
+DECIDING = frozenset(("StartTime", "StopTime", "Timeout", "Priority"))
+
+
+class MessageHeader:
+    """The names of the standard headers; docs/guide/openmessaging.md has what they mean."""
+
+    MESSAGE_ID = "MessageId"
+    TOPIC = "Topic"
+    QUEUE = "Queue"
+    BORN_TIMESTAMP = "BornTimestamp"
+    BORN_HOST = "BornHost"
+    STORE_TIMESTAMP = "StoreTimestamp"
+    STORE_HOST = "StoreHost"
+    START_TIME = "StartTime"
+    STOP_TIME = "StopTime"
+    TIMEOUT = "Timeout"
+    PRIORITY = "Priority"
+    RELIABILITY = "Reliability"
+    SEARCH_KEY = "SearchKey"
+    SCHEDULE_EXPRESSION = "ScheduleExpression"
+    SHARDING_KEY = "ShardingKey"
+    SHARDING_PARTITION = "ShardingPartition"
+    TRACE_ID = "TraceId"
+
+
+@dataclass(slots=True, eq=False)
+class SendResult(BothSpellings):
+    """Where a message is stored; asking waits until it is."""
+
+    delivery: Future[RecordMetadata]
+    _name: str
+    _host: str
+
+    def message_id(self) -> str:
+        """The message's id, by which it can be acknowledged; the error when it was refused."""
+        place = self.delivery.result()
+        return message_id(self._name, place.partition, place.offset)
+
+    def headers(self) -> dict[str, Any]:
+        """The headers that are set when a message is stored."""
+        time = self.delivery.result()[3] // 1000
+        return {"MessageId": self.message_id(), "StoreTimestamp": time, "StoreHost": self._host}
 
 
 @dataclass(slots=True, eq=False)
@@ -53,32 +96,6 @@ class BytesMessage(BothSpellings):
         return f"BytesMessage({self.body!r:.60}, headers={self.header_values})"
 
 
-class MessageHeader:
-    """The names of the standard headers; docs/guide/openmessaging.md has what they mean."""
-
-    MESSAGE_ID = "MessageId"
-    TOPIC = "Topic"
-    QUEUE = "Queue"
-    BORN_TIMESTAMP = "BornTimestamp"
-    BORN_HOST = "BornHost"
-    STORE_TIMESTAMP = "StoreTimestamp"
-    STORE_HOST = "StoreHost"
-    START_TIME = "StartTime"
-    STOP_TIME = "StopTime"
-    TIMEOUT = "Timeout"
-    PRIORITY = "Priority"
-    RELIABILITY = "Reliability"
-    SEARCH_KEY = "SearchKey"
-    SCHEDULE_EXPRESSION = "ScheduleExpression"
-    SHARDING_KEY = "ShardingKey"
-    SHARDING_PARTITION = "ShardingPartition"
-    TRACE_ID = "TraceId"
-
-
-#: Headers that decide when a message is handed out, and before which others.
-DECIDING = frozenset(("StartTime", "StopTime", "Timeout", "Priority"))
-
-
 def delivery_of(headers: Mapping[str, Any]) -> tuple[float, float, float]:
     """From when on and until when a message may be handed out (UTC ms), and its priority.
 
@@ -95,3 +112,16 @@ def delivery_of(headers: Mapping[str, Any]) -> tuple[float, float, float]:
         timeout = number("Timeout", 0)
         start, stop = -math.inf, number("BornTimestamp", 0) + timeout if timeout else math.inf
     return start, stop if stop >= start else math.inf, min(max(number("Priority", 4), 0), 9)
+
+
+def message_id(topic: str, partition: int, offset: int) -> str:
+    """The id of a message: its place."""
+    return f"{topic}:{partition}:{offset}"
+
+
+def partition_of(name: object) -> tuple[str, int | None]:
+    """The name and number in `topic:partition`; None for the number where there is only a name."""
+    topic, colon, number = name.partition(":") if isinstance(name, str) else ("", ":", "")
+    if colon and not number.isdecimal():
+        raise InvalidRequestError(f"a partition is named as `topic:number`, not {name!r:.80}")
+    return topic, int(number) if number else None

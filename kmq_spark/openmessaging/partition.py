@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kmq_spark.client.arguments import checked_offset
 from kmq_spark.client.store import Store
 from kmq_spark.errors import InvalidRequestError, NotFoundError
+from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
-from kmq_spark.openmessaging.message import BytesMessage
-from kmq_spark.openmessaging.spelling import BothSpellings
-from kmq_spark.openmessaging.stored import Stored, message_of, messages_of, partition_of
+from kmq_spark.openmessaging.key_value import BothSpellings
+from kmq_spark.openmessaging.message import BytesMessage, partition_of
 from kmq_storage.groups import committed_offsets, set_group_offsets
-from kmq_storage.model import to_datetime
 from kmq_storage.names import queue_log
+from kmq_storage.topics import offsets_for_time
 
 #: Where iterators are that were told to persist it.
 _GROUP = "oms.partitions"
 _ROWS = 512
-#: The instants that a datetime has, UTC ms.
-_FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
 
 
 class PartitionConsumer(StoreUser):
@@ -34,16 +34,16 @@ class PartitionConsumer(StoreUser):
         raise NotFoundError(f"Topic[{name}] doesn't exist, nor does Queue[{name}].", name=name)
 
 
-class PartitionIterator(BothSpellings):
+class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
     """A place between two messages, at first where `persist` was called last."""
 
     def __init__(self, store: Store, topic: str, partition: int) -> None:
         self._store, self._topic, self._partition = store, topic, partition
-        stored = committed_offsets(store.log.refresh(), _GROUP)
+        known = committed_offsets(store.log.refresh(), _GROUP)
         start, end = self._bounds()
-        self._at = min(max(stored.get(topic, {}).get(partition, 0), start), end)
+        self._at = min(max(known.get(topic, {}).get(partition, 0), start), end)
         #: The offsets that were read last, and what is there.
-        self._seen, self._messages = range(0), dict[int, Stored]()
+        self._seen, self._messages = range(0), dict[int, stored.Stored]()
 
     def _bounds(self) -> tuple[int, int]:
         part = self._store.log.refresh().topic(self._topic).partition(self._partition)
@@ -72,8 +72,8 @@ class PartitionIterator(BothSpellings):
         """Go to the first message stored at or after an instant (UTC ms), or to the last."""
         if type(timestamp) is not int:
             raise InvalidRequestError(f"timestamp must be milliseconds, not {timestamp!r}")
-        when = to_datetime(min(max(timestamp, _FIRST_TIME), _LAST_TIME) * 1000)
-        found = self._store.offsets_for_time(self._topic, when)[self._partition]
+        when = min(max(timestamp * 1000, -(2**63)), 2**63 - 1)
+        found = offsets_for_time(self._store.log, self._topic, when)[self._partition]
         self.seek_by_offset(self.last_offset() if found is None else found, persistent)
 
     def persist(self) -> None:
@@ -105,9 +105,6 @@ class PartitionIterator(BothSpellings):
             found = self._message(self._at, self._at - _ROWS + 1)
         return found
 
-    def __iter__(self) -> PartitionIterator:
-        return self
-
     def __next__(self) -> BytesMessage:
         if (message := self.next()) is None:
             raise StopIteration
@@ -120,6 +117,6 @@ class PartitionIterator(BothSpellings):
             self._seen = range(max(first, start), min(first + _ROWS, end))
             here, behind = {number: self._seen.start}, {number: self._seen.stop}
             batches = self._store.read(self._topic, partitions=[number], start=here, end=behind)
-            self._messages = {message[2]: message for message in messages_of(batches)}
-        stored = self._messages.get(offset)
-        return None if stored is None else message_of(stored, self._store.url)
+            self._messages = {message[2]: message for message in stored.messages_of(batches)}
+        found = self._messages.get(offset)
+        return None if found is None else stored.message_of(found, self._store.url)

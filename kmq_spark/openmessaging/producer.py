@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future
+from functools import cache
 from typing import Any
 
 from kmq_spark.client import producer
@@ -12,35 +13,15 @@ from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.routing import Router
 from kmq_spark.client.storable import unstorable, why_one_is_unstorable
 from kmq_spark.errors import InvalidRequestError
+from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
-from kmq_spark.openmessaging.key_value import KeyValue, put
-from kmq_spark.openmessaging.message import BytesMessage
-from kmq_spark.openmessaging.spelling import BothSpellings
-from kmq_spark.openmessaging.stored import born_host, extras_of, message_id, partition_of
+from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue, put
+from kmq_spark.openmessaging.message import BytesMessage, SendResult, partition_of
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
 #: So many outcomes are remembered before those are forgotten that are good.
 _REMEMBERED = 1_024
-
-
-class SendResult(BothSpellings):
-    """Where a message is stored; asking waits until it is."""
-
-    __slots__ = ("_host", "_name", "delivery")
-
-    def __init__(self, delivery: Future[RecordMetadata], name: str, host: str) -> None:
-        self.delivery, self._name, self._host = delivery, name, host
-
-    def message_id(self) -> str:
-        """The message's id, by which it can be acknowledged; the error when it was refused."""
-        place = self.delivery.result()
-        return message_id(self._name, place.partition, place.offset)
-
-    def headers(self) -> dict[str, Any]:
-        """The headers that are set when a message is stored."""
-        time = self.delivery.result()[3] // 1000
-        return {"MessageId": self.message_id(), "StoreTimestamp": time, "StoreHost": self._host}
 
 
 class Promise(Future[SendResult], BothSpellings):
@@ -63,8 +44,9 @@ class Producer(StoreUser):
         self._producer = self._shared.producer
         #: Where it puts what nobody chose a partition for: in one, so that the order is kept.
         self._spread = self._store.log.environment.new_uuid().int
-        #: By the headers Topic and Queue.
-        self._topics: dict[tuple[Any, Any], Topic] = {}
+        #: The topic of a message, or the log of its queue, which is made unless it is there.
+        self._stored_in = cache(self._log_of)
+        self._ending.callback(self._settle)
         self.after_fork_in_child()
         reopen_in_child(self)
 
@@ -88,7 +70,7 @@ class Producer(StoreUser):
         headers: dict[str, Any] = {}
         put(headers, kind, name)
         if self._store.log.is_remote:  # on a disk all are born on its host
-            headers["BornHost"] = born_host()
+            headers["BornHost"] = stored.born_host()
         return BytesMessage(bytes(body), headers, {})
 
     def send(self, message: BytesMessage, properties: KeyValue | None = None) -> SendResult:
@@ -131,7 +113,7 @@ class Producer(StoreUser):
         self._check_open()
         self._shared.settle()
         if partition is None:
-            partition = self._spread % self._stored_in(messages[0]).partitions
+            partition = self._spread % self._stored_in(*target_of(messages[0])).partitions
         with self._store.producer() as engine, engine.transaction():
             for message in messages:
                 self._put(engine, message, partition)
@@ -139,26 +121,17 @@ class Producer(StoreUser):
     def _put(
         self, engine: producer.Producer, message: BytesMessage, partition: int | None = None
     ) -> SendResult:
-        topic, headers = self._stored_in(message), message.header_values
+        topic, headers = self._stored_in(*target_of(message)), message.header_values
         key = headers.get("SearchKey", headers.get("ShardingKey"))
         body, key = message.body or b"", None if key is None else str(key).encode()
         number = self._partition(headers, topic) if partition is None else partition
-        extras = extras_of(message, number)
+        extras = stored.extras_of(message, number)
         size = len(body) + len(key or b"") + extras.size
         if unstorable(topic, size, number):
             raise why_one_is_unstorable(topic, size, number)
         delivery = engine._add(topic.name, body, key, extras)
         message.sent = result = SendResult(delivery, topic.name, self._host)
         return result
-
-    def _stored_in(self, message: BytesMessage) -> Topic:
-        """The topic of a message, or the log of its queue, which is made unless it is there."""
-        topic, queue = target = target_of(message)
-        found = self._topics.get(target)
-        if found is None:
-            found = self._topic(topic) if queue is None else self._queue_log(queue)
-            self._topics[target] = found
-        return found
 
     def _partition(self, headers: dict[str, Any], topic: Topic) -> int:
         chosen, key = headers.get("ShardingPartition"), headers.get("ShardingKey")
@@ -171,9 +144,9 @@ class Producer(StoreUser):
     def flush(self) -> None:
         """Return when everything sent is on disk; the error of the first that was refused."""
         self._check_open()
-        self._end()
+        self._settle()
 
-    def _end(self) -> None:
+    def _settle(self) -> None:
         self._producer.flush()
         self._forget()
         failure, self._failure = self._failure, None
@@ -199,10 +172,9 @@ class BatchToPartition(BothSpellings):
     def send(self, message: BytesMessage) -> None:
         """Add a message; InvalidRequestError for one to another topic or queue."""
         target = target_of(message)
-        if self._name not in target or any(target_of(m) != target for m in self._messages[:1]):
-            topic, queue = target
+        if self._name != target[1] or any(target_of(m) != target for m in self._messages[:1]):
             raise InvalidRequestError(
-                f"the batch is for {self._name}, the message for topic {topic}, queue {queue}"
+                f"the batch is for {self._name}, the message for {target[0]} {target[1]}"
             )
         self._messages.append(message)
 
@@ -219,8 +191,8 @@ class BatchToPartition(BothSpellings):
     close = rollback
 
 
-def target_of(message: BytesMessage) -> tuple[Any, Any]:
-    """The topic of a message, or its queue; one of the two is None."""
+def target_of(message: BytesMessage) -> tuple[str, Any]:
+    """Whether a message is for a "Topic" or a "Queue", and the name."""
     if type(message) is not BytesMessage:
         raise InvalidRequestError(f"only messages of this producer can be sent, not {message!r}")
     topic, queue = message.header_values.get("Topic"), message.header_values.get("Queue")
@@ -228,4 +200,4 @@ def target_of(message: BytesMessage) -> tuple[Any, Any]:
         raise InvalidRequestError(
             f"a message is for one topic or one queue, not for topic {topic} and queue {queue}"
         )
-    return topic, queue
+    return ("Queue", queue) if topic is None else ("Topic", topic)

@@ -8,14 +8,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 
 from kmq_spark.errors import InvalidRequestError
+from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of
-from kmq_spark.openmessaging.stored import Stored, headers_of, message_of, messages_of
 from kmq_storage.groups import committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.topic_state import Topic
@@ -44,11 +44,6 @@ class Progress:
         self.open.update(offsets)
         self.end = offsets[-1] + 1
 
-    def forget(self) -> None:
-        """All that was read is done."""
-        self.open.clear()
-        self.first = self.end
-
     def first_open(self) -> int:
         """The first that is not acknowledged; the next one to be read where there is none."""
         while self.first < self.end and self.first not in self.open:
@@ -68,14 +63,16 @@ class PullConsumer(StoreUser):
         self._queue: str | None = None
         self._reader = self._store.consumer()
         #: What is handed out next, from the end.
-        self._ready: list[Stored] = []
+        self._ready: list[stored.Stored] = []
         #: What may be handed out later: from when on (UTC ms), and the message.
-        self._later: list[tuple[float, Stored]] = []
+        self._later: list[tuple[float, stored.Stored]] = []
         #: Whether a message is done when it is acknowledged, not when it is handed out.
         self.acknowledges = False
         self._progress: dict[Place, Progress] = {}
         #: The positions that are stored.
         self._stored: dict[Place, int] = {}
+        self._ending.callback(self._reader.close)
+        self._ending.callback(self._store_positions)
 
     def attach_queue(self, queue: str, topics: Iterable[str] | str = ()) -> None:
         """Read a queue, which is bound to these topics from now on, besides others of before.
@@ -92,7 +89,8 @@ class PullConsumer(StoreUser):
         names = [topics] if isinstance(topics, str) else list(topics)
         for kind, name in (("queue", queue), *(("topic", name) for name in names)):
             check_name(kind, name)  # before one of them is made
-        wanted, own = [self._topic(name) for name in names], self._queue_log(queue)
+        wanted = [self._log_of("Topic", name) for name in names]
+        own = self._log_of("Queue", queue)
         log, bound = self._store.log, self._store.log.state.queues.named(queue).bindings
         if missing := [topic.name for topic in wanted if topic.id not in bound]:
             self._store.bind_queue(queue, missing)
@@ -102,13 +100,12 @@ class PullConsumer(StoreUser):
     def _follow(self, queue: str, topics: list[Topic]) -> None:
         """Read these, each new place from where it was stored."""
         self._reader.subscribe([topic.name for topic in topics])
-        stored = committed_offsets(self._store.log.written_state(), _group(queue))  # not synced yet
+        known = committed_offsets(self._store.log.written_state(), f"oms.{queue}")  # not synced yet
         for topic in topics:
             for number, part in enumerate(topic.parts):
-                known = stored.get(topic.name, {}).get(number, part.start)
-                at = min(max(known, part.start), part.end)
+                at = part.readable_from(known.get(topic.name, {}).get(number, part.start))
                 progress = self._progress.setdefault((topic.name, number), Progress(at, at))
-                progress.end = min(max(progress.end, part.start), part.end)
+                progress.end = part.readable_from(progress.end)
                 self._reader.seek(topic.name, number, progress.end)
                 self._stored.setdefault((topic.name, number), at)
 
@@ -118,10 +115,10 @@ class PullConsumer(StoreUser):
         `properties` may have OPERATION_TIMEOUT: milliseconds to wait for one.
         """
         while self._ready or self._fill(properties):
-            stored = self._ready.pop()
-            if stored[-1] == math.inf or stored[-1] >= self._now():
-                return message_of(stored, self._host)
-            self._progress[stored[:2]].open.discard(stored[2])  # nobody is to get it any more
+            found = self._ready.pop()
+            if found[-1] == math.inf or found[-1] >= self._now():
+                return stored.message_of(found, self._host)
+            self._progress[found[:2]].open.discard(found[2])  # nobody is to get it any more
         return None
 
     def _fill(self, properties: KeyValue | None) -> bool:
@@ -139,7 +136,7 @@ class PullConsumer(StoreUser):
                 if self._later:
                     left = min(left, (self._later[0][0] - self._now()) / 1000)
                 table = self._reader.consume_arrow(_TOGETHER, max(left, 0.0))
-            found = messages_of(table.to_batches() if table is not None else ())
+            found = stored.messages_of(table.to_batches() if table is not None else ())
             self._take(found)
             if self._ready or (not found and now() >= deadline):
                 break
@@ -148,13 +145,13 @@ class PullConsumer(StoreUser):
     def _now(self) -> float:
         return self._store.log.environment.now_us() / 1000
 
-    def _take(self, found: list[Stored]) -> None:
+    def _take(self, found: list[stored.Stored]) -> None:
         """Have ready what was read and is due."""
         for place, messages in groupby(found, key=itemgetter(0, 1)):
             offsets = [message[2] for message in messages]
             progress = self._progress.setdefault(place, Progress(offsets[0], offsets[0]))
             if len(progress.open) > _REMEMBERED and not self.acknowledges:
-                progress.forget()
+                progress.open.clear()
             progress.read(offsets)
         now = self._now()
         if any(name in DECIDING for message in found for name, _ in message[4]):
@@ -163,11 +160,11 @@ class PullConsumer(StoreUser):
             found.append(heapq.heappop(self._later)[1])
         self._ready = found[::-1]
 
-    def _due(self, found: list[Stored], now: float) -> list[Stored]:
+    def _due(self, found: list[stored.Stored], now: float) -> list[stored.Stored]:
         """The more important first, without those that are too early."""
         due = []
         for message in found:
-            start, stop, priority = delivery_of(headers_of(message, self._host))
+            start, stop, priority = delivery_of(stored.headers_of(message, self._host))
             message = (*message[:-1], stop)
             if start > now:
                 heapq.heappush(self._later, (start, message))
@@ -193,13 +190,12 @@ class PullConsumer(StoreUser):
 
     def _positions(self) -> dict[Place, int]:
         """Per place the first message that is not done: acknowledged, or handed out."""
-        waiting = [message for _, message in self._later]
-        if self.acknowledges:
-            found = {place: each.first_open() for place, each in self._progress.items()}
-        else:
-            found = {place: each.end for place, each in self._progress.items()}
-            waiting += self._ready
-        for topic, number, offset, *_ in waiting:
+        found = {
+            place: each.first_open() if self.acknowledges else each.end
+            for place, each in self._progress.items()
+        }
+        ready = [] if self.acknowledges else self._ready
+        for topic, number, offset, *_ in chain(ready, map(itemgetter(1), self._later)):
             found[topic, number] = min(found[topic, number], offset)
         return found
 
@@ -209,15 +205,6 @@ class PullConsumer(StoreUser):
         for (topic, number), at in self._positions().items():
             if at != self._stored.get((topic, number)) and log.state.find_topic(topic) is not None:
                 moved[topic][number] = self._stored[topic, number] = at
-        if moved and self._queue is not None:
-            entries = offset_entries(log.written_state(), _group(self._queue), moved)
+        if moved:
+            entries = offset_entries(log.written_state(), f"oms.{self._queue}", moved)
             log.commit([Unit(entries)], durable=False)
-
-    def _end(self) -> None:
-        self._store_positions()
-        self._reader.close()
-
-
-def _group(queue: str) -> str:
-    """The group whose offsets are the position of a queue."""
-    return f"oms.{queue}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from kmq_spark.errors import IllegalStateError, InvalidRequestError
 from kmq_spark.openmessaging.access import StoreUser
-from kmq_spark.openmessaging.key_value import KeyValue
+from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.producer import Producer
 from kmq_spark.openmessaging.pull import PullConsumer
-from kmq_spark.openmessaging.spelling import BothSpellings
-from kmq_spark.openmessaging.stored import DERIVED
 
 _LOGGER = logging.getLogger(__name__)
 #: How often a listener that fails is called with the same message, and what lies between (s).
@@ -23,13 +22,13 @@ _WAIT = KeyValue().put("OPERATION_TIMEOUT", 200)
 Listener = Callable[[BytesMessage, "ReceivedMessageContext"], object]
 
 
+@dataclass(slots=True)
 class ReceivedMessageContext(BothSpellings):
     """What a listener gets beside the message."""
 
-    def __init__(self, attempt: int, ack: Callable[[], None]) -> None:
-        self._attempt, self._ack = attempt, ack
-        #: Whether the message is done.
-        self.is_done = False
+    _attempt: int
+    _ack: Callable[[], None]
+    _is_done: bool = False
 
     def properties(self) -> KeyValue:
         """`DeliveryCount`: how often the listener was called with this message."""
@@ -38,7 +37,7 @@ class ReceivedMessageContext(BothSpellings):
     def ack(self) -> None:
         """The message is done, whatever the listener still does; its return says the same."""
         self._ack()
-        self.is_done = True
+        self._is_done = True
 
 
 class PushConsumer(StoreUser):
@@ -56,6 +55,7 @@ class PushConsumer(StoreUser):
         self._running = threading.Event()
         self._running.set()
         self._ended = threading.Event()
+        self._ending.callback(self._stop)
 
     def attach_queue(
         self,
@@ -101,15 +101,14 @@ class PushConsumer(StoreUser):
         return not self._running.is_set()
 
     def _run(self, pull: PullConsumer, queue: str, listener: Listener) -> None:
-        try:
-            while self._goes_on():
-                if (message := pull.poll(_WAIT)) is not None:
-                    self._deliver(pull, queue, message, listener)
-        except Exception:
-            if not self._ended.is_set():
-                _LOGGER.exception("queue %s is not read any more", queue)
-        finally:
-            pull.shutdown()
+        with pull:
+            try:
+                while self._goes_on():
+                    if (message := pull.poll(_WAIT)) is not None:
+                        self._deliver(pull, queue, message, listener)
+            except Exception:
+                if not self._ended.is_set():
+                    _LOGGER.exception("queue %s is not read any more", queue)
 
     def _goes_on(self) -> bool:
         """Whether a listener may be called, when it is not suspended any more."""
@@ -130,21 +129,18 @@ class PushConsumer(StoreUser):
                 _LOGGER.exception("the listener of queue %s failed with %s", queue, identity)
             else:
                 context.ack()
-            if context.is_done:
+            if context._is_done:
                 return
             self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
         self._bury(queue, message)
         pull.ack(identity)
 
     def _bury(self, queue: str, message: BytesMessage) -> None:
+        headers = message.header_values | {"Topic": None, "Queue": f"{queue}.dlq"}
         with Producer(self._settings) as producer:
-            letter = producer.create_bytes_message_to_queue(f"{queue}.dlq", message.body or b"")
-            own = {k: v for k, v in message.header_values.items() if k not in DERIVED}
-            letter.header_values.update(own)
-            letter.property_values.update(message.property_values)
-            producer.send(letter)
+            producer.send(BytesMessage(message.body, headers, message.property_values))
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         self._ended.set()
         self._running.set()
         for thread in self._threads.values():

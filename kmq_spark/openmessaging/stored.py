@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from kmq_spark.client.record_values import pairs_of
 from kmq_spark.client.values import Extras, size_of
-from kmq_spark.errors import InvalidRequestError
-from kmq_spark.openmessaging.message import BytesMessage
+from kmq_spark.openmessaging.message import BytesMessage, message_id
 from kmq_storage.names import queue_of_log
 
 #: Topic (or a queue's own log), partition, offset, body, headers, properties, UTC microseconds,
@@ -37,10 +36,7 @@ def messages_of(batches: Iterable[pa.RecordBatch]) -> list[Stored]:
     for batch in batches:
         names = ("topic", "partition", "offset", "value")
         plain = (batch.column(name).to_pylist() for name in names)
-        pairs = (
-            repeat(()) if column.null_count == len(column) else pairs_of(column)
-            for column in (batch.column("headers"), batch.column("properties"))
-        )
+        pairs = (pairs_of(batch.column(name)) for name in ("headers", "properties"))
         times = batch.column("timestamp").view(pa.int64()).to_pylist()
         found += zip(*plain, *pairs, times, repeat(math.inf), strict=False)
     return found
@@ -72,19 +68,6 @@ def headers_of(stored: Stored, host: str) -> dict[str, Any]:
 
 #: The host of this process.
 born_host = cache(socket.gethostname)
-
-
-def message_id(topic: str, partition: int, offset: int) -> str:
-    """The id of a message: its place."""
-    return f"{topic}:{partition}:{offset}"
-
-
-def partition_of(name: object) -> tuple[str, int | None]:
-    """The name and number in `topic:partition`; None for the number where there is only a name."""
-    topic, colon, number = name.partition(":") if isinstance(name, str) else ("", ":", "")
-    if colon and not number.isdecimal():
-        raise InvalidRequestError(f"a partition is named as `topic:number`, not {name!r:.80}")
-    return topic, int(number) if number else None
 
 
 def extras_of(message: BytesMessage, partition: int) -> Extras:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kmq_spark import openmessaging as oms
-from kmq_spark.openmessaging.spelling import in_camel_case
+from kmq_spark.openmessaging.key_value import in_camel_case
 
 #: What users may rely on.
 NAMES = {
