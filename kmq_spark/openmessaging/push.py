@@ -22,13 +22,14 @@ _WAIT = KeyValue().put("OPERATION_TIMEOUT", 200)
 Listener = Callable[[BytesMessage, "ReceivedMessageContext"], object]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ReceivedMessageContext(BothSpellings):
     """What a listener gets beside the message."""
 
     _attempt: int
     _ack: Callable[[], None]
-    _is_done: bool = False
+    #: Whether the message is done.
+    is_done: bool
 
     def properties(self) -> KeyValue:
         """`DeliveryCount`: how often the listener was called with this message."""
@@ -37,7 +38,7 @@ class ReceivedMessageContext(BothSpellings):
     def ack(self) -> None:
         """The message is done, whatever the listener still does; its return says the same."""
         self._ack()
-        self._is_done = True
+        self.is_done = True
 
 
 class PushConsumer(StoreUser):
@@ -122,14 +123,14 @@ class PushConsumer(StoreUser):
         for attempt in range(1, _ATTEMPTS + 1):
             if not self._goes_on():
                 return
-            context = ReceivedMessageContext(attempt, lambda: pull.ack(identity))
+            context = ReceivedMessageContext(attempt, lambda: pull.ack(identity), is_done=False)
             try:
                 listener(message, context)
             except Exception:
                 _LOGGER.exception("the listener of queue %s failed with %s", queue, identity)
             else:
                 context.ack()
-            if context._is_done:
+            if context.is_done:
                 return
             self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
         self._bury(queue, message)
