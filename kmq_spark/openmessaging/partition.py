@@ -12,12 +12,14 @@ from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings
 from kmq_spark.openmessaging.message import BytesMessage, partition_of
 from kmq_storage.groups import committed_offsets, set_group_offsets
+from kmq_storage.model import to_datetime
 from kmq_storage.names import queue_log
-from kmq_storage.topics import offsets_for_time
 
 #: Where iterators are that were told to persist it.
 _GROUP = "oms.partitions"
 _ROWS = 512
+#: The instants that a datetime has, UTC ms.
+_FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
 
 
 class PartitionConsumer(StoreUser):
@@ -72,8 +74,8 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         """Go to the first message stored at or after an instant (UTC ms), or to the last."""
         if type(timestamp) is not int:
             raise InvalidRequestError(f"timestamp must be milliseconds, not {timestamp!r}")
-        when = min(max(timestamp * 1000, -(2**63)), 2**63 - 1)
-        found = offsets_for_time(self._store.log, self._topic, when)[self._partition]
+        when = to_datetime(min(max(timestamp, _FIRST_TIME), _LAST_TIME) * 1000)
+        found = self._store.offsets_for_time(self._topic, when)[self._partition]
         self.seek_by_offset(self.last_offset() if found is None else found, persistent)
 
     def persist(self) -> None:
