@@ -283,6 +283,24 @@ ENGINE = Group(
     ),
 )
 
+UPKEEP = Group(
+    named("engine", "maintained_by_default", "quiet_for_long"),
+    (
+        Figure(
+            "producer that maintains its store, as by default / one that doesn't",
+            "maintained_by_default.rate",
+            "quiet_for_long.rate",
+            0.85,
+        ),
+        Figure(
+            "its p99 / that of one that doesn't",
+            "maintained_by_default.p99_ms",
+            "quiet_for_long.p99_ms",
+            2.0,
+        ),
+    ),
+)
+
 MANIFEST = Group(
     (*named("manifest", "segments"), *named("many_partitions", "planning")),
     (
@@ -338,6 +356,7 @@ GROUPS = {
     "bucket": BUCKET,
     "requests": REQUESTS,
     "engine": ENGINE,
+    "upkeep": UPKEEP,
     "manifest": MANIFEST,
     "awaited": AWAITED,
 }

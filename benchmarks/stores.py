@@ -21,11 +21,13 @@ def new_path(job: Job) -> Path:
 
 
 @contextmanager
-def fresh(job: Job, durability: str) -> Iterator[tuple[kmq.Store, str]]:
+def fresh(
+    job: Job, durability: str, *, maintenance: bool = True
+) -> Iterator[tuple[kmq.Store, str]]:
     """An empty store with an empty topic, and its path; deleted at the end."""
     path = new_path(job)
     try:
-        with kmq.open(path, durability=durability) as store:
+        with kmq.open(path, durability=durability, maintenance=maintenance) as store:
             store.create_topic(TOPIC, partitions=PARTITIONS)
             yield store, str(path)
     finally:

@@ -26,6 +26,8 @@ from benchmarks.job import Job, Measure, Sample
 #: Records per key in the topic that is compacted.
 _VERSIONS = 4
 _LOOKUPS = 300
+#: Seconds in which a producer's store is maintained twice.
+_LONG = 22.0
 
 
 def _filled(job: Job, rows: int, **settings: Any) -> Path:
@@ -236,29 +238,39 @@ def _do(what: str, path: str, answer: Any) -> None:
 
 def quiet(job: Job) -> Measure:
     """`send_batch` while nobody maintains the store."""
-    return _beside(job, maintained=False)
+    return lambda: _sending(job, job.sizes.seconds, maintenance=False)
 
 
 def maintained(job: Job) -> Measure:
     """`send_batch` while another process seals, checkpoints and collects all the time."""
-    return _beside(job, maintained=True)
 
-
-def _beside(job: Job, *, maintained: bool) -> Measure:
     def measure() -> Sample:
-        with stores.fresh(job, "os") as (store, path):
+        with stores.fresh(job, "os", maintenance=False) as (store, path):
             stop = SPAWN.Event()
             process = SPAWN.Process(target=_maintain, args=(path, stop))
-            if maintained:
-                process.start()
+            process.start()
             try:
                 return _sent(store, job.sizes.seconds)
             finally:
                 stop.set()
-                if maintained:
-                    process.join()
+                process.join()
 
     return measure
+
+
+def quiet_for_long(job: Job) -> Measure:
+    """`send_batch` for so long that by default maintenance would have begun twice."""
+    return lambda: _sending(job, _LONG, maintenance=False)
+
+
+def maintained_by_default(job: Job) -> Measure:
+    """The same while a thread of the producer's process maintains the store, as by default."""
+    return lambda: _sending(job, _LONG, maintenance=True)
+
+
+def _sending(job: Job, seconds: float, *, maintenance: bool) -> Sample:
+    with stores.fresh(job, "os", maintenance=maintenance) as (store, _):
+        return _sent(store, seconds)
 
 
 def _sent(store: kmq.Store, seconds: float) -> Sample:
