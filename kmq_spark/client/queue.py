@@ -39,6 +39,7 @@ from kmq_storage.format.queue_entries import (
     AnswerEntry,
     Run,
 )
+from kmq_storage.format.slip_words import PLACES
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
@@ -50,7 +51,6 @@ from kmq_storage.lost_records import finish_missing
 from kmq_storage.model import QueueStats
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import reopen_in_child
-from kmq_storage.slips import PLACES
 
 #: Dead letters that are moved in one commit.
 _MOVED = 500

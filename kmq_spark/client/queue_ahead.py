@@ -17,10 +17,11 @@ from kmq_spark.errors import ConflictError, KmqError, LeaseExpiredError, NotFoun
 from kmq_storage import deliveries as handing
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import RELEASE, AcquireEntry, Run, SlipAnswerEntry
+from kmq_storage.format.slip_words import GROUPS, PLACES
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue, Slip, too_late
-from kmq_storage.slips import GROUPS, PLACES, OwnPage, counted, ending, picked, place_of, take_over
+from kmq_storage.slips import OwnPage, counted, ending, picked, place_of, take_over
 from kmq_storage.waking import Bell
 
 #: A record waits so long at most (seconds), about, in the hands of a receiver that is busy.
@@ -49,6 +50,7 @@ class OpenSlip:
         self._groups = 0
         #: The places of records that are answered by commits.
         self._others: set[int] = set()
+        page.begin(slip)
 
     def note(self, records: Sequence[tuple[Key, int]]) -> bool:
         """Records are done, all or none; False when that has to be committed.
@@ -74,10 +76,10 @@ class OpenSlip:
             self._others |= places
 
     def _check_once(self, places: set[int]) -> None:
-        has, number = self.page.has, self._slip.round
+        has, slip = self.page.has, self._slip
         for place in places:
-            if has(place, number):
-                raise self._too_late({each for each in places if has(each, number)})
+            if has(place, slip):
+                raise self._too_late({each for each in places if has(each, slip)})
 
     def _too_late(self, places: set[int]) -> KmqError:
         queue = self._log.state.queues.by_id(self._queue_id)
@@ -196,18 +198,17 @@ class Ahead:
         since = self._log.state.lsn
         before = () if self._slip is None else (self._slip.end(),)
         page, self._page = self._page, None  # interrupted, nobody knows what is noted there
-        if page is None or page.is_old:
+        if page is None or page.is_used_up:
             page = OwnPage(self._log)
         number = page.next_round()
-        slip = (page.id, number)
+        slip = (page.id, number, page.boot)
         found = handing.try_acquire(self._log, queue, size, client, slip=slip, before=before)
         self._page = page
         if found is None:
             self._settle()
             return None
-        self._slip = OpenSlip(
-            self._log, self._queue_id, page, Slip(number, found.until, found.runs), since
-        )
+        begun = Slip(number, found.until, found.runs, boot=page.boot)
+        self._slip = OpenSlip(self._log, self._queue_id, page, begun, since)
         return found, self._slip
 
     def keep(self, slip: OpenSlip, records: list[Delivery], wanted: int) -> list[Delivery]:

@@ -33,6 +33,7 @@ from kmq_storage.maintenance.segment_files import write_segment
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.disk import Disk
 from kmq_storage.sharing import Sharing, sharing_of
+from kmq_storage.slips import tell_noted
 
 #: What an unfinished clone left that another one must not find; shared files are the same.
 _LEFT_OVER = (paths.CHECKPOINT_FOLDER, paths.PAGE_FOLDER, paths.LOG_FOLDER, paths.COLLECTED_FOLDER)
@@ -120,6 +121,8 @@ def _build(source: CommitLog, target: Disk | BucketFiles, sharing: Sharing) -> _
     check_undamaged(state)
     if not state.lsn:
         return _Built(0, (), ())
+    for queue in state.queues:  # slips are not copied
+        tell_noted(source.files, queue)  # type: ignore[arg-type]
     copied = tuple(_copy_unsealed(source, target, state))
     here = Cursor(state.lsn, cursor.chain, cursor.time, state.lsn + 1, 0)
     root, _ = write_pages(target, state, here, source.environment.new_uuid)

@@ -13,26 +13,19 @@ from contextlib import suppress
 
 from kmq_storage.errors import ConflictError, InvalidRequestError, KmqWarning
 from kmq_storage.format.entries import BatchIdEntry, Entry
-from kmq_storage.format.queue_entries import ACK, TAKEN_OVER, SlipAnswerEntry
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_snapshot import copied, state_entry
 from kmq_storage.log.queue_state import Queue
-from kmq_storage.slips import Page
+from kmq_storage.slips import tell_noted
 
 
 def queues_of(source: CommitLog) -> list[Queue]:
     """The queues of a store as they are now, with what receivers noted and nobody committed yet."""
-    return [_with_notes(source, copied(queue)) for queue in source.state.queues]
-
-
-def _with_notes(source: CommitLog, queue: Queue) -> Queue:
-    for slip_id, slip in list(queue.slips.items()):
-        page = Page(source.files, slip_id)  # type: ignore[arg-type]
-        noted = tuple(page.noted(slip.round, slip.runs))
-        ids = (slip_id, slip.round, TAKEN_OVER)
-        queue.apply_slip(SlipAnswerEntry(queue.id, ACK, 0, 0, noted, *ids))
-    return queue
+    found = [copied(queue) for queue in source.state.queues]
+    for queue in found:
+        tell_noted(source.files, queue)  # type: ignore[arg-type]
+    return found
 
 
 def copy_queues(queues: Sequence[Queue], lsn: int, target: CommitLog) -> int:

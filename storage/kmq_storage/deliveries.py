@@ -16,7 +16,7 @@ from kmq_storage.format.queue_entries import (
     AcquireEntry,
     AnswerEntry,
     Run,
-    SlipAcquireEntry,
+    SealedSlipAcquireEntry,
 )
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -44,13 +44,13 @@ def try_acquire(
     most: int,
     client: str,
     *,
-    slip: tuple[bytes, int] | None = None,
+    slip: tuple[bytes, int, int] | None = None,
     before: Sequence[Entry] = (),
 ) -> AcquireEntry | None:
     """Hold the first records that can be had, at most so many; None when there are none.
 
-    With a `slip` (id and number of its use) what is noted there counts; entries `before` it go
-    into the same commit.
+    With a `slip` (id, number of its use, start of the machine) what is noted there counts; entries
+    `before` it go into the same commit.
     """
     now = log.now_us()
     if not queue.take(spans_of(log.state, queue), 1, now):
@@ -58,7 +58,7 @@ def try_acquire(
         return None
     until = now + round(queue.settings.lock_timeout * 1e6)
     facts = (queue.id, now, until, min(most, _MOST), client)
-    entry = AcquireEntry(*facts) if slip is None else SlipAcquireEntry(*facts, (), *slip)
+    entry = AcquireEntry(*facts) if slip is None else SealedSlipAcquireEntry(*facts, (), *slip)
     try:
         commit = log.commit([Unit((*before, entry))])
     except ConflictError:

@@ -2,7 +2,7 @@
 
 A slip is a small mapped file of one receiver: a word for each record that it got at once, one
 before them that says that somebody took over, and some behind them that make several notes count
-at once. A note is a store into shared memory, so it survives
+at once. Each proves itself. A note is a store into shared memory, so it survives
 the death of its process, though not that of the machine. What counts is what the commit says that
 ends the use of a slip. Whoever takes over says so in a commit, then on the slip, and then reads it;
 who notes looks afterwards whether that was said on the slip. So each note is read, or its author
@@ -11,12 +11,14 @@ asks the log whether it was.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 
 from kmq_storage import limits, paths
 from kmq_storage.errors import ConflictError
+from kmq_storage.format.checksum import checksum
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
@@ -26,64 +28,52 @@ from kmq_storage.format.queue_entries import (
     Run,
     SlipAnswerEntry,
 )
+from kmq_storage.format.slip_words import (
+    GROUPS,
+    NUMBER_BITS,
+    PLACES,
+    ROUNDS,
+    WORDS,
+    Notes,
+    SlipWords,
+    plain_notes,
+)
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue, Slip
 from kmq_storage.objects.disk import Disk
 
-#: Records that are held at once with one slip, and how often several may be noted together; with
-#: the first word 16 KiB.
-PLACES, GROUPS = 1983, 64
 #: So long a file is used (seconds): long before anybody takes it for one that was left.
 _USED = limits.ORPHAN_AGE / 8
 _TAKEN_OVER = 0
-_GROUP_BITS = 8
+_LOGGER = logging.getLogger(__name__)
+
+
+def boot_of(disk: Disk) -> int:
+    """Differs after every start of the machine, which may have lost what was noted before."""
+    return checksum(disk.boot_id().encode())
 
 
 class Page:
-    """The words of one slip. A word that has the number of a use was set in it.
-
-    A note has the number of its group below that, which counts once the group's word is set; 0 for
-    one that stands alone.
-    """
+    """The words of one slip, which prove themselves (`format.slip_words`)."""
 
     def __init__(self, disk: Disk, slip_id: bytes) -> None:
         self.id = slip_id
-        self._words = disk.open_words(paths.slip_file(slip_id), 1 + PLACES + GROUPS)
+        self._words = disk.open_words(paths.slip_file(slip_id), WORDS)
+        self._seals = SlipWords(slip_id)
 
-    def note(self, places: Sequence[int], number: int, group: int) -> bool:
-        """The records at some places are done, all or none; whether that counts for sure.
-
-        `group`: one from 1 on that was not used in this use of the slip; for one place it is not.
-        """
-        words, several = self._words, len(places) > 1
-        word = number << _GROUP_BITS | (group if several else 0)
-        for place in places:
-            words.store(place + 1, word)
-        if several:
-            words.wake(_TAKEN_OVER)  # nobody waits: the call keeps what is before it before it
-            words.store(PLACES + group, number)
-        words.wake(_TAKEN_OVER)
-        return words.load(_TAKEN_OVER) != number
-
-    def take_over(self, number: int) -> None:
+    def take_over(self, slip: Slip) -> None:
         """From now on who notes something knows that it may not count."""
-        self._words.store(_TAKEN_OVER, number)
+        (word,) = self._seals.sealed([_TAKEN_OVER], slip.round)
+        self._words.store(_TAKEN_OVER, slip.round if slip.boot is None else word)
         self._words.wake(_TAKEN_OVER)
 
-    def has(self, place: int, number: int) -> bool:
-        """Whether the record at a place was noted."""
-        load = self._words.load
-        word = load(place + 1)
-        if word >> _GROUP_BITS != number:
-            return False
-        group = word & ((1 << _GROUP_BITS) - 1)
-        return not group or (group <= GROUPS and load(PLACES + group) == number)
-
-    def noted(self, number: int, runs: Sequence[Run]) -> list[Run]:
-        """The records of runs that were noted."""
-        rows = sum(run.rows for run in runs)
-        return picked(runs, {place for place in range(rows) if self.has(place, number)})
+    def notes(self, slip: Slip) -> Notes:
+        """What was noted of the records of a round."""
+        places = self._words.loaded(1, slip.rows)
+        groups = self._words.loaded(1 + PLACES, GROUPS)
+        read = plain_notes if slip.boot is None else self._seals.notes
+        return read(slip.round, places, groups)
 
 
 class OwnPage(Page):
@@ -92,19 +82,67 @@ class OwnPage(Page):
     def __init__(self, log: CommitLog) -> None:
         super().__init__(log.files, log.environment.new_uuid().bytes)  # type: ignore[arg-type]
         self._files = log.files
+        self.boot = boot_of(log.files)  # type: ignore[arg-type]
         self._monotonic = log.environment.monotonic
         self._since = self._monotonic()
         self._round = 0
+        self._is_damaged = False
+        #: The words of the round's places, each noted alone.
+        self._singles: list[int] = []
+        blank = self._seals.sealed(slice(None), 0)
+        for index, word in enumerate(blank):
+            self._words.store(index, word)
+        self._not_taken_over = blank[_TAKEN_OVER]
 
     def next_round(self) -> int:
         """The number of its next use."""
         self._round += 1
         return self._round
 
+    def begin(self, slip: Slip) -> None:
+        """From now on what is noted is of this round."""
+        self._singles = self._seals.sealed(slice(1, 1 + slip.rows), slip.round)
+
+    def note(self, places: Sequence[int], number: int, group: int) -> bool:
+        """The records at some places are done, all or none; whether that counts for sure.
+
+        `group`: one from 1 on that was not used in this round; for one place it is not. Killed
+        between two stores, it has noted nothing yet, or all.
+        """
+        words = self._words
+        if len(places) == 1:
+            words.store(places[0] + 1, self._singles[places[0]])
+        else:
+            indexes = [place + 1 for place in places]
+            for index, word in zip(
+                indexes, self._seals.sealed(indexes, number, group), strict=True
+            ):
+                words.store(index, word)
+            words.wake(_TAKEN_OVER)  # nobody waits: the call keeps what is before it before it
+            (word,) = self._seals.sealed([PLACES + group], number, len(places))
+            words.store(PLACES + group, word)
+        words.wake(_TAKEN_OVER)
+        return words.load(_TAKEN_OVER) == self._not_taken_over
+
+    def has(self, place: int, slip: Slip) -> bool:
+        """Whether the record at a place was noted."""
+        if self._words.load(place + 1) >> NUMBER_BITS & ROUNDS - 1 != slip.round:
+            return False
+        return place in self.notes(slip).done
+
+    def notes(self, slip: Slip) -> Notes:
+        """What was noted of the records of a round; mostly all, one by one."""
+        if slip.round == self._round and self._words.loaded(1, slip.rows) == self._singles:
+            return Notes(set(range(slip.rows)), set())
+        found = super().notes(slip)
+        self._is_damaged |= bool(found.unproven)
+        return found
+
     @property
-    def is_old(self) -> bool:
+    def is_used_up(self) -> bool:
         """Whether another one has to be taken for the next use."""
-        return self._monotonic() - self._since > _USED
+        old = self._monotonic() - self._since > _USED
+        return old or self._is_damaged or self._round + 1 >= ROUNDS
 
     def discard(self) -> None:
         """Nothing that is noted is needed any more."""
@@ -141,8 +179,32 @@ def ending(
     log: CommitLog, queue_id: bytes, page: Page, slip: Slip, by: int = BY_OWNER
 ) -> SlipAnswerEntry:
     """What is to be committed of a slip that nobody notes anything on any more."""
-    runs = () if by == TAKING_OVER else page.noted(slip.round, slip.runs)
+    runs = [] if by == TAKING_OVER else noted(page, slip)
     return SlipAnswerEntry(queue_id, ACK, log.now_us(), 0, tuple(runs), page.id, slip.round, by)
+
+
+def noted(page: Page, slip: Slip) -> list[Run]:
+    """The records of a round that are provably done; a warning tells of those nobody can tell of.
+
+    They come again: a note that was damaged never counts.
+    """
+    notes = page.notes(slip)
+    if notes.unproven:
+        _LOGGER.warning(
+            "%s: the notes of %d records can't be proven, so they come again, though some may "
+            "have been acknowledged",
+            paths.slip_file(page.id),
+            len(notes.unproven),
+        )
+    return picked(slip.runs, notes.done)
+
+
+def tell_noted(disk: Disk, queue: Queue) -> None:
+    """Have a copy of a queue's state say what receivers noted and nobody committed yet."""
+    for slip_id, slip in list(queue.slips.items()):
+        runs = tuple(noted(Page(disk, slip_id), slip))
+        ids = (slip_id, slip.round, TAKEN_OVER)
+        queue.apply_slip(SlipAnswerEntry(queue.id, ACK, 0, 0, runs, *ids))
 
 
 def take_over_ended(log: CommitLog, queue: Queue) -> None:
@@ -150,17 +212,22 @@ def take_over_ended(log: CommitLog, queue: Queue) -> None:
     if not queue.slips or log.files.read_only:
         return
     for slip_id, slip in queue.ended_slips(log.now_us()):
-        page = Page(log.files, slip_id)  # type: ignore[arg-type]
-        with suppress(ConflictError):  # its receiver was faster, or somebody else
-            if not slip.taken:  # first, so that this is the last use of the slip
-                log.commit([Unit((ending(log, queue.id, page, slip, TAKING_OVER),))])
-            take_over(log, queue.id, page, slip)
-        log.refresh()
+        end_slip(log, queue.id, slip_id, slip)
+
+
+def end_slip(log: CommitLog, queue_id: bytes, slip_id: bytes, slip: Slip) -> None:
+    """Take a round over from its receiver, which is told, and commit what was noted."""
+    page = Page(log.files, slip_id)  # type: ignore[arg-type]
+    with suppress(ConflictError):  # its receiver was faster, or somebody else
+        if not slip.taken:  # first, so that this is the last use of the slip
+            log.commit([Unit((ending(log, queue_id, page, slip, TAKING_OVER),))])
+        take_over(log, queue_id, page, slip)
+    log.refresh()
 
 
 def take_over(log: CommitLog, queue_id: bytes, page: Page, slip: Slip) -> None:
     """Commit what is noted on a slip that is to be taken over; ConflictError when it was."""
-    page.take_over(slip.round)
+    page.take_over(slip)
     log.commit([Unit((ending(log, queue_id, page, slip, TAKEN_OVER),))])
 
 

@@ -100,6 +100,12 @@ class DiskContract(FilesContract):
         assert others.load(3) == 2**64 - 1
         assert others.load(2) == others.load(4) == 0
 
+    def test_words_are_loaded_together_as_they_are_one_by_one(self, disk: Disk):
+        words = disk.open_words("log/hint", 8)
+        for index in range(8):
+            words.store(index, 2**63 + index)
+        assert words.loaded(2, 5) == [words.load(index) for index in range(2, 7)]
+
     def test_waiting_ends_at_once_when_the_word_differs(self, disk: Disk):
         words = disk.open_words("log/hint", 8)
         words.store(1, 7)

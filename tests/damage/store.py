@@ -9,10 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 
 import kmq_spark as kmq
+from kmq_storage.deliveries import try_acquire
 from kmq_storage.environment import SYSTEM
+from kmq_storage.log.queue_state import Slip
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.pins import Pin, encode_pin
 from kmq_storage.objects.local import LocalDisk
+from kmq_storage.slips import OwnPage
 from tests.support.storage import TOPIC_ID, make_topic, send
 
 LOG_FILE_BYTES = 8 * 1024
@@ -26,7 +29,7 @@ Contents = dict[tuple[str, int], list[tuple[int, object]]]
 
 
 def make_store(folder: Path, rounds: int = 3) -> Contents:
-    """Segments compressed and not, checkpoints, pages, a pin, staged files, several log files."""
+    """Segments compressed and not, checkpoints, pages, a pin, staged files, log files, a slip."""
     open_identity(LocalDisk(folder), SYSTEM, create=True, log_file_bytes=LOG_FILE_BYTES)
     with kmq.open(folder) as store:
         for name, compression in TOPICS.items():
@@ -44,6 +47,7 @@ def make_store(folder: Path, rounds: int = 3) -> Contents:
             if round_ == 0:
                 _fill(store, 7)  # in pages, but not in segments
                 store.checkpoint()
+        _note(store)
         _keep(folder, store.log.refresh().lsn)
         return contents_of(store)
 
@@ -66,6 +70,22 @@ def _fill(store: kmq.Store, round_: int) -> None:
 def _fill_queues(store: kmq.Store) -> None:
     names = [f"q{number % 9}" for number in range(60)]
     store.keyed_queues("queues").put_batch(names, [b"queued %d" % n for n in range(60)])
+
+
+def _note(store: kmq.Store) -> None:
+    """Who received from a queue was killed, and its locks go on for a hundred years."""
+    log = store.log
+    store.create_queue("worked", lock_timeout=3e9)
+    with store.producer() as producer:
+        for number in range(9):
+            producer.send_to_queue("worked", b"%d" % number)
+    page, queue = OwnPage(log), log.refresh().queues.named("worked")
+    slip = (page.id, page.next_round(), page.boot)
+    found = try_acquire(log, queue, 9, "a process", slip=slip)
+    assert found is not None
+    page.begin(Slip(slip[1], found.until, found.runs, boot=page.boot))
+    assert page.note([4], slip[1], 0)
+    assert page.note([1, 2], slip[1], 1)
 
 
 def _typed(rows: int, round_: int) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from tests.damage.sweep import Harm, harms
 from tests.support.counting_bucket import CountingBucket
 from tests.support.damage import flip
 
-KINDS = ("log/0", "staged", "segments", "checkpoints", "pages", "pins", "log/hint")
+KINDS = ("log/0", "staged", "segments", "checkpoints", "pages", "pins", "slips", "log/hint")
 SAMPLES = 4
 
 

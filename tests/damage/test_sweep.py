@@ -12,7 +12,17 @@ from tests.damage.sweep import harms, wrong_after
 
 #: `python -m tests.damage.sweep` does more.
 SAMPLES = 16
-KINDS = ("kmq.json", "log/0", "log/hint", "staged", "segments", "checkpoints", "pages", "pins")
+KINDS = (
+    "kmq.json",
+    "log/0",
+    "log/hint",
+    "staged",
+    "segments",
+    "checkpoints",
+    "pages",
+    "pins",
+    "slips",
+)
 
 
 @pytest.fixture(scope="module")

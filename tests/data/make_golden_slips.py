@@ -10,6 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from kmq_storage import paths
 from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.queue_entries import (
     ACK,
@@ -20,6 +21,7 @@ from kmq_storage.format.queue_entries import (
     SlipAcquireEntry,
     SlipAnswerEntry,
 )
+from kmq_storage.format.slip_words import PLACES, WORDS
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.local_log import LocalLog
@@ -28,7 +30,6 @@ from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.model import QueueSettings
 from kmq_storage.objects.local import LocalDisk
-from kmq_storage.slips import Page
 from tests.data.make_golden import BEGIN_US, environment, rows
 
 QUEUE, FIRST, SECOND = (bytes([n]) * 16 for n in (71, 72, 73))
@@ -49,11 +50,18 @@ def make(folder: Path) -> None:
     _commit(log, _acquire(SECOND, 5, 2))
     checkpoint(log)
     _commit(log, _noted(SECOND, 5, TAKING_OVER))
-    for slip, number, places in ((FIRST, 1, [1]), (FIRST, 2, [0, 2]), (SECOND, 5, [1])):
-        Page(disk, slip).note(places, number, 1)
+    _note(disk, FIRST, {2: 1 << 8, 1: 2 << 8 | 1, 3: 2 << 8 | 1, PLACES + 1: 2})
+    _note(disk, SECOND, {2: 5 << 8})
     log.close()
     shutil.rmtree(folder / "locks", ignore_errors=True)
     (folder / "log" / "hint").unlink()
+
+
+def _note(disk: LocalDisk, slip: bytes, words: dict[int, int]) -> None:
+    """Words as they were before they proved themselves."""
+    page = disk.open_words(paths.slip_file(slip), WORDS)
+    for index, word in words.items():
+        page.store(index, word)
 
 
 def _acquire(slip: bytes, number: int, most: int) -> SlipAcquireEntry:

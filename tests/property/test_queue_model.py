@@ -41,7 +41,7 @@ from kmq_storage.format.queue_entries import (
     Run,
     Schedule,
     ScheduleEntry,
-    SlipAcquireEntry,
+    SealedSlipAcquireEntry,
     SlipAnswerEntry,
 )
 from kmq_storage.log.binding import RefusedError, Unit, bind
@@ -158,7 +158,7 @@ class QueueModel(RuleBasedStateMachine):
         self.rounds += noting
         if noting:
             before = [] if self.slip is None else [self._ending(BY_OWNER)]
-            result = self._commit(*before, SlipAcquireEntry(*facts, (), SLIP, self.rounds))
+            result = self._commit(*before, SealedSlipAcquireEntry(*facts, (), SLIP, self.rounds, 7))
         else:
             result = self._commit(AcquireEntry(*facts))
         if not expected:

@@ -331,6 +331,9 @@ class SimulatedWords:
         self._scheduler.pause(stay=0.95)
         return self._words[index]
 
+    def loaded(self, first: int, count: int) -> list[int]:
+        return [self.load(index) for index in range(first, first + count)]
+
     def store(self, index: int, value: int) -> None:
         self._scheduler.pause()
         self._words[index] = value

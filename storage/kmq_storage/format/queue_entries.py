@@ -194,7 +194,10 @@ class SlipAcquireEntry(AcquireEntry):
 
     def payload(self) -> bytes:
         """The binary form: the slip, then as without one."""
-        return self._slip.pack(self.slip_id, self.round) + super(SlipAcquireEntry, self).payload()
+        return self._slip.pack(*self._noted_on()) + super(SlipAcquireEntry, self).payload()
+
+    def _noted_on(self) -> tuple[bytes | int, ...]:
+        return self.slip_id, self.round
 
     @classmethod
     def parse(cls, payload: bytes) -> SlipAcquireEntry:
@@ -202,6 +205,20 @@ class SlipAcquireEntry(AcquireEntry):
         base = AcquireEntry.parse(payload[cls._slip.size :])
         facts = (base.queue_id, base.time, base.until, base.most, base.client, base.runs)
         return cls(*facts, *cls._slip.unpack_from(payload))
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSlipAcquireEntry(SlipAcquireEntry):
+    """The same with a slip whose words prove themselves."""
+
+    #: The start of the machine in which they are written.
+    boot: int = 0
+
+    kind = 25
+    _slip = struct.Struct("<16sQQ")
+
+    def _noted_on(self) -> tuple[bytes | int, ...]:
+        return self.slip_id, self.round, self.boot
 
 
 #: Who says what is noted on a slip: its receiver; somebody who will do so instead, since the lock
@@ -369,6 +386,7 @@ QueueChange: TypeAlias = (
     | ScheduleEntry
     | LookEntry
     | SlipAcquireEntry
+    | SealedSlipAcquireEntry
     | SlipAnswerEntry
 )
 

@@ -17,6 +17,7 @@ from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.records_repair import RecordsRepair
 from kmq_storage.integrity.report import Damage, Report
 from kmq_storage.integrity.restoring import restore
+from kmq_storage.integrity.slip_files import end_damaged
 from kmq_storage.integrity.small_files import unreadable_pins
 from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.integrity.verify import verify
@@ -59,6 +60,8 @@ def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
             return  # nothing can be written before it is known what is given up
         yield from _go_on_behind(log)
         damage = verify(log, deep=True).damage
+    yield from end_damaged(log)
+    damage = [each for each in damage if not each.file.startswith(paths.SLIP_FOLDER)]
     repaired = list(RecordsRepair(log, damage, drop_damaged=drop_damaged).run())
     yield from repaired
     if drop_damaged and any(each.file.startswith(paths.LOG_FOLDER) for each in damage):

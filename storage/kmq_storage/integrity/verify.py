@@ -19,6 +19,7 @@ from kmq_storage.integrity.manifest_files import check_manifest
 from kmq_storage.integrity.older import check_older
 from kmq_storage.integrity.report import Damage, Finding, Report, report_of
 from kmq_storage.integrity.rows import MISSING, check_partitions, still_missing
+from kmq_storage.integrity.slip_files import check_slips
 from kmq_storage.integrity.small_files import check_clones, check_identity, check_locks, check_pins
 from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
@@ -58,6 +59,7 @@ def _verified(log: CommitLog, *, deep: bool) -> Report:
             check_pins(files),
             check_clones(files),
             check_locks(files),
+            check_slips(log),
         )
     )
     findings = (_as_named(files, each) for each in _lasting(log, found))

@@ -67,12 +67,16 @@ def _snapshot(queue: Queue) -> tuple[list[Any], bytes]:
 
 
 def _slips(queue: Queue) -> dict[str, Any]:
-    """What is noted aside, as a setting: who does not know of slips must not hand out records."""
-    slips = [
-        [key.hex(), each.round, each.until, each.taken, [[r[0].hex(), *r[1:]] for r in each.runs]]
-        for key, each in queue.slips.items()
-    ]
-    return {"slips": slips} if slips else {}
+    """What is noted aside, as settings: who does not know of slips must not hand out records."""
+    found: dict[str, Any] = {}
+    for key, each in queue.slips.items():
+        runs = [[run[0].hex(), *run[1:]] for run in each.runs]
+        facts = [key.hex(), each.round, each.until, each.taken, runs]
+        if each.boot is None:
+            found.setdefault("slips", []).append(facts)
+        else:
+            found.setdefault("sealed_slips", []).append([*facts, each.boot])
+    return found
 
 
 def _left(queue: Queue) -> dict[str, Any]:
@@ -108,7 +112,8 @@ def restore_queues(queues: Queues, members: list[Any], rows: bytes) -> None:
 
 def _restored_queue(facts: dict[str, Any]) -> Queue:
     settings = dict(facts["settings"])
-    slips, left = settings.pop("slips", ()), settings.pop("left", ())
+    slips = [*settings.pop("slips", ()), *settings.pop("sealed_slips", ())]
+    left = settings.pop("left", ())
     queue = Queue(
         bytes.fromhex(facts["id"]),
         facts["name"],
@@ -119,9 +124,9 @@ def _restored_queue(facts: dict[str, Any]) -> Queue:
         source = queue.source((bytes.fromhex(topic_id), partition))
         source.next = following
     queue.delivered, queue.acked, queue.dead, queue.expired, queue.turns = facts["totals"]
-    for key, number, until, taken, runs in slips:
+    for key, number, until, taken, runs, *boot in slips:
         found = tuple(Run(bytes.fromhex(topic), *rest) for topic, *rest in runs)
-        queue.slips[bytes.fromhex(key)] = Slip(number, until, found, taken)
+        queue.slips[bytes.fromhex(key)] = Slip(number, until, found, taken, *boot)
     for topic_id, partition, table in left:
         queue.left.keep((bytes.fromhex(topic_id), partition), np.frombuffer(b64decode(table), ROW))
     return queue

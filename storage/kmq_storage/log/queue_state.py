@@ -30,6 +30,7 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     Run,
     Schedule,
+    SealedSlipAcquireEntry,
     SlipAcquireEntry,
     SlipAnswerEntry,
 )
@@ -57,6 +58,13 @@ class Slip:
     runs: tuple[Run, ...]
     #: Whether somebody said to take them over: the receiver uses this slip never again.
     taken: bool = False
+    #: The start of the machine in which it began; None: its notes have no check bits.
+    boot: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many records."""
+        return sum(run.rows for run in self.runs)
 
 
 @dataclass(slots=True)
@@ -287,7 +295,9 @@ class Queue:
             self.delivered += run.rows
         self.turns += 1
         if isinstance(entry, SlipAcquireEntry):
-            self.slips[entry.slip_id] = Slip(entry.round, entry.until, entry.runs)
+            boot = entry.boot if isinstance(entry, SealedSlipAcquireEntry) else None
+            slip = Slip(entry.round, entry.until, entry.runs, boot=boot)
+            self.slips[entry.slip_id] = slip
 
     def apply_slip(self, entry: SlipAnswerEntry) -> None:
         """It is told what was noted; what was answered otherwise is not concerned."""

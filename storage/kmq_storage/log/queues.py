@@ -13,6 +13,7 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     QueueEntry,
     ScheduleEntry,
+    SealedSlipAcquireEntry,
     SlipAcquireEntry,
     SlipAnswerEntry,
 )
@@ -64,6 +65,7 @@ class Queues:
             AcquireEntry: self.apply_acquire,
             AnswerEntry: self.apply_answer,
             SlipAcquireEntry: self.apply_acquire,
+            SealedSlipAcquireEntry: self.apply_acquire,
             SlipAnswerEntry: self.apply_slip,
         }
 

@@ -42,6 +42,9 @@ class SharedWords(Protocol):
     def load(self, index: int) -> int:
         """The word at this index."""
 
+    def loaded(self, first: int, count: int) -> list[int]:
+        """Some words, each as `load` gives it; zeros for what a file that was cut has not."""
+
     def store(self, index: int, value: int) -> None:
         """Set the word at this index."""
 

@@ -27,7 +27,13 @@ class MappedWords:
         words = memoryview(mapped).cast("Q")
         #: The word at an index, and setting it: the map's own methods, since all go through here.
         self.load, self.store = words.__getitem__, words.__setitem__
+        self._words = words
         self._address = pa.py_buffer(mapped).address
+
+    def loaded(self, first: int, count: int) -> list[int]:
+        """Some words, each as `load` gives it; zeros for what a file that was cut has not."""
+        found = self._words[first : first + count].tolist()
+        return found + [0] * (count - len(found))
 
     def wake(self, index: int) -> None:
         """Wake everybody who waits for this word to change."""

@@ -79,6 +79,8 @@ class MemoryDisk:
 
     def read(self, path: str) -> bytes:
         """A whole small file."""
+        if path in self._words:
+            return b"".join(word.to_bytes(8, "little") for word in self._words[path].loaded())
         try:
             return self.files[path]
         except KeyError:
@@ -172,6 +174,7 @@ class MemoryDisk:
         with self._guard:
             self.files.pop(path, None)
             self.logs.pop(path, None)
+            self._words.pop(path, None)
 
     def sync_names(self, folder: str) -> None:
         """Bring the names in a folder to disk; memory needs none."""
@@ -220,6 +223,10 @@ class MemoryWords:
     def load(self, index: int) -> int:
         """The word at this index."""
         return self._words[index]
+
+    def loaded(self, first: int = 0, count: int | None = None) -> list[int]:
+        """Some words, each as `load` gives it; or all."""
+        return self._words[first : None if count is None else first + count]
 
     def store(self, index: int, value: int) -> None:
         """Set the word at this index."""

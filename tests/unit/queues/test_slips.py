@@ -266,7 +266,7 @@ def _around_the_note(
         before()
         counts = store_word(page, places, number, group)
         after()
-        return counts and page._words.load(0) != number
+        return counts and page._words.load(0) == page._not_taken_over
 
     monkeypatch.setattr(OwnPage, "note", note)
 

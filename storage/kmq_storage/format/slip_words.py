@@ -1,0 +1,95 @@
+"""The words of a slip, which prove themselves: each tells a round of the slip, and a number.
+
+The low 40 bits of a word are its value, the round times 2048 plus the number. The 24 bits above
+them are what this value gives at this place of this slip, and nowhere else: so a word that was
+changed, moved, or is of another slip is found, and so are zeros. A value that differs in one byte,
+or stands at another place of the slip, never has the same check bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+#: Records of a round, and how often several of them may be noted together. Word 0 says whether
+#: somebody took over, then come the places of the records, then the groups: 16 KiB.
+PLACES, GROUPS = 1983, 64
+WORDS = 1 + PLACES + GROUPS
+#: Rounds of a slip are below that; 0 is that of a word which nobody set.
+ROUNDS = 1 << 29
+NUMBER_BITS = 11
+_VALUE_BITS = 40
+_VALUE = np.uint64((1 << _VALUE_BITS) - 1)
+_SHIFT = np.uint64(_VALUE_BITS)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+#: What versions without check bits noted: the round, times 256, plus the number.
+_PLAIN_BITS = 8
+
+
+class Notes(NamedTuple):
+    """Which places of a round are noted as done, and of which nobody can tell any more."""
+
+    done: set[int]
+    unproven: set[int]
+
+
+class SlipWords:
+    """What proves the words of one slip; places are counted from 0."""
+
+    def __init__(self, slip_id: bytes) -> None:
+        seed = np.frombuffer(slip_id, "<u8", 1).astype(np.uint64)
+        #: What each word mixes in: the check bits of a sum are those of its parts, added.
+        self._mixed = (seed + (np.arange(WORDS, dtype=np.uint64) << _SHIFT)) * _MIX
+
+    def sealed(self, indexes: slice | Sequence[int], number_of_round: int, n: int = 0) -> list[int]:
+        """The words at some indexes that tell a round and a number."""
+        value = np.array([number_of_round << NUMBER_BITS | n], np.uint64)
+        checks = (self._mixed[indexes] + value * _MIX) >> _SHIFT
+        words: list[int] = (checks << _SHIFT | value).tolist()
+        return words
+
+    def told(self, first: int, words: Sequence[int]) -> tuple[Array, Array]:
+        """Rounds and numbers of words from an index on; round -1 for what proves nothing."""
+        found = np.array(words, np.uint64)
+        values = found & _VALUE
+        mixed = self._mixed[first : first + len(found)] + values * _MIX
+        proven = (mixed ^ found) >> _SHIFT == 0
+        signed = values.astype(np.int64)
+        return np.where(proven, signed >> NUMBER_BITS, -1), signed & (1 << NUMBER_BITS) - 1
+
+    def notes(self, number: int, places: Sequence[int], groups: Sequence[int]) -> Notes:
+        """What the words of places and groups say of a round.
+
+        A group counts when its word has its round, and as many places have its number as it says.
+        """
+        rounds, in_group = self.told(1, places)
+        of_groups, sizes = self.told(1 + PLACES, groups)
+        mine = rounds == number
+        done, unproven = _set(mine & (in_group == 0)), _set(rounds < 0)
+        for group in np.unique(in_group[mine & (in_group > 0)]).tolist():
+            members = _set(mine & (in_group == group))
+            told = of_groups[group - 1] if group <= GROUPS else -1
+            if told == number and sizes[group - 1] == len(members):
+                done |= members
+            elif told in (-1, number):
+                unproven |= members
+        return Notes(done, unproven)
+
+
+def plain_notes(number: int, places: Sequence[int], groups: Sequence[int]) -> Notes:
+    """The same of a slip of a version whose words proved nothing."""
+    done = set()
+    for place, word in enumerate(places):
+        group = word & (1 << _PLAIN_BITS) - 1
+        counts = not group or (group <= GROUPS and groups[group - 1] == number)
+        if word >> _PLAIN_BITS == number and counts:
+            done.add(place)
+    return Notes(done, set())
+
+
+def _set(which: Array) -> set[int]:
+    return set(np.flatnonzero(which).tolist())
