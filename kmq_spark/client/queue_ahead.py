@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
 from kmq_spark.errors import ConflictError, KmqError, LeaseExpiredError, NotFoundError
@@ -87,9 +87,13 @@ class OpenSlip:
         return too_late(name, picked(self._slip.runs, places))
 
     def _was_counted(self, places: set[int]) -> bool:
-        """Somebody took over just now: whose commit ends the slip decides."""
-        with suppress(ConflictError):
-            take_over(self._log, self._queue_id, self.page, self._slip)
+        """Somebody took over just now, or the slip is damaged: the commit that ends it decides."""
+        with self._changing:
+            self._ended = True
+        for taken in (False, True):  # whoever says so first
+            with suppress(ConflictError):
+                slip = replace(self._slip, taken=taken)
+                take_over(self._log, self._queue_id, self.page, slip)
         self._log.refresh()
         if counted(self._log, self.page, self._slip, places, self._since):
             return True

@@ -212,21 +212,18 @@ def take_over_ended(log: CommitLog, queue: Queue) -> None:
     if not queue.slips or log.files.read_only:
         return
     for slip_id, slip in queue.ended_slips(log.now_us()):
-        end_slip(log, queue.id, slip_id, slip)
-
-
-def end_slip(log: CommitLog, queue_id: bytes, slip_id: bytes, slip: Slip) -> None:
-    """Take a round over from its receiver, which is told, and commit what was noted."""
-    page = Page(log.files, slip_id)  # type: ignore[arg-type]
-    with suppress(ConflictError):  # its receiver was faster, or somebody else
-        if not slip.taken:  # first, so that this is the last use of the slip
-            log.commit([Unit((ending(log, queue_id, page, slip, TAKING_OVER),))])
-        take_over(log, queue_id, page, slip)
-    log.refresh()
+        with suppress(ConflictError):  # its receiver was faster, or somebody else
+            take_over(log, queue.id, Page(log.files, slip_id), slip)  # type: ignore[arg-type]
+        log.refresh()
 
 
 def take_over(log: CommitLog, queue_id: bytes, page: Page, slip: Slip) -> None:
-    """Commit what is noted on a slip that is to be taken over; ConflictError when it was."""
+    """Commit what is noted on a slip, which its receiver uses never again.
+
+    ConflictError when somebody else does so.
+    """
+    if not slip.taken:  # first, so that this is the last use of the slip
+        log.commit([Unit((ending(log, queue_id, page, slip, TAKING_OVER),))])
     page.take_over(slip)
     log.commit([Unit((ending(log, queue_id, page, slip, TAKEN_OVER),))])
 

@@ -339,11 +339,9 @@ class SimulatedWords:
         self._words[index] = value
         self._snapshots = [self._snapshots[0], *self._snapshots[-_SNAPSHOTS:], list(self._words)]
 
-    def wake(self, index: int) -> None:
-        pass
+    def wake(self, index: int) -> None: ...
 
-    def wake_one(self, index: int) -> None:
-        pass
+    wake_one = wake
 
     def wait(self, index: int, value: int, timeout: float) -> None:
         if self._words[index] == value:
@@ -355,8 +353,7 @@ class SimulatedWords:
 
     def scribble(self, rng: random.Random) -> None:
         kind = rng.randrange(3)
-        fill = (0, 2**64 - 1, rng.getrandbits(64))[kind]
-        self._words = [fill] * len(self._words)
+        self._words = [(0, 2**64 - 1, rng.getrandbits(64))[kind]] * len(self._words)
 
 
 class SimulatedLock:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 
 from kmq_storage import paths
+from kmq_storage.errors import ConflictError
 from kmq_storage.format.slip_words import PLACES, WORDS, SlipWords
 from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue, Slip
 from kmq_storage.log.state import StoreState
-from kmq_storage.slips import boot_of, end_slip, picked
+from kmq_storage.slips import Page, boot_of, picked, take_over
 
 _BYTES = 8 * WORDS
 _AGAIN = "what can't be proven comes again, though some may have been acknowledged"
@@ -29,7 +31,8 @@ def end_damaged(log: CommitLog) -> Iterator[str]:
     """Have what is provably noted on damaged slips count, and the rest come again."""
     for queue, slip_id, slip in list(_open_rounds(log.refresh())):
         if _is_damaged(log, queue, slip_id, slip):
-            end_slip(log, queue.id, slip_id, slip)
+            with suppress(ConflictError):  # its receiver was faster, or somebody else
+                take_over(log, queue.id, Page(log.files, slip_id), slip)  # type: ignore[arg-type]
             yield f"{paths.slip_file(slip_id)}: what it proves was committed; {_AGAIN}"
 
 

@@ -194,6 +194,7 @@ def test_after_a_power_cut_only_what_was_acknowledged_counts_and_groups_whole(
     file = tmp_path / "store" / paths.slip_file(machine.page.id)
     for _ in range(60):
         file.write_bytes(np.array(machine.cut_power(), "<u8").tobytes())
+        page = Page(log.files, machine.page.id)  # type: ignore[arg-type]
         for number, acks in machine.acked.items():
-            done = Page(log.files, machine.page.id).notes(_slip(number)).done  # type: ignore[arg-type]
+            done = page.notes(_slip(number)).done
             assert done == set().union(*(ack for ack in acks if ack <= done))

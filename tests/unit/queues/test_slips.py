@@ -15,7 +15,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client import queue, queue_ahead
 from kmq_storage import paths
-from kmq_storage.slips import OwnPage
+from kmq_storage.slips import OwnPage, Page
 from tests.support.interruption import Interruption
 from tests.support.processes import exit_codes, start_python
 
@@ -338,6 +338,42 @@ def test_who_was_taken_over_goes_on_with_a_slip_of_another_name(
         stats = other.stats()
     assert stats.acked == RECORDS
     assert done.isdisjoint(int(each.value) for each in taken)
+
+
+def _spoil(page: Page, index: int) -> None:
+    page._words.store(index, page._words.load(index) ^ 1 << 33)
+
+
+def test_a_live_receiver_that_finds_its_slip_damaged_takes_another_one(
+    store: kmq.Store, patient: None, caplog: pytest.LogCaptureFixture
+):
+    _fill(store, lock_timeout=0.5)
+    receiver, held = _fast(store)
+    held.ack()
+    damaged = receiver._ahead._page
+    assert damaged is not None
+    place = receiver._ahead._slip._slip.runs[0]  # type: ignore[union-attr]
+    _spoil(damaged, 1 + held.offset - place.first)
+    assert receiver.stats().acked == FAST
+    assert "can't be proven" in caplog.text
+    left = _rest(receiver)
+    assert left == list(range(FAST, RECORDS))
+    assert receiver._ahead._page is not damaged
+
+
+def test_a_slip_that_says_that_somebody_may_have_taken_over_has_its_receiver_ask_the_log(
+    store: kmq.Store, patient: None
+):
+    _fill(store)
+    receiver, held = _fast(store)
+    page = receiver._ahead._page
+    assert page is not None
+    _spoil(page, 0)
+    before = store.log.refresh().lsn
+    held.ack()
+    assert store.log.refresh().lsn > before
+    assert store.queues()[0].stats.acked == FAST + 1
+    assert int(held.value) not in _rest(receiver, 0)
 
 
 def test_an_interrupted_receiver_goes_on_and_loses_nothing(store: kmq.Store, patient: None):
