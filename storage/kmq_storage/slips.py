@@ -64,7 +64,7 @@ class Page:
 
     def take_over(self, slip: Slip) -> None:
         """From now on who notes something knows that it may not count."""
-        (word,) = self._seals.sealed([_TAKEN_OVER], slip.round)
+        (word,) = self._seals.sealed_at([_TAKEN_OVER], slip.round)
         self._words.store(_TAKEN_OVER, slip.round if slip.boot is None else word)
         self._words.wake(_TAKEN_OVER)
 
@@ -114,12 +114,11 @@ class OwnPage(Page):
             words.store(places[0] + 1, self._singles[places[0]])
         else:
             indexes = [place + 1 for place in places]
-            for index, word in zip(
-                indexes, self._seals.sealed(indexes, number, group), strict=True
-            ):
+            sealed = self._seals.sealed_at(indexes, number, group)
+            for index, word in zip(indexes, sealed, strict=True):
                 words.store(index, word)
             words.wake(_TAKEN_OVER)  # nobody waits: the call keeps what is before it before it
-            (word,) = self._seals.sealed([PLACES + group], number, len(places))
+            (word,) = self._seals.sealed_at([PLACES + group], number, len(places))
             words.store(PLACES + group, word)
         words.wake(_TAKEN_OVER)
         return words.load(_TAKEN_OVER) == self._not_taken_over

@@ -64,7 +64,7 @@ def _write(disk: LocalDisk, slip: bytes, told: dict[int, tuple[int, int]]) -> No
     """A slip whose words tell these rounds and numbers, and the others that nobody set them."""
     page, seals = disk.open_words(paths.slip_file(slip), WORDS), SlipWords(slip)
     for index in range(WORDS):
-        (word,) = seals.sealed([index], *told.get(index, (0, 0)))
+        (word,) = seals.sealed_at([index], *told.get(index, (0, 0)))
         page.store(index, word)
 
 

@@ -8,7 +8,7 @@ or stands at another place of the slip, never has the same check bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,7 +25,8 @@ NUMBER_BITS = 11
 _VALUE_BITS = 40
 _VALUE = np.uint64((1 << _VALUE_BITS) - 1)
 _SHIFT = np.uint64(_VALUE_BITS)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MIX = 0x9E3779B97F4A7C15
+_WORD = (1 << 64) - 1
 #: What versions without check bits noted: the round, times 256, plus the number.
 _PLAIN_BITS = 8
 
@@ -43,20 +44,30 @@ class SlipWords:
     def __init__(self, slip_id: bytes) -> None:
         seed = np.frombuffer(slip_id, "<u8", 1).astype(np.uint64)
         #: What each word mixes in: the check bits of a sum are those of its parts, added.
-        self._mixed = (seed + (np.arange(WORDS, dtype=np.uint64) << _SHIFT)) * _MIX
+        self._mixed = (seed + (np.arange(WORDS, dtype=np.uint64) << _SHIFT)) * np.uint64(_MIX)
+        self._mixes: list[int] = self._mixed.tolist()
 
-    def sealed(self, indexes: slice | Sequence[int], number_of_round: int, n: int = 0) -> list[int]:
+    def sealed(self, indexes: slice, number_of_round: int, n: int = 0) -> list[int]:
         """The words at some indexes that tell a round and a number."""
         value = np.array([number_of_round << NUMBER_BITS | n], np.uint64)
-        checks = (self._mixed[indexes] + value * _MIX) >> _SHIFT
+        checks = (self._mixed[indexes] + value * np.uint64(_MIX)) >> _SHIFT
         words: list[int] = (checks << _SHIFT | value).tolist()
         return words
+
+    def sealed_at(self, indexes: Iterable[int], number_of_round: int, n: int = 0) -> list[int]:
+        """The same for a few indexes, one by one: a call of numpy takes longer."""
+        value = number_of_round << NUMBER_BITS | n
+        mixed, mixes = value * _MIX, self._mixes
+        return [
+            (mixes[index] + mixed & _WORD) >> _VALUE_BITS << _VALUE_BITS | value
+            for index in indexes
+        ]
 
     def told(self, first: int, words: Sequence[int]) -> tuple[Array, Array]:
         """Rounds and numbers of words from an index on; round -1 for what proves nothing."""
         found = np.array(words, np.uint64)
         values = found & _VALUE
-        mixed = self._mixed[first : first + len(found)] + values * _MIX
+        mixed = self._mixed[first : first + len(found)] + values * np.uint64(_MIX)
         proven = (mixed ^ found) >> _SHIFT == 0
         signed = values.astype(np.int64)
         return np.where(proven, signed >> NUMBER_BITS, -1), signed & (1 << NUMBER_BITS) - 1

@@ -57,7 +57,7 @@ def counts_what_proves_nothing(patch: pytest.MonkeyPatch) -> None:
         values = [word & (1 << 40) - 1 for word in words]
         pairs = enumerate(values, first)
         return told(
-            seals, first, [seals.sealed([at], each >> 11, each & 2047)[0] for at, each in pairs]
+            seals, first, [seals.sealed_at([at], each >> 11, each & 2047)[0] for at, each in pairs]
         )
 
     patch.setattr(SlipWords, "told", as_if_sealed)
@@ -82,6 +82,7 @@ def proves_the_round_alone(patch: pytest.MonkeyPatch) -> None:
     def alike(self: SlipWords, slip_id: bytes) -> None:
         original(self, slip_id)
         self._mixed = np.full_like(seals, seals[0])
+        self._mixes = self._mixed.tolist()
 
     patch.setattr(SlipWords, "__init__", alike)
 
@@ -91,7 +92,7 @@ def has_the_group_counted_first(patch: pytest.MonkeyPatch) -> None:
     notes, note = SlipWords.notes, OwnPage.note
 
     def first_the_group(page: OwnPage, places: Sequence[int], number: int, group: int) -> bool:
-        (word,) = page._seals.sealed([PLACES + group], number, len(places))
+        (word,) = page._seals.sealed_at([PLACES + group], number, len(places))
         page._words.store(PLACES + group, word)
         return note(page, places, number, group)
 

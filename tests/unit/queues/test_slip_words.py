@@ -37,6 +37,12 @@ def test_a_word_tells_its_round_and_number_whatever_they_are():
             assert (set(rounds.tolist()), set(numbers.tolist())) == ({number}, {n})
 
 
+def test_words_are_the_same_one_by_one_and_together():
+    for number in (0, 1, ROUNDS - 1):
+        together = SECOND.sealed(slice(None), number, 6)
+        assert together == SECOND.sealed_at(range(WORDS), number, 6)
+
+
 @pytest.mark.parametrize("bit", range(64))
 def test_a_word_with_another_bit_proves_nothing(bit: int):
     for number in (0, 1, 2, 9_999):
@@ -74,9 +80,9 @@ def _notes(number: int, **words: tuple[int, int]) -> Notes:
     for name, told in words.items():
         at = int(name[1:])
         if name[0] == "p":
-            (places[at],) = FIRST.sealed([1 + at], *told)
+            (places[at],) = FIRST.sealed_at([1 + at], *told)
         else:
-            (groups[at - 1],) = FIRST.sealed([PLACES + at], *told)
+            (groups[at - 1],) = FIRST.sealed_at([PLACES + at], *told)
     return FIRST.notes(number, places, groups)
 
 
