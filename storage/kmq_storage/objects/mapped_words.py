@@ -73,7 +73,7 @@ def _bring_in(fd: int, size: int, *, read_only: bool) -> None:
     """Have the words in memory: looking through a map at what the disk can't read would kill.
 
     Pages that can't be read begin anew, in the file that others have mapped; who may not write
-    gets a ValueError. No word is trusted, so nothing is lost with them.
+    gets a ValueError. No word is trusted that does not prove itself, and zeros don't.
     """
     for position in range(0, size, mmap.PAGESIZE):
         try:
