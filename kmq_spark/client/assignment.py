@@ -159,7 +159,7 @@ class Assignment:
         for each in partitions:
             topic = state.topic_by_id(each.topic_id)
             at = positions.get(each.topic, {}).get(each.partition, NO_POSITION)
-            start = at if topic is None else topic.partition(each.partition).start
+            start = at if topic is None else topic.partition(each.partition).first
             done = max(start, self._committed(state, each) or 0)
             found |= self.uncommitted.part(each, at, done)
         return found
@@ -226,7 +226,7 @@ class Assignment:
         positions = self.positions()
         for name, number, topic_id in partitions:
             topic, at = state.topic_by_id(topic_id), positions.get(name, {}).get(number)
-            if topic is not None and at is not None and at >= topic.partition(number).start:
+            if topic is not None and at is not None and at >= topic.partition(number).first:
                 found.setdefault(name, {})[number] = at
         return found
 

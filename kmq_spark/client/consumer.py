@@ -286,7 +286,7 @@ class Consumer(OneThread):
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
         """Go on with the first record of these partitions, or of all."""
         state = self._assignment.refresh()
-        self._assignment.seek(lambda each: _part(state, each).start, partitions)
+        self._assignment.seek(lambda each: _part(state, each).first, partitions)
 
     @alone_or_called_back
     def seek_to_end(self, partitions: Partitions | None = None) -> None:

@@ -178,7 +178,7 @@ class Fetcher:
     def _position_inside(self, topic: Topic, part: Partition, partition: TopicPartition) -> int:
         """The position, reset when it fell out of the log."""
         position = self.positions[partition]
-        if part.start <= position <= part.end:
+        if part.first <= position <= part.end:
             return position
         if position == NO_POSITION:
             raise _unplaced(topic.name, partition.partition, part)
@@ -195,7 +195,7 @@ class Fetcher:
         topic = self._log.state.topic_by_id(partition.topic_id)
         assert topic is not None, "only partitions of live topics are added"
         part = topic.partition(partition.partition)
-        return part.start if self._reset == "earliest" else part.end
+        return part.first if self._reset == "earliest" else part.end
 
 
 def _unplaced(topic: str, number: int, part: Partition) -> OffsetOutOfRangeError:
@@ -204,6 +204,6 @@ def _unplaced(topic: str, number: int, part: Partition) -> OffsetOutOfRangeError
         "auto_offset_reset is 'none'; seek, or commit an offset for the group",
         topic=topic,
         partition=number,
-        start=part.start,
+        start=part.first,
         end=part.end,
     )

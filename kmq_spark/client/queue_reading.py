@@ -49,7 +49,7 @@ def parts_of(log: CommitLog, reader: ChunkReader, run: Run) -> Iterator[Part]:
     if topic is None:
         return
     end = run.first + run.rows
-    start = min(max(run.first, topic.partition(run.partition).start), end)
+    start = min(max(run.first, topic.partition(run.partition).first), end)
     own = queue_of_log(topic.name) is not None
     for span in topic.index(run.partition).outside_gaps(start, end):
         few = few_records(reader, topic, run.partition, *span)

@@ -117,9 +117,9 @@ def _spans(
     spans = {}
     for number in numbers:
         part = topic.partition(number)
-        start = _offset(topic, number, bounds[0], part.start, reader)
+        start = _offset(topic, number, bounds[0], part.first, reader)
         end = _offset(topic, number, bounds[1], part.end, reader)
-        if not part.start <= start <= part.end:
+        if not part.first <= start <= part.end:
             raise out_of_range(topic.name, number, start, part)
         spans[number] = (start, min(end, part.end))
     return spans
@@ -193,7 +193,7 @@ def resolve_group_offsets(
 def _named_offset(topic: Topic, number: int, word: Any, reader: ChunkReader) -> int:
     part = topic.partition(number)
     if word == "earliest":
-        return part.start
+        return part.first
     if word == "latest":
         return part.end
     to_timestamp(word, "offsets")

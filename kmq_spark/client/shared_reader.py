@@ -118,11 +118,11 @@ class SharedReader:
         generation = known.generation
         place = known.offsets.get(topic.id, {}).get(0)
         return _Seen(
-            generation, topic.id, None if place is None else max(place, topic.parts[0].start)
+            generation, topic.id, None if place is None else max(place, topic.parts[0].first)
         )
 
     def _start(self) -> int:
-        return single_partition(self._log.written_state(), self._topic).parts[0].start
+        return single_partition(self._log.written_state(), self._topic).parts[0].first
 
     def _move(self, seen: _Seen, group: str, place: int) -> bool:
         """Give a group its place, unless somebody did since it was seen.

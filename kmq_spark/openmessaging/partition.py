@@ -49,7 +49,7 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
 
     def _bounds(self) -> tuple[int, int]:
         part = self._store.log.refresh().topic(self._topic).partition(self._partition)
-        return part.start, part.end
+        return part.first, part.end
 
     def current_offset(self) -> int:
         """The offset of the message that `next` gives."""

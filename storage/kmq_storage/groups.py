@@ -110,7 +110,7 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
     topics = {topic: state.topic(topic) for topic in committed}
     positions = {
         topic: {
-            number: part.readable_from(committed[topic].get(number, part.start))
+            number: part.readable_from(committed[topic].get(number, part.first))
             for number, part in enumerate(info.parts)
         }
         for topic, info in topics.items()
@@ -179,5 +179,5 @@ def check_offsets(state: StoreState, offsets: Offsets) -> None:
         topic = state.topic(name)
         for number, offset in by_partition.items():
             part = topic.partition(number)
-            if not part.start <= offset <= part.end:
+            if not part.first <= offset <= part.end:
                 raise out_of_range(name, number, offset, part)

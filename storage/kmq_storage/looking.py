@@ -112,7 +112,8 @@ def _entering(
         return offsets[0], order[0]
     expression, _ = queue.filter_at(key, span[0])
     layout = topic.layout(_COLUMNS)
-    for piece in topic.index(key[1]).outside_gaps(*span):
+    first = min(max(span[0], topic.partition(key[1]).first), span[1])
+    for piece in topic.index(key[1]).outside_gaps(first, span[1]):
         for part in scan(log, reader, topic, key[1], piece, batch_rows=_ROWS, layout=layout):
             let_in = _let_in(expression, part)
             offsets.append(part.offsets()[let_in])

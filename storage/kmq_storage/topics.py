@@ -259,7 +259,7 @@ def first_offset_since(
 ) -> int | None:
     """The first offset of a partition with this timestamp (UTC us) or a later one."""
     part, index = topic.partition(number), topic.index(number)
-    start = part.start
+    start = part.first
     while (row := index.first_since(microseconds, start, part.end)) is not None:
         for chunk in reader.chunks(row.place((topic.id, number))):
             if chunk.max_timestamp >= microseconds and chunk.end_offset > start:

@@ -58,8 +58,29 @@ def test_a_manifest_that_is_made_from_segments_has_the_indexes(folder: Path, col
         file.unlink()
     with kmq.open(folder) as store:
         store.repair(drop_damaged=True)
-        assert store.topics()[0].offsets[0][0] == 3
+        assert store.topics()[0].offsets[0][0] == 4
     _expect(folder)
+
+
+def test_a_record_that_is_first_after_a_repair_is_read_whatever_is_trimmed_later(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        queues.put_batch(["a", "b"], [b"0", b"1"])
+        store.seal()
+        queues.put_batch(["a", "b"], [b"2", b"3"])
+        store.seal()
+    folder = tmp_path / "store"
+    (first,) = folder.glob(f"segments/*/0/{0:020}-*.arrow")
+    for file in [*folder.glob("checkpoints/*"), *folder.glob("log/*"), first]:
+        file.unlink()
+    with kmq.open(folder) as store:
+        store.repair(drop_damaged=True)
+        (name,) = (topic.name for topic in store.topics())
+        store.alter_topic(name, retention=3600.0)
+        store.checkpoint()
+    with kmq.open(folder) as store:
+        assert store.read(name, end={0: 4}).read_all()["offset"].to_pylist() == [2, 3]
+        assert store.verify(deep=True).ok
 
 
 def test_indexes_that_are_lost_are_given_up_only_when_somebody_says_so(folder: Path):

@@ -156,7 +156,7 @@ def _further(
 ) -> tuple[tuple[int, int], ...]:
     # A group's offset must lie in the log, whose start may have passed a slow reader.
     inside = (
-        (p, min(max(n, topic.parts[p].start), topic.parts[p].end))
+        (p, min(max(n, topic.parts[p].first), topic.parts[p].end))
         for p, n in finished.items()
         if n > committed.get(p, -1)
     )

@@ -99,7 +99,7 @@ def behind(state: StoreState, source: SourceProgress, now_us: int) -> Behind:
         topic = state.topic(name)
         for number, count in by_partition.items():
             part = topic.parts[number]
-            position = max(part.end - count, part.start)
+            position = max(part.end - count, part.first)
             if position >= part.end:
                 continue
             index = topic.index(number)

@@ -47,7 +47,7 @@ class Coverage:
         """The first offset that each partition still has."""
         history = self.history
         if history is None:
-            return {name: {p: parts[p].start for p in of} for name, parts, of in self._parts()}
+            return {name: {p: parts[p].first for p in of} for name, parts, of in self._parts()}
         return {
             name: {p: history.low(topic, p) for p in self.partitions[name]}
             for name, topic in self.topics.items()

@@ -133,7 +133,7 @@ def readable(wanted: TopicRange, losses: Losses, history: History | None = None)
     """
     offsets = wanted.offsets
     part = wanted.topic.partition(offsets.partition)
-    low, high = part.start, part.end
+    low, high = part.first, part.end
     start = min(max(offsets.start, low), high)
     end = max(min(offsets.end, high), start)
     if (start, end) == (offsets.start, offsets.end):

@@ -59,13 +59,13 @@ class History:
         """The first offset of a partition that the archive or the log holds, or that the archive
         began with: without its group, it doesn't tell what it holds."""
         first, end = self._archived(topic, number)
-        start = topic.partition(number).start
+        start = topic.partition(number).first
         return min(first, start) if first < end or self._has(topic) else start
 
     def border(self, topic: Topic, number: int) -> int:
         """Up to where, not including, a partition is read from the archive."""
         _, end = self._archived(topic, number)
-        return max(min(end, _kept_from(topic, number)), self.low(topic, number))
+        return max(min(end, topic.partition(number).first), self.low(topic, number))
 
     def cut(self, wanted: TopicRange) -> tuple[OffsetRange, OffsetRange, OffsetRange] | None:
         """What of a range nobody has, what the archive has, and the rest, in this order.
@@ -109,7 +109,7 @@ class History:
         low, border = self.low(topic, number), self.border(topic, number)
         if low < border:
             return f", the archive {low} to {border}"
-        if low == topic.partition(number).start:
+        if low == topic.partition(number).first:
             return ""
         group = self.archive.record.group
         return f", the archive nothing by its group {group} (if it was deleted, run the job again)"
@@ -144,13 +144,6 @@ class History:
         record = self.archive.record
         committed = self.state.group_offsets(record.group).get(topic.id, {})
         return record.start(topic.topic_id, number), committed.get(number, 0)
-
-
-def _kept_from(topic: Topic, number: int) -> int:
-    """From where on the log surely has what it kept: where queues were trimmed, a list of where
-    they go on stands in place of the last record given up (docs/design/queue-retention.md)."""
-    start = topic.partition(number).start
-    return start + 1 if topic.settings.keyed else start
 
 
 def history_of(log: CommitLog, state: StoreState, path: str | None) -> History | None:

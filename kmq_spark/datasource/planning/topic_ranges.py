@@ -117,7 +117,7 @@ class TopicRanges:
     def bounds(self) -> tuple[Numbers, Numbers]:
         """Where the log of each range's partition begins and ends."""
         parts = [self.topic.parts[number] for number in self.partitions.tolist()]
-        low, high = [part.start for part in parts], [part.end for part in parts]
+        low, high = [part.first for part in parts], [part.end for part in parts]
         return np.array(low, np.int64), np.array(high, np.int64)
 
     def outside(self) -> Mask:

@@ -48,7 +48,7 @@ def partition_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
     """A row per partition."""
     for topic in _sorted_topics(state):
         for number, part in enumerate(topic.parts):
-            yield (topic.name, number, part.start, part.end, part.rows, part.size)
+            yield (topic.name, number, part.first, part.end, part.rows, part.size)
 
 
 def _sorted_topics(state: StoreState) -> list[Topic]:

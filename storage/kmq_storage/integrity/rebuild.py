@@ -153,11 +153,19 @@ def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[st
         if logged is not None:  # what the log has is there in any case
             rows = [row for row in rows if row.end_offset <= logged]
         part.end = logged if logged is not None else max((r.end_offset for r in rows), default=0)
-        part.start = rows[0].base_offset if rows else part.end
+        part.start = _start(topic, rows, part.end, known)
+        part.is_begun = topic.settings.trims and part.start > 0
         for row in rows:
             topic.index(number).append(row)
             part.rows, part.size = part.rows + row.rows, part.size + row.size
         yield from _gaps(topic, number, rows)
+
+
+def _start(topic: Topic, rows: list[Row], end: int, known: _Known) -> int:
+    """Where a partition begins: that of queues with an offset that has no record, unless at 0."""
+    start = rows[0].base_offset if rows else end
+    is_begun = bool(rows) and rows[0].file in known.begun
+    return start - 1 if topic.settings.keyed and start and not is_begun else start
 
 
 def _gaps(topic: Topic, number: int, rows: list[Row]) -> Iterator[str]:

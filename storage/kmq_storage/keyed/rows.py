@@ -117,7 +117,7 @@ class KeyedReader:
         self, topic: Topic, start: int, end: int, done: _Done | None = None, missing: str = ""
     ) -> Iterator[KeyedRows]:
         runs: list[RunIndex] = []
-        low = min(topic.partition(PARTITION).start, end)
+        low = min(topic.partition(PARTITION).first, end)
         if start < low:
             self._trimmed(topic, start, low)
             start = low

@@ -314,7 +314,7 @@ class _Binding:
         for number, offset in entry.offsets:
             part = topic.partition(number)
             end = self._ends.get((topic.id, number), part.end)
-            if not part.start <= offset <= end:
+            if not part.first <= offset <= end:
                 raise out_of_range(topic.name, number, offset, part)
 
     def _batch_id(self, entry: BatchIdEntry) -> None:

@@ -129,6 +129,7 @@ def _restored_topic(members: dict[str, Any], manifest: Manifest | None) -> Topic
     topic.enlarge(len(members["partitions"]))
     for part, facts in zip(topic.parts, members["partitions"], strict=True):
         part.start, part.end, part.rows, part.size, part.layout_lsn, gaps = facts
+        part.is_begun = topic.settings.trims and part.start > 0
         if part.index is not None:
             part.index.gaps = [Gap(*gap) for gap in gaps]
     for number, second in members.get("tombstones", ()):

@@ -267,6 +267,7 @@ class StoreState:
         if part is None:
             return
         part.start = max(part.start, entry.start)
+        part.is_begun = self._by_id[entry.topic_id].settings.trims
         part.rows -= entry.rows
         part.size -= entry.size
         self.queues.trim(entry.topic_id, entry.partition, part.start)

@@ -17,13 +17,26 @@ from kmq_storage.model import LogDamage, Place, TopicInfo, TopicSettings
 class Partition:
     """One partition: its bounds, and in a reader's state where its records are."""
 
-    __slots__ = ("doubt", "end", "index", "layout_lsn", "rows", "size", "start", "tombstones")
+    __slots__ = (
+        "doubt",
+        "end",
+        "index",
+        "is_begun",
+        "layout_lsn",
+        "rows",
+        "size",
+        "start",
+        "tombstones",
+    )
 
     def __init__(self, index: OffsetIndex | None) -> None:
         #: A damaged commit that may have had records after `end`.
         self.doubt: LogDamage | None = None
+        #: Where the rows begin; readers do at `first`.
         self.start = 0
         self.end = 0
+        #: Whether a trim of queues began it: at `start` stands no record, but where these go on.
+        self.is_begun = False
         #: Records held, and their bytes; compaction leaves fewer of them than offsets.
         self.rows = 0
         self.size = 0
@@ -33,9 +46,14 @@ class Partition:
         self.tombstones = 0
         self.index = index
 
+    @property
+    def first(self) -> int:
+        """The first offset that a reader may stand at: of what is below it, records are gone."""
+        return min(self.start + self.is_begun, self.end)
+
     def readable_from(self, position: int) -> int:
         """The first offset at or after a position that may still be read."""
-        return min(max(position, self.start), self.end)
+        return min(max(position, self.first), self.end)
 
     def lag(self, position: int) -> int:
         """How many offsets are still to be read: what was trimmed away is not."""
@@ -83,8 +101,8 @@ class Topic:
         return sum(part.rows for part in self.parts)
 
     def offsets(self) -> dict[int, tuple[int, int]]:
-        """Start and end (next offset) of each partition."""
-        return {number: (part.start, part.end) for number, part in enumerate(self.parts)}
+        """The first offset and the end (next offset) of each partition."""
+        return {number: (part.first, part.end) for number, part in enumerate(self.parts)}
 
     def partition(self, number: int) -> Partition:
         """The partition of this number."""
@@ -142,7 +160,7 @@ class Topic:
 def check_inside(topic: Topic, number: int, start: int, end: int) -> None:
     """OffsetOutOfRangeError below the log's start, CorruptionError or DataLossError where bad."""
     part = topic.partition(number)
-    if start < part.start or start > part.end:
+    if start < part.first or start > part.end:
         raise out_of_range(topic.name, number, start, part)
     topic.index(number).check(topic.name, start, min(end, part.end))
 
@@ -151,10 +169,10 @@ def out_of_range(topic: str, partition: int, offset: int, part: Partition) -> Of
     """The error for an offset outside the log, with the range that is inside."""
     return OffsetOutOfRangeError(
         f"{topic}-{partition}: offset {offset} is outside the log, "
-        f"which holds {part.start} to {part.end} (next)",
+        f"which holds {part.first} to {part.end} (next)",
         topic=topic,
         partition=partition,
         offset=offset,
-        start=part.start,
+        start=part.first,
         end=part.end,
     )

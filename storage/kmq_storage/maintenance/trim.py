@@ -36,7 +36,8 @@ _LOOKS = 20
 class NewStart:
     """A partition that begins later from now on, and what it no longer holds.
 
-    One of a keyed topic begins with an offset that has no record: its queues begin there.
+    One of a keyed topic begins with an offset that has no record: its queues begin there, and
+    readers behind it.
     """
 
     topic: Topic
@@ -44,6 +45,11 @@ class NewStart:
     start: int
     rows: int
     size: int
+
+    @property
+    def first(self) -> int:
+        """The first offset that readers find there."""
+        return self.start + self.topic.settings.keyed
 
 
 def plan_trim(topic: Topic, starts: Mapping[int, int]) -> list[NewStart]:
@@ -56,9 +62,9 @@ def plan_trim(topic: Topic, starts: Mapping[int, int]) -> list[NewStart]:
         part = topic.partition(number)
         if start > part.end:
             raise out_of_range(topic.name, number, start, part)
-        if start > part.start and not topic.settings.keyed:
+        if start > part.first and not topic.settings.keyed:
             plan.append(_new_start(topic, number, start))
-        elif start > part.start and (row := last_row(topic, number, start)) is not None:
+        elif start > part.first and (row := last_row(topic, number, start)) is not None:
             plan.append(_new_start(topic, number, min(start, row.end_offset) - 1))
     return plan
 
@@ -166,7 +172,7 @@ def trim(
             # laid out anew or deleted meanwhile: the next look plans it again
             gone = _committed(log, each.topic, entry)
             if gone is not None:
-                starts.setdefault(each.topic.name, {})[each.partition] = each.start
+                starts.setdefault(each.topic.name, {})[each.partition] = each.first
                 rows, size = rows + gone[0], size + gone[1]
     return TrimReport(starts, rows, size)
 

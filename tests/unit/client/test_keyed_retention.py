@@ -6,6 +6,7 @@ than those asked for, and settings that are taken and do nothing.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,46 @@ def test_consumers_go_on_where_the_log_begins(store: kmq.Store, queues: KeyedQue
         consumer.seek("inbox", 0, 1)
         store.trim("inbox", {0: 4})
         assert [record.value for record in consumer.consume(9)] == [b"4", b"5"]
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("restored", [False, True], ids=["followed", "from a checkpoint"])
+def test_who_stands_at_the_last_message_given_up_is_told(
+    store: kmq.Store, tmp_path: Path, where: str, restored: bool
+):
+    _put(store, where)
+    store.set_group_offsets("late", {"inbox": {0: 3}})
+    assert store.trim("inbox", {0: 4}).starts == {"inbox": {0: 4}}
+    assert not store.trim("inbox", {0: 4}).starts, "it begins there"
+    if restored:
+        store.checkpoint()
+    with kmq.open(store.url) if restored else nullcontext(store) as other:
+        assert other.topics()[0].offsets == {0: (4, 7)}
+        with (
+            other.consumer("late", topics=["inbox"], auto_offset_reset="none") as consumer,
+            pytest.raises(OffsetOutOfRangeError, match=r"offset 3 is outside .* holds 4 to 7"),
+        ):
+            consumer.poll(1)
+        assert other.describe_group("late").lag == {"inbox": {0: 3}}
+        with pytest.raises(OffsetOutOfRangeError, match="offset 3 is outside"):
+            other.read("inbox", start={0: 3})
+        found = other.read("inbox").read_all()["offset"].to_pylist()
+        assert sorted(found) == [4, 5, 6]
+
+
+def test_a_consumer_that_begins_after_a_trim_was_told_of_nothing(
+    store: kmq.Store, queues: KeyedQueues
+):
+    queues.put_batch(["a", "b"], [b"0", b"1"])
+    store.trim("inbox", {0: 2})
+    with store.consumer("new", topics=["inbox"], auto_offset_reset="earliest") as consumer:
+        assert consumer.poll(0) is None
+        queues.put("a", b"2").result()
+        consumer.seek_to_beginning()
+        assert consumer.poll(9).value == b"2"
+        consumer.commit()
+        store.trim("inbox", {0: 3})
+        assert consumer.poll(0) is None
 
 
 @pytest.mark.parametrize("where", WHERE)

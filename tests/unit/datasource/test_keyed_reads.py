@@ -269,6 +269,16 @@ def test_of_a_trimmed_topic_what_is_kept_comes_with_its_indexes(shop: Shop, star
         assert _all(shop, queues="b/*") == sorted(m for m in kept if m[0].startswith(b"b/"))
 
 
+def test_a_read_that_begins_at_the_last_message_given_up_says_so(shop: Shop) -> None:
+    kept = _by_offset(shop)[30:]
+    shop.store.trim("inbox", {0: 30})
+    given = {"startingOffsets": '{"inbox": {"0": 29}}'}
+    with pytest.raises(DataLossError, match=r"29 to 40 .*, the log holds 30 to 40: 1 records are"):
+        _all(shop, **given)
+    found = _all(shop, **given, failOnDataLoss="false")
+    assert found == sorted(kept) == _all(shop)
+
+
 def _by_offset(shop: Shop) -> list[Message]:
     """All messages in the order of their offsets: of each turn two of each queue."""
     found = {(name, index): value for name, index, value in _expected(shop)}
@@ -289,7 +299,7 @@ def test_a_task_whose_records_were_trimmed_says_so(shop: Shop, settle: str) -> N
         collect(shop.store.log, grace=0.0)
         with pytest.raises(OffsetOutOfRangeError):
             list(found)
-    with pytest.raises(OffsetOutOfRangeError, match="holds 29 to 40"):
+    with pytest.raises(OffsetOutOfRangeError, match="holds 30 to 40"):
         list(KeyedReader(log, topic.id, columns, None).between(0, 40))
 
 
@@ -312,8 +322,8 @@ def _later(shop: Shop, fail: str) -> Iterator[pa.RecordBatch]:
 BEFORE = [
     (
         _trim,
-        r"inbox-0: offsets 0 to 40 \(next\) .*, the log holds 29 to 40: 29 records are lost",
-        10,  # what stands at 29 is the list of beginnings
+        r"inbox-0: offsets 0 to 40 \(next\) .*, the log holds 30 to 40: 30 records are lost",
+        10,
     ),
     (_delete, r"Topic\[inbox\] with id .* was deleted: 40 of its records went unread", 0),
 ]
