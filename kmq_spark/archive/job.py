@@ -136,6 +136,7 @@ def start(
             file_format,
             else_format=_format_of(spark),
             fail_on_data_loss=fail_on_data_loss,
+            case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true",
         )
         columns, place = columns_of(store.log.state, record), store.url
     frame = (

@@ -4,7 +4,9 @@ statistics of them however many a topic has of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
 
 from kmq_spark.lake.record import DELTA, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
@@ -18,15 +20,47 @@ _RECORD = ("key", "value", "headers", "properties")
 _NOT_IN_DELTA = " ,;{}()\n\t="
 
 
-def check_columns(names: Sequence[str], file_format: str) -> None:
-    """InvalidRequestError when the format has no columns of such names."""
+def check_columns(names: Sequence[str], file_format: str, *, case_sensitive: bool = False) -> None:
+    """InvalidRequestError when the archive's format has no columns of such names.
+
+    `case_sensitive`: whether Spark takes `a` and `A` for two; Delta never does.
+    """
+    is_delta = file_format == DELTA
     wrong = [name for name in names if set(name) & set(_NOT_IN_DELTA)]
-    if file_format == DELTA and wrong:
+    if is_delta and wrong:
         raise InvalidRequestError(
             f"column {wrong[0]!r}: Delta has no columns with any of {_NOT_IN_DELTA!r} in their "
             "names; archive into Parquet (file_format='parquet'), or rename the column",
             column=wrong[0],
         )
+    if is_delta or not case_sensitive:
+        _refuse_letter_case(names, file_format)
+
+
+def _refuse_letter_case(names: Iterable[str], file_format: str) -> None:
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            who = "Delta" if file_format == DELTA else "Spark"
+            raise InvalidRequestError(
+                f"columns {other!r} and {name!r}: {who} does not tell them apart by letter case; "
+                "archive into Parquet (file_format='parquet') in a session with "
+                "spark.sql.caseSensitive=true, or copy the records into a topic with other names",
+                column=name,
+            )
+
+
+def names_of(state: StoreState, record: ArchiveRecord) -> list[str]:
+    """The topics' own columns, and what is nested in them as `column.name`."""
+    return list(_names(_schema(state, record))) if record.typed else []
+
+
+def _names(fields: Iterable[pa.Field], inside: str = "") -> Iterator[str]:
+    for field in fields:
+        name, kind = inside + field.name, field.type
+        yield name
+        yield from _names((kind.field(n) for n in range(kind.num_fields)), f"{name}.")
 
 
 def columns_of(state: StoreState, record: ArchiveRecord) -> list[str]:
@@ -34,6 +68,14 @@ def columns_of(state: StoreState, record: ArchiveRecord) -> list[str]:
     metadata = [record.column(name) for name in _METADATA]
     if not record.typed:
         return [*metadata, *_RECORD]
+    return [
+        *metadata,
+        *_schema(state, record).names,
+        *(f"_{name}" for name in _RECORD if name != "value"),
+    ]
+
+
+def _schema(state: StoreState, record: ArchiveRecord) -> pa.Schema:
     schema = state.topic(record.topics[0]).settings.schema
     assert schema is not None, "a typed topic has a schema"
-    return [*metadata, *schema.names, *(f"_{name}" for name in _RECORD if name != "value")]
+    return schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.archive.beginning import begin
-from kmq_spark.lake.record import DELTA, FOLDER, ArchiveRecord
+from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
 
 
@@ -51,6 +52,37 @@ def test_columns_that_delta_has_not_are_refused_before_the_archive_is_there(
     with pytest.raises(InvalidRequestError, match=r"column 'a, b': Delta has no columns with"):
         _begin(store, tmp_path / "lake", "sums")
     assert not (tmp_path / "lake" / FOLDER).exists()
+
+
+_TWO = pa.schema([("a", pa.int64()), ("A", pa.string())])
+_NESTED = pa.schema([("s", pa.list_(pa.struct(list(_TWO))))])
+
+
+@pytest.mark.parametrize("schema", [_TWO, _NESTED], ids=["columns", "nested"])
+def test_columns_that_differ_by_letter_case_alone_are_refused_before_the_archive_is_there(
+    store: kmq.Store, tmp_path: Path, schema: pa.Schema
+):
+    store.create_topic("sums", schema=schema)
+    inside = "s.item." if schema is _NESTED else ""
+    for file_format, case_sensitive in ((DELTA, True), (PARQUET, False)):
+        who = f"{'Delta' if file_format == DELTA else 'Spark'} does not tell them apart"
+        told = f"columns '{inside}a' and '{inside}A': {who}"
+        with pytest.raises(InvalidRequestError, match=re.escape(told)):
+            _sums(store, tmp_path / "lake", file_format, case_sensitive)
+        assert not (tmp_path / "lake" / FOLDER).exists()
+    assert _sums(store, tmp_path / "lake", PARQUET, True).format == PARQUET
+
+
+def _sums(store: kmq.Store, path: Path, file_format: str, case_sensitive: bool) -> ArchiveRecord:
+    return begin(
+        store,
+        str(path),
+        ["sums"],
+        file_format,
+        else_format=file_format,
+        fail_on_data_loss=True,
+        case_sensitive=case_sensitive,
+    )
 
 
 @pytest.mark.parametrize(
