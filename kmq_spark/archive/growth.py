@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kmq_spark.datasource.opening import open_log
 from kmq_spark.lake.record import ArchiveRecord
 from kmq_storage.errors import IllegalStateError
+from kmq_storage.log.state import StoreState
 
 
-def refuse_growth(url: str, record: ArchiveRecord, columns: Sequence[str]) -> None:
+def refuse_growth(state: StoreState, record: ArchiveRecord, columns: Sequence[str]) -> None:
     """IllegalStateError when records of a batch with these columns may have others, too.
 
-    The state that is looked at here is no older than the one that the batch was planned in.
+    The state must be no older than the one that the batch was planned in.
     """
     if not record.typed:
         return
-    state = open_log(url, read_only=True).refresh()
     for topic in filter(None, map(state.find_topic, record.topics)):
         schema = topic.settings.schema
         new = [name for name in ([] if schema is None else schema.names) if name not in columns]

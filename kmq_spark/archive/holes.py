@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterable
 
 from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
-from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.plan import plan
@@ -20,6 +19,7 @@ from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.streams.plan import ranges_between
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
+from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.state import StoreState
 
@@ -45,7 +45,7 @@ def lost_records(place: ArchivePlace) -> int:
     return sum(high - low for low, high in spans)
 
 
-def note_holes(url: str, place: ArchivePlace, record: ArchiveRecord, number: int) -> None:
+def note_holes(log: CommitLog, place: ArchivePlace, record: ArchiveRecord, number: int) -> None:
     """Have the archive's record say what the log has lost of a batch that is to be written."""
     records = ArchiveRecords(place)
     begins, ends = _offsets_of(records, record, number)
@@ -55,7 +55,6 @@ def note_holes(url: str, place: ArchivePlace, record: ArchiveRecord, number: int
         plan(ranges_between(state, begins, ends, found), found, TaskLimits(), None)
         return found.ranges
 
-    log = open_log(url, read_only=True)
     known = grown = records.newest() or record
     for topic_id, each in looking_again(log, lost):
         grown = grown.with_hole(topic_id, each.partition, (each.start, each.end))

@@ -22,6 +22,7 @@ from kmq_spark.client.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
 from kmq_spark.datasource.groups.lag import sources_of
 from kmq_spark.datasource.groups.listener import follow
+from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.store_url import StoreUrl, as_options, beside, storage_options
 from kmq_spark.lake.batches import batch_folder, finish_batch
 from kmq_spark.lake.columns import columns_of
@@ -172,10 +173,12 @@ def _writer(
     write = _write_delta if record.format == DELTA else _write_parquet
 
     def write_batch(batch: DataFrame, number: int) -> None:
-        refuse_growth(url, record, batch.columns)
+        log = open_log(url, read_only=True) if with_holes or record.typed else None
+        if log is not None:
+            refuse_growth(log.refresh(), record, batch.columns)
         place.sync()  # Spark's plan of the batch: a later one under its number would be ignored
-        if with_holes:
-            note_holes(url, place, record, number)
+        if log is not None and with_holes:
+            note_holes(log, place, record, number)
         write(_laid_out(batch, record), place, record, number)
 
     return write_batch
