@@ -71,6 +71,7 @@ class KmqStreamWriter(ArrowStreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch visible, unless it is stored already."""
+        from kmq_spark.datasource.sink.checkpoint import sync_checkpoint
         from kmq_spark.datasource.sink.commit import commit_written
 
         written = _written(messages)
@@ -79,6 +80,8 @@ class KmqStreamWriter(ArrowStreamWriter):
         if any(each.staged or each.small for each in written):  # what is empty needs no commit
             (query,) = queries
             assert query is not None, "a stream's tasks know their query"
+            if self._sink.checkpoint is not None:
+                sync_checkpoint(self._sink.checkpoint)
             log = open_log(self._sink.url, read_only=False)
             commit_written(log, written, self._sink.counted(query, batchId))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.shop import Shop
+from tests.support.loop_disk import LoopDisk, missing_loop_disk
 
 
 @pytest.fixture
@@ -17,3 +18,18 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     made.create("orders", 3)
     yield made
     made.close()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[LoopDisk]:
+    """A file system whose power can be cut; else the test is skipped, with the reason."""
+    try:
+        if reason := missing_loop_disk():
+            pytest.skip(reason)
+        (tmp_path / "loop").mkdir()
+        made = LoopDisk(tmp_path / "loop", megabytes=64)
+        made.mount(commit_seconds=3_600)
+    except OSError as error:
+        pytest.skip(str(error))
+    yield made
+    made.unmount(lazy=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,25 +10,10 @@ from pyspark.sql import SparkSession
 from kmq_spark import archive
 from tests.spark.running import patiently
 from tests.spark.shop import Shop
-from tests.support.loop_disk import LoopDisk, missing_loop_disk
+from tests.support.loop_disk import LoopDisk
 from tests.support.spark import require_delta
 
 _archive = partial(patiently, archive.run)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[LoopDisk]:
-    """A file system whose power can be cut; else the test is skipped, with the reason."""
-    try:
-        if reason := missing_loop_disk():
-            pytest.skip(reason)
-        (tmp_path / "loop").mkdir()
-        made = LoopDisk(tmp_path / "loop", megabytes=64)
-        made.mount()
-    except OSError as error:
-        pytest.skip(str(error))
-    yield made
-    made.unmount(lazy=True)
 
 
 @pytest.mark.parametrize("file_format", ["delta", "parquet"])

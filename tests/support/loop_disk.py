@@ -37,9 +37,10 @@ class LoopDisk:
         options = {"ext4": ("-m", "0"), "btrfs": ("-d", "single")}[kind]
         _run(f"mkfs.{kind}", "-q", *options, str(self._image))
 
-    def mount(self) -> None:
-        """OSError when the system does not allow it."""
-        _run("mount", "-o", "loop", str(self._image), str(self.root))
+    def mount(self, *, commit_seconds: int = 5) -> None:
+        """Names that nobody syncs are on the disk so much later; OSError where it isn't allowed."""
+        options = f"loop,commit={commit_seconds}"
+        _run("mount", "-o", options, str(self._image), str(self.root))
 
     def cut_power(self) -> None:
         """Keep nothing but what the disk has: every call fails from now on, caches are lost."""

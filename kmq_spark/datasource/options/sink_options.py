@@ -15,7 +15,7 @@ from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry
 from kmq_storage.names import queue_log
 
 #: What Spark itself adds to the options of a streaming sink.
-_SPARKS_OWN = ("checkpointlocation", "queryname")
+_CHECKPOINT, _QUERY = "checkpointlocation", "queryname"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +29,15 @@ class SinkOptions:
     batch: BatchIdEntry | None = None
     #: What moves a group in the commit of a batch write.
     move: tuple[GroupOffsetsEntry, ...] = ()
+    #: Where a stream keeps what it plans; None where the session's settings say it.
+    checkpoint: str | None = None
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of a write, or InvalidRequestError that names option, value and expectation."""
     given = {name.lower(): value for name, value in options.items()}
-    for option in _SPARKS_OWN:
-        given.pop(option, None)
+    given.pop(_QUERY, None)
+    checkpoint = given.pop(_CHECKPOINT, None)
     refuse_unknown(given, SINK_OPTIONS, SOURCE_OPTIONS, "write")
     values.boolean(given, "includeHeaders", default=False)
     return SinkOptions(
@@ -43,6 +45,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         topic=_target(given),
         batch=_batch(given),
         move=parse_move(given),
+        checkpoint=checkpoint,
     )
 
 

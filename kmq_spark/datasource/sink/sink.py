@@ -42,6 +42,8 @@ class Sink:
     stored: bool = False
     #: What moves a group in the same commit.
     move: tuple[GroupOffsetsEntry, ...] = ()
+    #: Where a stream keeps what it plans.
+    checkpoint: str | None = None
 
     def counted(self, query: str, number: int) -> BatchIdEntry:
         """A stream's batch as the log counts it: as a batch write that is known by a name."""
@@ -92,7 +94,16 @@ def open_sink(options: SinkOptions) -> Sink:
     }
     batch = None if options.batch is None else _counted(options.batch, target)
     stored = batch is not None and _is_stored(state, batch)
-    return Sink(options.url, state.lsn, options.topic, definitions, batch, stored, options.move)
+    return Sink(
+        options.url,
+        state.lsn,
+        options.topic,
+        definitions,
+        batch,
+        stored,
+        options.move,
+        options.checkpoint,
+    )
 
 
 def _target(state: StoreState, name: str) -> Topic:

@@ -102,6 +102,9 @@ def sync_file_system(folder: str) -> None:
 
     For files of programs that sync nothing themselves.
     """
+    if sys.platform != "linux":
+        os.sync()
+        return
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if LIBC.syncfs(fd):
