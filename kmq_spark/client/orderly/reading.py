@@ -17,6 +17,7 @@ from kmq_spark.client.orderly.rules import Listener, OrderlySettings
 from kmq_spark.client.subscription import Partitions, TopicPartition
 from kmq_spark.errors import (
     ClosedError,
+    DataLossError,
     FencedError,
     KmqError,
     NotFoundError,
@@ -94,7 +95,7 @@ class Reading:
         except ClosedError:
             raise
         except KmqError as error:  # it may pass, and other partitions are read on
-            _LOGGER.warning("group %s: %s", self._reader.group, error)
+            _LOGGER.warning("group %s: %s", self._reader.group, _told(error, self._reader.group))
             self._closing.wait(_ERROR_SECONDS)
 
     def _read(self) -> None:
@@ -202,6 +203,17 @@ class Reading:
 
     def _note(self, place: Place, offset: int) -> None:
         self.queues[place].change(lambda state: replace(state, committed=offset))
+
+
+def _told(error: KmqError, group: str) -> str:
+    """The error, and what ends it: a record that was lost is not passed over without a word."""
+    if not isinstance(error, DataLossError):
+        return str(error)
+    behind = {error.context["topic"]: {error.context["partition"]: error.context["end"]}}
+    return (
+        f"{error}. This partition waits until somebody gives the lost records up: close all "
+        f"consumers of the group, then store.set_group_offsets({group!r}, {behind!r})"
+    )
 
 
 def _place(each: TopicPartition) -> Place:

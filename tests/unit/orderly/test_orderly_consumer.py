@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.format.layout_entries import GapEntry
+from kmq_storage.log.binding import Unit
 from tests.unit.orderly.listening import (
     COMMIT,
     ROLLBACK,
@@ -252,6 +254,25 @@ def test_a_record_that_was_trimmed_meanwhile_holds_up_no_other_commit(two: kmq.S
         goes_on.set()
         until(lambda: listener.offsets(0).count(1) > 1)
     assert committed(two) == {1: 4}
+
+
+def test_a_partition_whose_records_were_cut_out_waits_and_says_how_to_go_on(
+    two: kmq.Store, caplog: pytest.LogCaptureFixture
+):
+    place, lsn = (two.describe_topic("t").topic_id.bytes, 0), two.log.refresh().lsn
+    two.log.commit([Unit((GapEntry(*place, 1, 3, 2, 2, lsn, "damaged"),))])  # as a repair does
+    listener = Listener()
+    with orderly(two, listener):
+        listener.hear(5)
+        until(lambda: "lost records" in caplog.text)
+    assert (listener.offsets(0), listener.offsets(1)) == ([0], [0, 1, 2, 3])
+    told = "t-0: offsets 1 to 2 were lost (damaged); go on at offset 3. This partition waits until"
+    assert told in caplog.text
+    assert "then store.set_group_offsets('g', {'t': {0: 3}})" in caplog.text
+    two.set_group_offsets("g", {"t": {0: 3}})
+    listener = Listener()
+    with orderly(two, listener):
+        until(lambda: listener.offsets(0) == [3])
 
 
 def test_a_topic_that_is_deleted_meanwhile_holds_up_no_other_one(store: kmq.Store):
