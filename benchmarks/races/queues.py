@@ -133,6 +133,17 @@ def _rates(name: str, *done: Phase) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the race and print its tables."""
+    options = _parsed(arguments)
+    folder = tempfile.mkdtemp(dir=options.folder)
+    try:
+        print(tables(*run(options, folder)))
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(f"CPU {used.ru_utime + used.ru_stime:.1f} s")
+    finally:
+        shutil.rmtree(folder)
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.races.queues")
     parser.add_argument("--queues", type=int, default=1_000_000)
     parser.add_argument("--messages", type=int, default=20_000_000)
@@ -142,13 +153,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--compression", choices=["lz4", "zstd"], help="of what is sorted")
     parser.add_argument("--folder", help="where the store is made (some 250 bytes a message)")
     options = parser.parse_args(arguments)
-    folder = tempfile.mkdtemp(dir=options.folder)
-    try:
-        print(tables(*run(options, folder)))
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        print(f"CPU {used.ru_utime + used.ru_stime:.1f} s")
-    finally:
-        shutil.rmtree(folder)
+    for name in ("queues", "messages", "checks", "processes", "threads"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} is {getattr(options, name)}: at least 1 is needed")
+    if options.messages < options.queues:
+        parser.error(
+            f"--messages is {options.messages}, --queues {options.queues}: each queue gets as many "
+            "messages, at least one"
+        )
+    workers = options.processes * options.threads
+    if workers > options.queues:
+        parser.error(f"--queues is {options.queues}: {workers} workers share them, each has one")
+    return options
 
 
 if __name__ == "__main__":

@@ -35,3 +35,19 @@ def test_messages_of_the_race_are_those_of_their_queue_and_index():
     assert queue_messages.messages(of_queues[1:2], indexes[1:2])[0].as_py() == found[1]
     (large,) = queue_messages.messages(np.array([50_000]), np.array([0])).to_pylist()
     assert len(large) == queue_messages.LARGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--messages", "9", "--queues", "10"], "--messages is 9, --queues 10"),
+        (["--checks", "0"], "--checks is 0"),
+        (["--queues", "1", "--processes", "2"], "2 workers share them"),
+    ],
+)
+def test_numbers_that_do_not_fit_each_other_are_refused_before_a_store_is_made(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+):
+    with pytest.raises(SystemExit, match="2"):
+        queues.main(arguments)
+    assert told in capsys.readouterr().err

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.cutting import cut
+from kmq_storage.errors import IllegalStateError
 from kmq_storage.format.queue_table import Beginnings, beginnings_of_all, grouped, overlaid
 from kmq_storage.format.records import keys_of
 from kmq_storage.log.reader import ChunkReader
@@ -25,6 +26,8 @@ from kmq_storage.log.scan import Slice, scan_places
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.ended import without_dead
 
+#: The bytes of the names of queues of which a trim can keep the index: those of a binary column.
+_NAMES_BYTES = (1 << 31) - 1
 #: What tells the queue of a record, and whether it is a message.
 _TELLING = frozenset({"key", "value"})
 _NO_KEYS = pa.schema([("key", pa.binary()), ("is_value", pa.bool_())]).empty_table()
@@ -42,7 +45,8 @@ class _Counts:
 def next_indexes(reader: ChunkReader, topic: Topic, partition: int, offset: int) -> Beginnings:
     """The index that a message at an offset would have in each queue that had messages before.
 
-    CorruptionError when it can't be told, as the log or a directory is damaged.
+    CorruptionError when it can't be told, as the log or a directory is damaged; IllegalStateError
+    when the names are too many.
     """
     known = Beginnings.none()
     start, index = topic.partition(partition).start, topic.index(partition)
@@ -62,13 +66,34 @@ def next_indexes(reader: ChunkReader, topic: Topic, partition: int, offset: int)
                 layout=topic.layout(_TELLING),
             )
             added = map(_of_slices, cut(slices, attrgetter("rows"), limits.MERGED_ROWS))
-        known = reduce(_added, added, known)
+        try:
+            known = reduce(_added, added, known)
+        except _TooManyNamesError as error:
+            raise IllegalStateError(
+                f"topic {topic.name}: the queues with messages before offset {offset} have more "
+                f"than {_NAMES_BYTES} bytes of names, and a trim must keep the index of each; "
+                "delete queues that are over, and trim up to behind that",
+                topic=topic.name,
+                offset=offset,
+            ) from error
     return known
 
 
+class _TooManyNamesError(Exception):
+    """More names than one column can have."""
+
+
+def _checked(*pieces: pa.Array) -> list[pa.Array]:
+    """Names that are to be one column."""
+    if sum(piece.nbytes for piece in pieces) > _NAMES_BYTES:
+        raise _TooManyNamesError
+    return list(pieces)
+
+
 def _added(known: Beginnings, more: _Counts) -> Beginnings:
+    _checked(known.names, more.anew.names)
     begun = overlaid(known, more.anew)
-    names = grouped(pa.concat_arrays([begun.names, more.messages.names]))[0].names
+    names = grouped(pa.concat_arrays(_checked(begun.names, more.messages.names)))[0].names
     before, counts = begun.of_all(names), more.messages.of_all(names)
     indexes = np.maximum(before, 0) + np.maximum(counts, 0)
     kept = np.flatnonzero(indexes)
@@ -76,7 +101,7 @@ def _added(known: Beginnings, more: _Counts) -> Beginnings:
 
 
 def _of_run(run: RunIndex, offset: int) -> _Counts:
-    names = pa.concat_arrays([pa.array([], pa.binary()), *run.names()])
+    names = pa.concat_arrays(_checked(pa.array([], pa.binary()), *run.names()))
     return _Counts(
         Beginnings(names, run.counts_below(names, offset)), beginnings_of_all(run.beginnings())
     )
@@ -85,7 +110,7 @@ def _of_run(run: RunIndex, offset: int) -> _Counts:
 def _of_slices(parts: Sequence[Slice]) -> _Counts:
     """What records that are in no run add."""
     found = pa.concat_tables([_NO_KEYS, *(_keys_of(part) for part in parts)])
-    keys = found.column("key").combine_chunks()
+    keys = pa.concat_arrays(_checked(*found.column("key").chunks))
     is_value = np.asarray(found.column("is_value").combine_chunks())
     kept, anew = without_dead(keys, np.flatnonzero(~is_value))
     table, _ = grouped(keys.filter(pa.array(kept & is_value)))

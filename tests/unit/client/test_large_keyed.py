@@ -12,9 +12,10 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client import keyed_batches, keyed_queues
 from kmq_spark.client.keyed_queues import KeyedQueues
-from kmq_spark.errors import InvalidRequestError
+from kmq_spark.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.format import gathered
 from kmq_storage.keyed import index, parts
+from kmq_storage.maintenance import counted
 
 
 @pytest.fixture
@@ -35,6 +36,29 @@ def test_more_bytes_of_names_than_a_column_can_have_are_refused_with_a_way_out(
     monkeypatch.setattr(keyed_batches, "column_of", lambda *_: two)
     with pytest.raises(InvalidRequestError, match="ask for fewer at a time"):
         queues.get_many(["long", "long"], 0, 1)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_more_names_than_a_trim_can_keep_are_refused_and_hold_up_no_other_topic(
+    queues: KeyedQueues, store: kmq.Store, monkeypatch: pytest.MonkeyPatch, sealed: bool
+):
+    queues.put_batch(["a" * 50, "b" * 50], [b"", b""])
+    other = store.keyed_queues("other", retention=1e-6)
+    other.put("c", b"").result()
+    if sealed:
+        store.seal()
+    monkeypatch.setattr(counted, "_NAMES_BYTES", 100)
+    told = "topic inbox: the queues with messages before offset 2 .* delete queues that are over"
+    with pytest.raises(IllegalStateError, match=told):
+        store.trim("inbox", {0: 2})
+    store.alter_topic("inbox", retention=1e-6)
+    with pytest.raises(IllegalStateError, match=told):
+        store.maintain()
+    assert [topic.rows for topic in store.topics()] == [2, 0]
+    queues.delete("a" * 50, "b" * 50)
+    monkeypatch.setattr(counted, "_NAMES_BYTES", 300)
+    store.maintain()
+    assert queues.put("a" * 50, b"").result() == 0
 
 
 def test_more_names_than_a_column_can_have_are_listed_in_order_each_once(
