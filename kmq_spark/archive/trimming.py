@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
-from kmq_storage.model import to_datetime
+from kmq_storage.groups import committed_offsets
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.trim import trim_topic
+from kmq_storage.topics import first_offset_since
 
 if TYPE_CHECKING:
     from kmq_spark.client.store import Store
@@ -17,20 +22,22 @@ Offsets = Mapping[str, Mapping[int, int]]
 def trim_archived(store: Store, group: str, keep: float) -> Offsets:
     """Trim what the group of an archive has passed and is older than `keep` seconds.
 
-    Returns the new starts by topic and partition. Records that aren't archived stay.
+    Returns the new starts by topic and partition. Records that aren't archived stay, also those of
+    a topic that is made again meanwhile.
     """
-    now = to_datetime(store.log.environment.now_us())
+    since = store.log.environment.now_us() - int(keep * 1e6)
+    starts_of = partial(_starts, store.log, group, since)
     starts: dict[str, Mapping[int, int]] = {}
-    for topic, archived in store.describe_group(group).committed.items():
-        kept_from = store.offsets_for_time(topic, now - timedelta(seconds=keep))
-        starts |= store.trim(topic, _before(archived, kept_from)).starts
+    for topic in committed_offsets(store.log.refresh(), group):
+        starts |= trim_topic(store.log, topic, starts_of).starts
     return starts
 
 
-def _before(archived: Mapping[int, int], kept_from: Mapping[int, int | None]) -> dict[int, int]:
+def _starts(log: CommitLog, group: str, since: int, topic: Topic) -> dict[int, int]:
     """Where each partition is to begin: nothing is kept of one that has no record so late."""
-    before = {}
-    for partition, offset in archived.items():
-        kept = kept_from[partition]
-        before[partition] = offset if kept is None else min(offset, kept)
-    return before
+    archived, reader = log.refresh().group_offsets(group).get(topic.id, {}), ChunkReader(log.files)
+    kept = {number: first_offset_since(topic, number, since, reader) for number in archived}
+    return {
+        number: offset if (first := kept[number]) is None else min(offset, first)
+        for number, offset in archived.items()
+    }

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import kmq_spark as kmq
+from kmq_spark.archive import trimming
 from kmq_spark.archive.trimming import trim_archived
 
 
@@ -34,3 +38,22 @@ def test_old_records_go_up_to_the_first_young_one(tmp_path: Path):
 def test_records_that_are_not_archived_stay(tmp_path: Path):
     with _store(tmp_path, 9000, 8000, 7000, 6000) as store:
         assert trim_archived(store, "archive-1", keep=3600) == {"orders": {0: 3}}
+
+
+def test_records_of_a_topic_that_is_made_again_meanwhile_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with _store(tmp_path, 9000, 8000, 7000) as store:
+
+        def made_again(*_: Any) -> Any:
+            monkeypatch.undo()
+            found = trimming.committed_offsets(store.log.refresh(), "archive-1")
+            store.delete_topic("orders")
+            store.create_topic("orders")
+            with store.producer() as producer:
+                producer.send_batch("orders", [b"new"] * 5).result(10)
+            return found
+
+        monkeypatch.setattr(trimming, "committed_offsets", made_again)
+        assert trim_archived(store, "archive-1", keep=0) == {}
+        assert store.offsets("orders") == {0: (0, 5)}
