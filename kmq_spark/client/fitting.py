@@ -16,6 +16,7 @@ def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
         return column.cast(field.type)
     except pa.ArrowInvalid as error:
         raise InvalidRequestError(
-            f"column {field.name!r} holds a value that Spark's {field.type} can't: {error}",
+            f"column {field.name!r} holds a value that Spark's {field.type} can't: {error}; "
+            "if the topic got a wider type since, load it again (a stream: start it again)",
             column=field.name,
         ) from error
