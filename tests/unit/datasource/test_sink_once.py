@@ -13,6 +13,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.sink_options import SinkOptions, parse_sink_options
+from kmq_spark.datasource.sink import checkpoint
 from kmq_spark.datasource.sink.commit import commit_written
 from kmq_spark.datasource.sink.sink import Written, open_sink
 from kmq_spark.datasource.source import KmqDataSource
@@ -122,6 +123,22 @@ def test_queries_on_copies_of_one_checkpoint_store_their_batches_in_topics_of_th
         rows = [pa.RecordBatch.from_pydict({"value": pa.array([value])})]
         writer.commit([write_task(writer._sink, rows, task=0, query="q")], 7)
     assert (shop.values("orders"), shop.values("forked")) == ([b"a"], [b"b"])
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "hdfs://host{}", "{}/not there"])
+def test_the_checkpoint_in_a_folder_is_synced_before_a_streams_batch_is_stored(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    seen: list[tuple[str, list[bytes | None]]] = []
+    monkeypatch.setattr(
+        checkpoint, "sync_file_system", lambda path: seen.append((path, shop.values("orders")))
+    )
+    given = {"path": shop.url, "topic": "orders", "checkpointLocation": form.format(tmp_path)}
+    writer = KmqStreamWriter(open_sink(parse_sink_options(given)))
+    for number, values in enumerate([[b"a"], [], [b"b"]]):
+        writer.commit([_task(shop, *values, query="q")], number)
+    is_here = form.endswith("{}") and "hdfs" not in form
+    assert seen == ([(str(tmp_path), []), (str(tmp_path), [b"a"])] if is_here else [])
 
 
 def test_two_jobs_that_write_one_version_at_once_store_it_once(shop: Shop) -> None:
