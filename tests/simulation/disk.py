@@ -10,13 +10,13 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from kmq_storage.objects.files import Bytes, FoundFile
 from tests.simulation.scheduler import Scheduler, Task
+from tests.support.nothing_fetched import NothingFetched
 
 SECTOR, _SNAPSHOTS = 512, 40
 #: How often a look at a file goes on at once, without a change of tasks.
@@ -75,7 +75,7 @@ class Inode:
             self.stable[span] = self.data[span]
 
 
-class SimulatedDisk:
+class SimulatedDisk(NothingFetched):
     """Files, words and locks of one simulated machine; every call is a place to change tasks.
 
     The bytes of a file and its name come to disk by themselves: what was not synced survives a
@@ -162,19 +162,6 @@ class SimulatedDisk:
     def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
         self.scheduler.pause(stay=_STAY)
         return pa.py_buffer(self._inode(path).data)
-
-    def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
-        return False
-
-    def foreign_file(self) -> None:
-        """The folder has no other use."""
-
-    def afresh(self) -> AbstractContextManager[None]:
-        """Nothing is kept beside what is there."""
-        return nullcontext()
-
-    def bucket_facts(self) -> None:
-        pass
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
         temporary = f"{path}.{self.rng.getrandbits(32):08x}.tmp"

@@ -33,6 +33,10 @@ class Fault(Enum):
     LOST = "200, nothing written"
     STALE_404 = "404 for an object that is there"
     STALE_LIST = "an old list"
+    FOREIGN_LIST = "a list with names that nobody put, some of them torn"
+    WHOLE = "200 and the whole body for a range"
+    OTHER_RANGE = "other bytes of the object, said to be those that were asked for"
+    SHORT = "fewer bytes than the range that is announced"
 
 
 #: Those after which a writer can't know what happened, and a correct one must not care.
@@ -57,6 +61,8 @@ class Request:
     is_list: bool
     #: Whether it creates an object only if it is absent.
     conditional: bool
+    #: Whether only a part of an object is asked for.
+    ranged: bool = False
 
 
 Chooser = Callable[[Request], Fault | None]
@@ -123,7 +129,8 @@ class Handler(BaseHTTPRequestHandler):
         prefix = parse_qs(parts.query).get("prefix", [""])[0]
         is_list = self.command == "GET" and "list-type" in parts.query
         path = prefix if is_list else unquote(parts.path)
-        return Request(self.command, path, is_list, "If-None-Match" in self.headers)
+        conditional, ranged = "If-None-Match" in self.headers, "Range" in self.headers
+        return Request(self.command, path, is_list, conditional, ranged)
 
     def _pass_on(self, request: Request, body: bytes) -> None:
         answer = self._forward(body)
@@ -161,6 +168,18 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer(404, [], b"")
             case Fault.STALE_LIST:
                 self.answer(*self.proxy.old_lists.get(self.path, (200, [], _EMPTY_LIST)))
+            case Fault.FOREIGN_LIST:
+                status, headers, found = self._forward(body)
+                self.answer(status, headers, _with_foreign_names(found, request.path))
+            case Fault.WHOLE:
+                self.answer(*self._forward(body, drop="range"))
+            case Fault.OTHER_RANGE:
+                status, headers, part = self._forward(body)
+                whole = self._forward(body, drop="range")[2]
+                self.answer(status, headers, (whole[1:] + whole)[: len(part)])
+            case Fault.SHORT:
+                status, headers, part = self._forward(body)
+                self.answer(status, headers, part[: len(part) // 2])
 
     def _forward(
         self, body: bytes, drop: str = "", method: str = ""
@@ -261,3 +280,11 @@ class _Listener(ThreadingHTTPServer):
 
 _EMPTY_LIST = b"""<?xml version="1.0"?><ListBucketResult><Name>b</Name><Prefix></Prefix>
 <KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>"""
+
+
+def _with_foreign_names(listed: bytes, folder: str) -> bytes:
+    """A list with the temporary files of a server among the objects."""
+    names = [f"{folder.rstrip('/')}/{name}" for name in (".tmp-1", "00000000.part", "x.kmq~", "0")]
+    when = "<LastModified>2026-01-01T00:00:00Z</LastModified><Size>3</Size>"
+    added = "".join(f"<Contents><Key>{name}</Key>{when}</Contents>" for name in names)
+    return listed.replace(b"</ListBucketResult>", f"{added}</ListBucketResult>".encode())

@@ -28,6 +28,7 @@ from kmq_storage.format.manifest import PageRef, decode_refs, encode_page, encod
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.paging import repaged
+from kmq_storage.log.proven_reads import proven
 from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows_snapshot
 from kmq_storage.log.snapshot import check_known, restored, snapshot
 from kmq_storage.log.state import StoreState
@@ -132,12 +133,16 @@ def has_newer_checkpoint(files: Files, state: StoreState, now: float) -> bool:
 def read_checkpoint(files: Files, lsn: int, digest: bytes) -> Checkpoint:
     """A checkpoint; CorruptionError when its bytes changed."""
     file = paths.checkpoint_file(lsn, digest)
+    refs, raw, parts = decode_refs(proven(files, file, lambda: _proven_root(files, file, digest)))
+    members = json.loads(raw)
+    return Checkpoint(Cursor(**members.pop("cursor")), tuple(refs), members, parts)
+
+
+def _proven_root(files: Files, file: str, digest: bytes) -> pa.Buffer:
     contents = brought_in(files.map(file))
     if _digest(contents) != digest:
         raise CorruptionError(f"checkpoint {file} is damaged", file=file)
-    refs, raw, parts = decode_refs(contents)
-    members = json.loads(raw)
-    return Checkpoint(Cursor(**members.pop("cursor")), tuple(refs), members, parts)
+    return contents
 
 
 def write_checkpoint(

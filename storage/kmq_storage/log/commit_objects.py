@@ -18,6 +18,7 @@ from kmq_storage.format.frame import (
 )
 from kmq_storage.log.framing import Framed, Stamp
 from kmq_storage.log.journal import Cursor
+from kmq_storage.log.proven_reads import proven
 from kmq_storage.objects.bucket import Put, joined_bytes
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.files import FoundFile
@@ -98,10 +99,14 @@ class CommitObjects:
 
         InvalidFrameError when the object is not that commit.
         """
+        file = paths.log_file(lsn)
         try:
-            contents = self._files.map(paths.log_file(lsn))
+            return proven(self._files, file, lambda: self._fetch(file, lsn))
         except FileNotFoundError:
             return None
+
+    def _fetch(self, file: str, lsn: int) -> CommitObject:
+        contents = self._files.map(file)
         header = decode_header(contents, 0, self._seed)
         if header.lsn != lsn or header.length != contents.size:
             raise InvalidFrameError("the object holds another commit than its name says")

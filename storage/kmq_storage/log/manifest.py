@@ -12,6 +12,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import Key, Page, PageRef, decode_page
 from kmq_storage.log.disk_errors import unavailable
+from kmq_storage.log.proven_reads import proven
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
@@ -32,14 +33,14 @@ class Manifest:
         """A leaf page; CorruptionError when it is damaged, with `missing` when it is gone."""
         page = self._pages.get(ref.page_id)
         if page is None:
-            page = decode_page(self._read(ref), ref)
+            file = paths.page_file(ref.page_id)
+            page = proven(self._files, file, lambda: decode_page(self._read(file), ref))
             self._pages[ref.page_id] = page
             if len(self._pages) > _PAGES_KEPT:
                 self._pages.popitem(last=False)
         return page
 
-    def _read(self, ref: PageRef) -> pa.Buffer:
-        file = paths.page_file(ref.page_id)
+    def _read(self, file: str) -> pa.Buffer:
         try:
             return brought_in(self._files.map(file))
         except FileNotFoundError as error:

@@ -111,6 +111,16 @@ class ChunkReader:
 
     def _read_footer(self, segment: Place) -> SegmentFooter:
         file = segment.location.file
+        try:
+            return self._proven_footer(segment)
+        except CorruptionError:
+            if not self._files.forget(file):
+                raise
+            self._unmap(file)
+            return self._proven_footer(segment)
+
+    def _proven_footer(self, segment: Place) -> SegmentFooter:
+        file = segment.location.file
         return decode_footer(
             self.message(segment.location),
             file,
@@ -203,12 +213,15 @@ class ChunkReader:
         try:
             return self._decode_now(chunk, layout)
         except CorruptionError:
-            if not known:
+            if not (self._files.forget(location.file) or known):
                 raise
-            # The file may have been replaced since, after a failed sync.
-            if location.file in self._mapped:
-                self._mapped_bytes -= self._mapped.pop(location.file).size
+            # The file may have been replaced since, after a failed sync, or a server sent others.
+            self._unmap(location.file)
             return self._decode_now(chunk, layout)
+
+    def _unmap(self, file: str) -> None:
+        if file in self._mapped:
+            self._mapped_bytes -= self._mapped.pop(file).size
 
     def _known(self, place: Place, layout: Layout) -> Place:
         """The place as it can be fetched; what comes as a whole stays as it is."""

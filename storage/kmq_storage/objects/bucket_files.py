@@ -145,6 +145,11 @@ class BucketFiles:
         finally:
             self._forget(-1)
 
+    def forget(self, path: str) -> bool:
+        """Have an object fetched once more: the bytes that were don't prove themselves."""
+        self.cache.forget(self.named(path))
+        return True
+
     def _forget(self, more: int) -> None:
         """Another cache: what is on its way to the one before is for those who wait for it."""
         with self._lock:

@@ -113,6 +113,12 @@ class Files(Protocol):
     def afresh(self) -> AbstractContextManager[None]:
         """While this lasts, nothing is taken for what is there that was read before it began."""
 
+    def forget(self, path: str) -> bool:
+        """Have a file fetched once more, its bytes don't prove themselves; False where it can't be.
+
+        On a disk what is looked at is what is there.
+        """
+
     def bucket_facts(self) -> BucketFacts | None:
         """What a new store should know of its bucket, found out by trying; None on a disk."""
 

@@ -128,6 +128,10 @@ class LocalDisk:
         """Nothing is kept beside what is there."""
         return nullcontext()
 
+    def forget(self, path: str) -> bool:
+        """Nothing is fetched."""
+        return False
+
     def bucket_facts(self) -> None:
         """This is no bucket."""
 

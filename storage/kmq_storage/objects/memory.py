@@ -103,6 +103,10 @@ class MemoryDisk:
         """Nothing is kept beside what is there."""
         return nullcontext()
 
+    def forget(self, path: str) -> bool:
+        """Nothing is fetched."""
+        return False
+
     def bucket_facts(self) -> None:
         """This is no bucket."""
 

@@ -50,6 +50,9 @@ _TIMEOUT = timedelta(seconds=30)
 #: Reading again is harmless; a server that is down for longer is an error to the caller.
 _READ_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
 _MULTIPART_BYTES = 16 * 1024 * 1024
+#: What obstore says where a range was not answered by these bytes: there are none from there on (an
+#: empty object, perhaps), the server sent the whole object, or another range.
+_NO_SUCH_RANGE = ("416", "Wanted range", "non-partial response", "Requested ")
 
 T = TypeVar("T")
 
@@ -130,17 +133,10 @@ class ObstoreBucket:
         try:
             found = self._reading.get(name, options=_range(start, length))
         except Exception as error:
-            if "416" not in str(error):
+            if not any(text in str(error) for text in _NO_SUCH_RANGE):
                 raise
-            found = self._reading.get(name)  # the object ends before: an empty one, perhaps
-        size = int(found.meta["size"])
-        data = pa.py_buffer(found.bytes())
-        if found.range[0] != start:
-            # Some servers answer a range with the whole object.
-            data = data.slice(min(start, size))
-        if length is not None and data.size > length:
-            data = data.slice(0, length)
-        return Fetched(data, size)
+            return _part_of_whole(self._reading.get(name), start, length)
+        return Fetched(_bytes_of(found), int(found.meta["size"]))
 
     def modified(self, name: str) -> int:
         """When an object was written, UTC microseconds by the store's own clock."""
@@ -219,6 +215,22 @@ def _range(start: int, length: int | None) -> Any:
     if length is None:
         return {"range": {"offset": start}} if start else None
     return {"range": (start, start + length)}
+
+
+def _part_of_whole(found: Any, start: int, length: int | None) -> Fetched:
+    """What was asked for of an object that had to be fetched whole; the rest is not kept."""
+    data = _bytes_of(found)
+    first = min(start, data.size)
+    rest = data.size - first
+    part = data.slice(first, rest if length is None else min(length, rest))
+    return Fetched(data if part.size == data.size else pa.py_buffer(part.to_pybytes()), data.size)
+
+
+def _bytes_of(found: Any) -> pa.Buffer:
+    data, (start, end) = pa.py_buffer(found.bytes()), found.range
+    if data.size != end - start:
+        raise OSError(f"the store sent {data.size} of the {end - start} bytes it announced")
+    return data
 
 
 def _body(buffers: Sequence[Bytes]) -> Any:

@@ -1,6 +1,7 @@
 """What was fetched from a bucket and may be wanted again, up to a number of bytes.
 
-Objects of a store never change, so what is here is never wrong. It is in memory and, if there is a
+Objects of a store never change, so what is here stays right, unless the server sent something else
+when it was fetched: whoever finds that out has it forgotten. It is in memory and, if there is a
 folder for it, on a disk that processes share.
 """
 
@@ -51,6 +52,8 @@ class ReadCache:
         #: Where more is kept, and longer.
         self._folder = folder
         self._parts: OrderedDict[Part, Fetched] = OrderedDict()
+        #: Objects of which the folder may have other bytes than the bucket.
+        self._doubted: set[str] = set()
         #: What is kept now.
         self.held_bytes = 0
         self._coming: dict[Part, Future[Fetched]] = {}
@@ -87,7 +90,8 @@ class ReadCache:
     def _fetch(self, part: Part) -> Fetched:
         name, start, length = part
         try:
-            fetched = self._folder.get(part) if self._folder else None
+            kept = self._folder if name not in self._doubted else None
+            fetched = kept.get(part) if kept else None
             if fetched is None:
                 fetched = self._bucket.get(name, start, length)
                 if self._folder:
@@ -135,6 +139,14 @@ class ReadCache:
         """Keep a small object that somebody read or wrote whole."""
         if data.size <= HEAD_BYTES:
             self.add((name, 0, HEAD_BYTES), Fetched(data, data.size))
+
+    def forget(self, name: str) -> None:
+        """Fetch an object from the bucket from now on, whatever is kept of it."""
+        with self._lock:
+            self._doubted.add(name)
+            for part in [each for each in self._parts if each[0] == name]:
+                self._wait_no_more(part)
+                self.held_bytes -= self._parts.pop(part).data.size
 
     def fetch_ahead(self, name: str, start: int, length: int) -> None:
         """Begin to fetch what will be asked for soon, if it can be kept until then."""
