@@ -69,12 +69,13 @@ class Asked:
     def answer(self, parts: Sequence[QueueRows]) -> pa.RecordBatch:
         """The messages, in the order of the names; of none that is given up."""
         order = self._order()
-        firsts, counts, found = self._found(parts, order)
+        firsts, ranges_of, found = self._found(parts, order)
         given = np.empty_like(order)  # where each stands among the sorted
         given[order] = np.arange(len(order))
-        wanted = (given + len(order) * np.arange(len(counts))[:, None]).T.ravel()
-        values = found.rearranged(counts.ravel(), wanted).column()
-        per_queue = counts.sum(axis=0)[given]
+        # Of a queue's ranges the part decides, in whose order they are.
+        wanted = np.argsort(order[ranges_of.queues], kind="stable")
+        values = found.rearranged(ranges_of.counts, wanted).column()
+        per_queue = ranges_of.per_queue(len(order))[given]
         check_column("names", int(per_queue @ np.asarray(pc.binary_length(self.names), np.int64)))
         names = self.names.take(pa.array(np.repeat(np.arange(len(order)), per_queue)))
         indexes = pa.array(ranges(firsts[given], per_queue))
@@ -82,27 +83,52 @@ class Asked:
 
     def _found(
         self, parts: Sequence[QueueRows], order: _Numbers
-    ) -> tuple[_Numbers, _Numbers, Gathered]:
-        """The first index of each queue, the names sorted; how many each part has, and these."""
+    ) -> tuple[_Numbers, _Ranges, Gathered]:
+        """The first index of each queue, the names sorted; where it has messages, and these."""
         names = self.names.take(pa.array(order))
         part_of, before = _lives(parts, names)
         first = np.maximum(self.firsts[order], before)
         behind = first + self.most
-        counts: list[_Numbers] = []
+        ranged = [_Ranges.none()]
         found: list[Gathered] = []
         for number, part in enumerate(parts):
             starts, ends = part.spans(names)
             ends = np.where(part_of > number, starts, ends)  # what is dead counts not
             since = np.maximum(first, before)
             count = np.maximum(np.minimum(behind, before + ends - starts) - since, 0)
-            some = count > 0
+            some = np.flatnonzero(count)
             found += part.gathered((starts + since - before)[some], count[some])
-            counts.append(count)
+            ranged.append(_Ranges(some, count[some]))
             before += ends - starts
             if (before >= behind).all():
                 break
-        table = np.array(counts, np.int64).reshape(len(counts), len(names))
-        return first, table, joined(found)
+        return first, _Ranges.joined(ranged), joined(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Ranges of messages, each of one queue in one part: few of them, however many parts are."""
+
+    #: The number of the queue, its name sorted.
+    queues: _Numbers
+    #: How many messages.
+    counts: _Numbers
+
+    @classmethod
+    def none(cls) -> _Ranges:
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Ranges]) -> _Ranges:
+        """Those of parts, one behind the other."""
+        queues = np.concatenate([part.queues for part in parts])
+        return cls(queues, np.concatenate([part.counts for part in parts]))
+
+    def per_queue(self, queues: int) -> _Numbers:
+        """The messages of each of so many queues."""
+        found = np.zeros(queues, np.int64)
+        np.add.at(found, self.queues, self.counts)
+        return found
 
 
 def _lives(parts: Sequence[QueueRows], names: pa.Array) -> tuple[_Numbers, _Numbers]:
