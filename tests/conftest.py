@@ -201,6 +201,7 @@ def spark(
     """The Spark session of this run; without a JVM the test is skipped, or fails where required."""
     spark_support.require_jvm()
     jars = delta_jars.fetch(pytestconfig.cache.mkdir("delta-jars"))
-    session = spark_support.start_session(tmp_path_factory.mktemp("warehouse"), jars)
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    session = spark_support.start_session(warehouse, jars, quick=True)
     yield session
     session.stop()

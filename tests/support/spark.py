@@ -13,6 +13,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+#: What spares a fourth of the JVM's work on a few rows, and changes no row: plans are interpreted,
+#: not compiled for each query, and a file of a checkpoint costs two processes instead of ten, which
+#: are Hadoop's calls of `readlink`. Spark as people have it runs in processes of their own: the
+#: demo, the notebooks, killed drivers, the cluster, Spark Connect.
+_QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+
 def require_jvm() -> None:
     """Skip the test with the reason; fail it where KMQ_REQUIRE names spark."""
     from kmq_spark.cli.runtime_checks import check_java, check_library
@@ -26,7 +40,9 @@ def require_jvm() -> None:
     pytest.skip(reason)
 
 
-def start_session(warehouse: Path, delta_jars: Sequence[Path] = ()) -> SparkSession:
+def start_session(
+    warehouse: Path, delta_jars: Sequence[Path] = (), *, quick: bool = False
+) -> SparkSession:
     """A session on two local cores, quiet, in UTC, with Delta where its jars are given."""
     from pyspark.sql import SparkSession
 
@@ -35,6 +51,7 @@ def start_session(warehouse: Path, delta_jars: Sequence[Path] = ()) -> SparkSess
     builder = SparkSession.builder.master("local[2]").appName("kmq-tests")
     for key, value in {
         **(delta_settings(delta_jars) if delta_jars else {}),
+        **(_QUICK if quick else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1",
