@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,55 +22,54 @@ SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
 
-url, checkpoint = sys.argv[1:]
+checkpoints, *urls = sys.argv[1:]
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False).getOrCreate()
-orders = spark.readStream.format("kmq").option("subscribe", "orders").option(
-    "startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10).option("group", "g").load(url)
-orders.select("key", "value").writeStream.format("kmq").option("topic", "totals").option(
-    "checkpointLocation", checkpoint).start(url).awaitTermination()
+for number, url in enumerate(urls):
+    orders = spark.readStream.format("kmq").option("subscribe", "orders").option("group", "g")
+    orders = orders.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10)
+    orders.load(url).select("key", "value").writeStream.format("kmq").option(
+        "topic", "totals").option("checkpointLocation", f"{checkpoints}/{number}").start(url)
+spark.streams.awaitAnyTermination()
 """
 
 
-@pytest.fixture(params=["local", "s3"])
-def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    """A store with a topic `orders` of three partitions, on a disk and in a bucket."""
-    s3 = request.param == "s3"
-    made = Shop(request.getfixturevalue("s3_url") if s3 else tmp_path / "shop")
-    made.create("orders", 3)
-    yield made
-    made.close()
-
-
-def _run_and_kill(shop: Shop, checkpoint: Path, *, after: int) -> None:
-    """Run the query in a process of its own, and kill it when the sink holds some records."""
-    command = [sys.executable, "-c", SCRIPT, shop.url, str(checkpoint)]
+def _run_and_kill(shops: list[Shop], checkpoints: Path, *, after: int) -> None:
+    """Run a query for each in a process of its own; kill it when every sink holds some records."""
+    urls = [shop.url for shop in shops]
     driver = subprocess.Popen(
-        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", SCRIPT, str(checkpoints), *urls],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 120
-        while len(shop.places("totals")) < after:
-            assert driver.poll() is None, "the query ended by itself"
-            assert time.monotonic() < deadline, "the query makes no progress"
+        deadline = time.monotonic() + 180
+        while min(len(shop.places("totals")) for shop in shops) < after:
+            assert driver.poll() is None, "a query ended by itself"
+            assert time.monotonic() < deadline, "a query makes no progress"
             time.sleep(0.1)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
 
 
+@pytest.mark.timeout(300)
 def test_a_query_whose_driver_is_killed_writes_every_record_once(
-    spark: SparkSession, shop: Shop, moto: S3Server, tmp_path: Path
+    spark: SparkSession, shop: Shop, s3_url: str, moto: S3Server, tmp_path: Path
 ) -> None:
     # The session may be older than this test's environment, which the killed driver inherits.
-    given = moto.options() if shop.url.startswith("s3:") else {}
-    options = {f"storage.{name}": value for name, value in given.items()}
-    shop.create("totals", 2)
-    shop.send("orders", 0, 500)
-    checkpoint = tmp_path / "checkpoint"
-    _run_and_kill(shop, checkpoint, after=30)
-    frame = load(spark, shop, group="g", **options).select("key", "value")
-    writer = frame.writeStream.format("kmq").options(**options).option("topic", "totals")
-    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    assert writer.start(shop.url).awaitTermination(120)
-    assert sorted(shop.values("totals")) == sorted(shop.values("orders"))
-    assert shop.committed("g", "orders")[0] == 500
+    way_in = {f"storage.{name}": value for name, value in moto.options().items()}
+    bucket = Shop(s3_url)
+    bucket.create("orders", 3)
+    for each in (shop, bucket):  # on a disk and in a bucket: the driver takes most of the time
+        each.create("totals", 2)
+        each.send("orders", 0, 2_000)
+    _run_and_kill([shop, bucket], tmp_path, after=30)
+    for number, (each, options) in enumerate([(shop, {}), (bucket, way_in)]):
+        frame = load(spark, each, group="g", **options).select("key", "value")
+        writer = frame.writeStream.format("kmq").options(**options).option("topic", "totals")
+        writer = writer.option("checkpointLocation", str(tmp_path / str(number)))
+        assert writer.trigger(availableNow=True).start(each.url).awaitTermination(120)
+        assert sorted(each.values("totals")) == sorted(each.values("orders"))
+        assert each.committed("g", "orders")[0] == 2_000
+    bucket.close()
