@@ -213,6 +213,12 @@ def test_whoever_sends_and_consumes_waits_for_no_pandas():
     assert _python(code) == "1 False"
 
 
+def test_a_command_begins_without_pandas():
+    """It would take as long as all else that a command imports."""
+    code = "import sys, kmq_spark.cli.command_line; print('pandas' in sys.modules)"
+    assert _python(code) == "False"
+
+
 def test_importing_kmq_starts_no_thread():
     code = (
         "import threading, pyarrow; before = threading.active_count(); import kmq_spark; "

@@ -183,7 +183,8 @@ def _message_with_parts(batch: pa.RecordBatch) -> tuple[pa.Buffer, int]:
 
 def timestamp_bounds(batch: pa.RecordBatch) -> tuple[int, int]:
     """The lowest and highest timestamp of a stored batch, in UTC microseconds."""
-    microseconds = timestamps_of(batch).to_numpy()
+    # `to_numpy` would import pandas, which takes longer than most that a command does.
+    microseconds = np.from_dlpack(timestamps_of(batch))
     return int(microseconds.min()), int(microseconds.max())
 
 

@@ -219,7 +219,7 @@ class BegunRun(SortedRecords):
         yield from found
 
 
-NO_QUEUES = QueueTable(pa.array([], pa.binary()), np.zeros(1, np.int64))
+NO_QUEUES = QueueTable(pa.nulls(0, pa.binary()), np.zeros(1, np.int64))
 
 
 def piece_rows(rows: int, size: int) -> int:
