@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.spark.shop import Shop
 from tests.support.loop_disk import LoopDisk, missing_loop_disk
+from tests.support.spark import CHECKPOINT_MANAGER
 
 
 @pytest.fixture
@@ -21,7 +23,16 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[LoopDisk]:
+def usual_checkpoints(spark: SparkSession) -> Iterator[None]:
+    """Spark writes the files of checkpoints as it does by default."""
+    quick = spark.conf.get(CHECKPOINT_MANAGER)
+    spark.conf.unset(CHECKPOINT_MANAGER)
+    yield
+    spark.conf.set(CHECKPOINT_MANAGER, quick)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, usual_checkpoints: None) -> Iterator[LoopDisk]:
     """A file system whose power can be cut; else the test is skipped, with the reason."""
     try:
         if reason := missing_loop_disk():

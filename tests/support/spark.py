@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 #: What spares a fourth of the JVM's work on a few rows, and changes no row: plans are interpreted,
 #: not compiled for each query, and a file of a checkpoint costs two processes instead of ten, which
 #: are Hadoop's calls of `readlink`. Spark as people have it runs in processes of their own: the
-#: demo, the notebooks, killed drivers, the cluster, Spark Connect.
+#: demo, the notebooks, killed drivers, the cluster, Spark Connect; the usual checkpoints also where
+#: the power is cut.
 _QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
-    ),
+    CHECKPOINT_MANAGER: f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
 }
 
 
