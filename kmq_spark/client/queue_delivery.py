@@ -11,7 +11,7 @@ from kmq_spark.client.record import Record
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.deliveries import merged
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import AnswerEntry, Run
+from kmq_storage.format.queue_entries import AnswerEntry, Run, times_of
 from kmq_storage.model import to_datetime
 
 
@@ -76,7 +76,7 @@ class Delivery(Record):
 
     __slots__ = ()
 
-    delivery_count: int = property(itemgetter(9))  # type: ignore[assignment]
+    _number: int = property(itemgetter(9))  # type: ignore[assignment]
     _key: Key = property(itemgetter(10))  # type: ignore[assignment]
     hold: Hold = property(itemgetter(11))  # type: ignore[assignment]
 
@@ -88,7 +88,12 @@ class Delivery(Record):
     @property
     def run(self) -> Run:
         """What an answer names."""
-        return Run(*self._key, self.offset, 1, self.delivery_count)
+        return Run(*self._key, self.offset, 1, self._number)
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was handed out, this time included."""
+        return int(times_of(self._number))
 
     @property
     def locked_until(self) -> datetime:

@@ -34,7 +34,7 @@ _TOKEN = np.dtype(
         ("topic", "<u8", 2),
         ("offset", "<i8"),
         ("partition", "<u4"),
-        ("delivery", "<u4"),
+        ("delivery", "<u8"),
     ]
 )
 TOKEN_TYPE = pa.binary(_TOKEN.itemsize)

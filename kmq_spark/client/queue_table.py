@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.format.queue_entries import times_of
 from kmq_storage.format.records import TIMESTAMP_TYPE
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_rows import LOCKED, NEVER, Array
@@ -54,7 +55,7 @@ def _batch(topic: str | None, partition: int, rows: Array, now: int) -> pa.Recor
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         pa.array(np.ascontiguousarray(rows["offset"])),
         pa.array(_STATES).take(pa.array(states)),
-        pa.array(np.ascontiguousarray(rows["count"])),
+        pa.array(times_of(rows["count"]).astype(np.int32)),
         _instants(rows["at"], ~ahead),
         _instants(rows["expires"], rows["expires"] == NEVER),
         pa.array(rows["priority"].astype(np.int32)),

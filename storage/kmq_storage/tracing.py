@@ -31,6 +31,7 @@ from kmq_storage.format.queue_entries import (
     AcquireEntry,
     AnswerEntry,
     Run,
+    times_of,
 )
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
@@ -137,7 +138,7 @@ class _Record:
         queue = self._queues.get(entry.queue_id, entry.queue_id.hex())
         for run in entry.runs:
             if self._in(run, run.first, run.first + run.rows):
-                yield event, {"queue": queue, "delivery": run.delivery, **facts}
+                yield event, {"queue": queue, "delivery": times_of(run.delivery), **facts}
 
     def _in(
         self, entry: RecordsEntry | SegmentEntry | TrimEntry | GapEntry | Run, start: int, end: int

@@ -23,7 +23,9 @@ class Model:
     looked: bool = True
     #: free, held, waiting, done.
     state: str = "free"
+    #: How often it was handed out, and what tells the last time from all others.
     count: int = 0
+    number: int = 0
 
     def is_over(self, now: int) -> bool:
         """Whether nobody holds it, and nobody gets it any more."""

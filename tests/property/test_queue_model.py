@@ -43,6 +43,7 @@ from kmq_storage.format.queue_entries import (
     ScheduleEntry,
     SealedSlipAcquireEntry,
     SlipAnswerEntry,
+    times_of,
 )
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.queue_rows import NEVER
@@ -70,6 +71,8 @@ class QueueModel(RuleBasedStateMachine):
         self.totals = Totals()
         #: What somebody got, one by one; also what is answered already.
         self.handed: list[Run] = []
+        #: The deliveries that somebody was told of, and that were not given back.
+        self.used: set[Run] = set()
         self.slip: SlipModel | None = None
         self.rounds = 0
         definition = QueueSettings(max_deliveries=TRIES, order=self.order).to_json()
@@ -170,18 +173,19 @@ class QueueModel(RuleBasedStateMachine):
         if noting:
             self._settled()
         got = [
-            ((run.topic_id, run.partition), run.first + n, run.delivery)
-            for run in entry.runs
-            for n in range(run.rows)
+            run._replace(first=run.first + n, rows=1) for run in entry.runs for n in range(run.rows)
         ]
-        assert got == expected
+        assert [(run[:2], run.first, times_of(run.delivery)) for run in got] == expected
+        assert self.used.isdisjoint(got), "an answer of before counts for who has it now"
+        self.used.update(got)
         self._expire()
         self.totals.turns += 1
         self.totals.delivered += len(got)
-        for key, offset, count in got:
-            record = self.records[key, offset]
-            record.state, record.at, record.count = "held", entry.until, count
-            self.handed.append(Run(*key, offset, 1, count))
+        for run in got:
+            record = self.records[run[:2], run.first]
+            record.state, record.at, record.number = "held", entry.until, run.delivery
+            record.count += 1
+            self.handed.append(run)
         if noting:
             self.slip = SlipModel(self.rounds, entry.until, self.handed[-len(got) :])
 
@@ -207,7 +211,7 @@ class QueueModel(RuleBasedStateMachine):
         """A commit says what was noted: it is done, though a lock may have ended meanwhile."""
         for run in self.slip.noted if self.slip else ():
             record = self.records[(run.topic_id, run.partition), run.first]
-            assert (record.state, record.count) == ("held", run.delivery), "nobody else got it"
+            assert (record.state, record.number) == ("held", run.delivery), "nobody else got it"
             self._answered(record, ACK, 0)
         self.slip = None
 
@@ -278,7 +282,7 @@ class QueueModel(RuleBasedStateMachine):
         result = self._commit(AnswerEntry(QUEUE, what, self.now, at, tuple(runs)))
         records = [self.records[(run.topic_id, run.partition), run.first] for run in runs]
         in_time = all(
-            record.state == "held" and record.at > self.now and record.count == run.delivery
+            record.state == "held" and record.at > self.now and record.number == run.delivery
             for record, run in zip(records, runs, strict=True)
         )
         assert isinstance(result, list if in_time else LeaseExpiredError)
@@ -298,6 +302,7 @@ class QueueModel(RuleBasedStateMachine):
         else:
             record.state, record.at = "free", 0
             record.count -= 1
+            self.used.discard(Run(*record.key, record.offset, 1, record.number))
             self.totals.delivered -= 1
 
     @rule()

@@ -41,6 +41,7 @@ from kmq_storage.format.queue_entries import (
     QueueStateEntry,
     Run,
     ScheduleEntry,
+    times_of,
 )
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
@@ -157,7 +158,8 @@ def _queue_rows(entry: QueueChange, topics: Names) -> list[dict[str, Any]]:
 
 def _run(kind: str, where: Mapping[str, Any], run: Run, topics: Names) -> dict[str, Any]:
     place = {"partition": run.partition, "base_offset": run.first, "rows": run.rows}
-    return {"kind": kind, **where, **_topic(run.topic_id, topics), **place, "number": run.delivery}
+    times = times_of(run.delivery)
+    return {"kind": kind, **where, **_topic(run.topic_id, topics), **place, "number": times}
 
 
 def _placed(

@@ -2,6 +2,7 @@
 
 Definitions and bindings are rare, so they are JSON; what happens for each record is binary. Who
 holds a record is told by the number of its delivery: an answer names the one that it belongs to.
+No two deliveries of a record have one number, also where its topic was unbound and bound again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ from typing import Any, NamedTuple, TypeAlias
 ACK, RETRY, EXTEND, DEAD, EXHAUSTED, RELEASE, RECALL = range(1, 8)
 
 
+#: What the numbers of deliveries begin at grows by this with each time a topic is unbound.
+DELIVERIES_APART = 2**32
+
+
+def times_of(delivery: Any) -> Any:
+    """How often a record was handed out, by the number of its delivery, or an array of them."""
+    return delivery % DELIVERIES_APART
+
+
 class Run(NamedTuple):
     """Records of one partition that follow each other, all in the same delivery."""
 
@@ -25,11 +35,12 @@ class Run(NamedTuple):
     partition: int
     first: int
     rows: int
-    #: How often each was handed out, this time included; 0 for never.
+    #: How often each was handed out, this time included, and how often the topic had been unbound
+    #: when it was for the first time (`DELIVERIES_APART`); 0 for never.
     delivery: int
 
 
-_RUN = struct.Struct("<16sIIQIxxxx")
+_RUN = struct.Struct("<16sIIQQ")
 
 
 def _runs_payload(runs: Sequence[Run]) -> bytes:

@@ -1,6 +1,6 @@
 """The records of one partition that a queue has not finished, as rows of numpy arrays.
 
-A row has 38 bytes, so a million records that are held or delayed take 38 MB. Rows stand in
+A row has 42 bytes, so a million records that are held or delayed take 42 MB. Rows stand in
 blocks, sorted by offset: what happens to one record touches one block, what happens to a run of
 them is a few operations on arrays. A record can be had when its time has come: that of its
 delivery, of its next try, or the end of its lock. So one column says when, for all of them.
@@ -32,8 +32,8 @@ ROW = np.dtype(
         ("expires", "<i8"),
         #: What its order goes by; 0 for none.
         ("key", "<u8"),
-        #: How often it was handed out.
-        ("count", "<i4"),
+        #: The number of its last delivery (`Run.delivery`); 0 for a record that nobody had.
+        ("count", "<i8"),
         ("state", "u1"),
         ("priority", "u1"),
     ]

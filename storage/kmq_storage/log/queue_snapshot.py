@@ -16,6 +16,8 @@ from kmq_storage.log.queue_topics import Binding
 from kmq_storage.log.queues import Queues
 
 _COLUMNS = ROW.names or ()
+#: As older versions wrote them: how often a record was handed out was a number of four bytes.
+_OLDER_ROW = np.dtype([(name, "<i4" if name == "count" else ROW[name]) for name in _COLUMNS])
 _SCHEMA = pa.schema(
     [("source", pa.int32()), *((name, pa.from_numpy_dtype(ROW[name])) for name in _COLUMNS)]
 )
@@ -27,7 +29,7 @@ def queues_snapshot(queues: Queues) -> list[Any]:
         {
             "id": queue.id.hex(),
             "name": queue.name,
-            "settings": queue.settings.to_json() | _slips(queue) | _left(queue),
+            "settings": queue.settings.to_json() | _slips(queue) | _unbound(queue),
             "bindings": [[key.hex(), each.periods] for key, each in queue.bindings.items()],
             "sources": [[key[0].hex(), key[1], s.next] for key, s in queue.sources.items()],
             "totals": [queue.delivered, queue.acked, queue.dead, queue.expired, queue.turns],
@@ -79,10 +81,14 @@ def _slips(queue: Queue) -> dict[str, Any]:
     return found
 
 
-def _left(queue: Queue) -> dict[str, Any]:
-    """What was handed out of topics that it reads no more, as a setting, for the same reason."""
+def _unbound(queue: Queue) -> dict[str, Any]:
+    """What it knows of topics that it did not read all the time, as settings, for the same reason.
+
+    How often each was unbound, and what had been handed out and is not finished.
+    """
+    unbound = [[key.hex(), times] for key, times in queue.unbound.items()]
     left = [[key[0].hex(), key[1], b64encode(rows.tobytes()).decode()] for key, rows in queue.left]
-    return {"left": left} if left else {}
+    return ({"unbound": unbound} if unbound else {}) | ({"left_rows": left} if left else {})
 
 
 def rows_snapshot(queues: Queues) -> bytes:
@@ -113,12 +119,15 @@ def restore_queues(queues: Queues, members: list[Any], rows: bytes) -> None:
 def _restored_queue(facts: dict[str, Any]) -> Queue:
     settings = dict(facts["settings"])
     slips = [*settings.pop("slips", ()), *settings.pop("sealed_slips", ())]
-    left = settings.pop("left", ())
+    left = [(*each, ROW) for each in settings.pop("left_rows", ())]
+    older = [(*each, _OLDER_ROW) for each in settings.pop("left", ())]
+    unbound = settings.pop("unbound", [(topic_id, 1) for topic_id, *_ in older])
     queue = Queue(
         bytes.fromhex(facts["id"]),
         facts["name"],
         queue_settings_of(facts["name"], settings),
         {bytes.fromhex(key): _restored_binding(each) for key, each in facts["bindings"]},
+        unbound={bytes.fromhex(key): times for key, times in unbound},
     )
     for topic_id, partition, following in facts["sources"]:
         source = queue.source((bytes.fromhex(topic_id), partition))
@@ -127,8 +136,9 @@ def _restored_queue(facts: dict[str, Any]) -> Queue:
     for key, number, until, taken, runs, *boot in slips:
         found = tuple(Run(bytes.fromhex(topic), *rest) for topic, *rest in runs)
         queue.slips[bytes.fromhex(key)] = Slip(number, until, found, taken, *boot)
-    for topic_id, partition, table in left:
-        queue.left.keep((bytes.fromhex(topic_id), partition), np.frombuffer(b64decode(table), ROW))
+    for topic_id, partition, table, row in (*left, *older):
+        rows = np.frombuffer(b64decode(table), row).astype(ROW)
+        queue.left.keep((bytes.fromhex(topic_id), partition), rows)
     return queue
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import LookEntry, Run
+from kmq_storage.format.queue_entries import LookEntry, Run, times_of
 from kmq_storage.log.queue_rows import (
     FREE,
     GONE,
@@ -50,13 +50,15 @@ class Wish:
 class Source:
     """What a queue did with the records of one partition."""
 
-    __slots__ = ("_looked", "next", "rows")
+    __slots__ = ("_looked", "_unnumbered", "next", "rows")
 
-    def __init__(self, start: int = 0, *, looked: bool = False) -> None:
+    def __init__(self, start: int = 0, *, looked: bool = False, unnumbered: int = 0) -> None:
         #: From here on nobody had a record that has no row, or looked at one.
         self.next = start
         #: Whether every record has to be looked at, whatever else is to be said of it.
         self._looked = looked
+        #: What the first delivery of a record is counted on from.
+        self._unnumbered = unnumbered
         self.rows = Rows()
 
     # --- looking ------------------------------------------------------------------------
@@ -77,7 +79,7 @@ class Source:
         begin = max(self.next, start)
         if unseen and not self._has_rows_for(begin, wish.now):
             count = min(wish.most, end - begin)
-            return [Run(*key, begin, count, 1)] if count > 0 else []
+            return [Run(*key, begin, count, self._unnumbered + 1)] if count > 0 else []
         offsets, counts = self._due(start, wish)
         if unseen:
             fresh = self._unseen_offsets(begin, end, wish.most)
@@ -85,6 +87,7 @@ class Source:
             counts = np.concatenate([counts, np.zeros(len(fresh), np.int64)])
             order = np.argsort(offsets, kind="stable")
             offsets, counts = offsets[order], counts[order]
+        counts[counts == 0] = self._unnumbered
         return list(runs_of(key, offsets[: wish.most], counts[: wish.most] + 1))
 
     def _has_rows_for(self, begin: int, now: int) -> bool:
@@ -97,7 +100,7 @@ class Source:
         offsets, counts, found = [_NONE], [_NONE], 0
         for rows in self.rows.due(wish.now):
             good = (
-                (rows["count"] < wish.deliveries_max)
+                (times_of(rows["count"]) < wish.deliveries_max)
                 & (rows["priority"] == wish.priority)
                 & (rows["expires"] > wish.now)
                 & (rows["offset"] >= start)
@@ -107,7 +110,7 @@ class Source:
             if wish.busy is not None:
                 good &= ~np.isin(rows["key"], wish.busy)
             offsets.append(rows["offset"][good])
-            counts.append(rows["count"][good].astype(np.int64))
+            counts.append(rows["count"][good])
             found += len(offsets[-1])
             if found >= wish.most:
                 break
@@ -142,15 +145,15 @@ class Source:
             return []
         runs: list[Run] = []
         for rows in self.rows.due(now):
-            much = rows[rows["count"] >= deliveries_max]
-            runs += runs_of(key, much["offset"], much["count"].astype(np.int64))
+            much = rows[times_of(rows["count"]) >= deliveries_max]
+            runs += runs_of(key, much["offset"], much["count"])
         return runs
 
     def busy(self, now: int, deliveries_max: int) -> Array:
         """The rows of records that others must wait for: held, failed before, or for ever."""
         rows = self.rows.all()
         ahead = (rows["at"] > now) & ((rows["state"] == LOCKED) | (rows["state"] == WAITING))
-        failed = (rows["state"] != GONE) & (rows["count"] >= deliveries_max)
+        failed = (rows["state"] != GONE) & (times_of(rows["count"]) >= deliveries_max)
         found: Array = rows[(ahead | failed) & ~are_over(rows, now)]
         return found
 
@@ -248,7 +251,7 @@ class Source:
     def _seen_up_to(self, run: Run) -> int:
         """Where nobody had records after these: they were taken in order, where unseen."""
         end = run.first + run.rows
-        return end if run.delivery == 1 and self._next_is_in(run) else self.next
+        return end if times_of(run.delivery) == 1 and self._next_is_in(run) else self.next
 
     def _next_is_in(self, run: Run) -> bool:
         return run.first <= self.next < run.first + run.rows
@@ -268,7 +271,8 @@ class Source:
     def release(self, run: Run) -> None:
         """The records of a run were not handed out after all."""
         end = run.first + run.rows
-        self.rows.change(run.first, end, at=0, state=FREE, count=run.delivery - 1)
+        before = run.delivery - 1 if times_of(run.delivery) > 1 else 0
+        self.rows.change(run.first, end, at=0, state=FREE, count=before)
 
     def finish(self, run: Run) -> int:
         """The records of a run are done; how many were not before."""
@@ -302,7 +306,7 @@ class Source:
 
 
 def runs_of(key: Key, offsets: Offsets, counts: Offsets) -> Iterable[Run]:
-    """Offsets in order, and the delivery of each, as runs."""
+    """Offsets in order, and the number of the delivery of each, as runs."""
     if not len(offsets):
         return
     breaks = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(counts) != 0)) + 1

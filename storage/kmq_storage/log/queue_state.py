@@ -18,6 +18,7 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
     DEAD,
+    DELIVERIES_APART,
     EXHAUSTED,
     EXTEND,
     RECALL,
@@ -79,6 +80,8 @@ class Queue:
     sources: dict[Key, Source] = field(default_factory=dict)
     #: What it had handed out of topics that it reads no more.
     left: Left = field(default_factory=Left)
+    #: How often each topic was unbound that ever was: numbers of deliveries never come again.
+    unbound: dict[bytes, int] = field(default_factory=dict)
     delivered: int = 0
     acked: int = 0
     dead: int = 0
@@ -123,7 +126,8 @@ class Queue:
         if found is None:
             binding = self.bindings.get(key[0])
             start = 0 if binding is None else binding.start(key[1])
-            found = Source(start, looked=self.settings.order == "key")
+            unnumbered = self.unbound.get(key[0], 0) * DELIVERIES_APART
+            found = Source(start, looked=self.settings.order == "key", unnumbered=unnumbered)
         return found
 
     def looks(self, key: Key) -> bool:
@@ -348,9 +352,11 @@ class Queue:
     def unbind(self, topic_id: bytes) -> None:
         """Read a topic no more, and forget what is not finished of it.
 
-        But not what somebody had and did not finish: were the topic read again, and deliveries
-        counted from the beginning, an answer of before would count for who has the record then.
+        But not what somebody had and did not finish: were the topic read again, it would be in
+        two hands. What was finished is handed out anew then, with other numbers of deliveries, so
+        that an answer of before does not count for who has the record then.
         """
+        self.unbound[topic_id] = self.unbound.get(topic_id, 0) + 1
         self.bindings.pop(topic_id, None)
         for key in [key for key in self.sources if key[0] == topic_id]:
             self.left.keep(key, self.sources.pop(key).rows.all())
@@ -359,6 +365,7 @@ class Queue:
         """A topic was deleted."""
         self.unbind(topic_id)
         self.left.taken(topic_id)
+        self.unbound.pop(topic_id, None)
 
     def trim(self, key: Key, start: int) -> None:
         """The records of a partition before an offset are not there any more."""

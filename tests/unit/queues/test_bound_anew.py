@@ -5,6 +5,8 @@ Finds: records in two hands, and answers of before that count for who has the re
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 import kmq_spark as kmq
@@ -32,6 +34,50 @@ def test_a_record_that_is_held_while_its_topic_is_bound_anew_stays_its_holders(
         late.ack()
     held.ack()
     assert store.queue("q").stats().locked == len(came)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_second_answer_is_refused_though_its_topic_was_bound_anew(tmp_path, restarts: bool):
+    with kmq.open(tmp_path) as store:
+        store.create_topic("t")
+        store.create_queue("q", topics=["t"], max_deliveries=1)
+        with store.producer() as producer:
+            producer.send_batch("t", [b"one", b"two"]).result()
+        finished = []
+        for _ in range(3):
+            one, two = store.queue("q").receive(2)
+            assert [one.delivery_count, two.delivery_count] == [1, 1]
+            for former in finished:
+                for answer in (former.ack, former.nack, former.reject, partial(former.extend, 9)):
+                    with pytest.raises(kmq.LeaseExpiredError):
+                        answer()
+            one.ack()
+            two.ack()
+            finished += [one, two]
+            store.unbind_queue("q", ["t"])
+            if restarts:
+                store.checkpoint()
+            store = kmq.open(tmp_path) if restarts else store
+            store.bind_queue("q", ["t"])
+        assert store.queue("q").stats().acked == 6
+
+
+def test_a_second_answer_to_rows_of_arrow_is_refused_though_their_topic_was_bound_anew(
+    store: kmq.Store,
+):
+    store.create_topic("t")
+    store.create_queue("q", topics=["t"])
+    with store.producer() as producer:
+        producer.send_batch("t", [b"one", b"two"]).result()
+    queue = store.queue("q")
+    former = queue.receive_arrow(9)
+    queue.ack(former)
+    store.unbind_queue("q", ["t"])
+    store.bind_queue("q", ["t"])
+    assert queue.receive_arrow(9).num_rows == 2
+    with pytest.raises(kmq.LeaseExpiredError):
+        queue.ack(former)
+    assert queue.state()["delivery_count"].to_pylist() == [1, 1]
 
 
 def test_what_was_held_of_a_topic_that_was_given_up_is_known_after_a_restart(tmp_path):
