@@ -33,6 +33,7 @@ from kmq_storage.format.queue_entries import (
     Run,
     times_of,
 )
+from kmq_storage.letters import Letters, Place
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import out_of_range
@@ -60,7 +61,9 @@ class TraceStep:
     #: or before it), `sealed` (it stands in a segment from now on), `trimmed`, `cut out`; of queues
     #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`.
     event: str
-    #: Who and where: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on.
+    #: Who and where: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on. A
+    #: dead letter was sent with `from_queue`, `from_offset` and so on, or `moved_back_from`; what
+    #: became one, or was moved back, went to `to_queue` and `to_offset`, with a `reason`.
     facts: Mapping[str, Any]
 
 
@@ -71,7 +74,9 @@ def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceS
     part = topic.partition(partition)
     if not 0 <= offset < part.end:
         raise out_of_range(name, partition, offset, part)
-    record = _Record((topic.id, partition, offset), {each.id: each.name for each in state.queues})
+    place = topic.id, partition, offset
+    names = {each.id: each.name for each in state.queues}
+    record = _Record(place, names, Letters(log, place))
     told = [
         TraceStep(commit.lsn, commit.time, event, facts)
         for commit in log.commits(None)
@@ -93,10 +98,11 @@ def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> It
 class _Record:
     """A record, and the groups of which it is known whether they are past it."""
 
-    def __init__(self, place: tuple[bytes, int, int], queues: Mapping[bytes, str]) -> None:
+    def __init__(self, place: Place, queues: Mapping[bytes, str], letters: Letters) -> None:
         self.topic_id, self.partition, self.offset = place
         #: The names of queues by their ids, unless they were deleted.
         self._queues = queues
+        self._letters = letters
         self.passed: dict[str, bool] = {}
         self._is_trimmed = False
 
@@ -106,7 +112,8 @@ class _Record:
             match entry:
                 case RecordsEntry():
                     if self._in(entry, entry.base_offset, entry.base_offset + entry.rows):
-                        yield "sent", _sender(entries[index + 1 :])
+                        letter = self._letters.came_from(entries)
+                        yield "sent", letter or _sender(entries[index + 1 :])
                 case GroupOffsetsEntry(topic_id=self.topic_id):
                     yield from self._committed(entry)
                 case GroupEntry(generation=0):
@@ -126,19 +133,21 @@ class _Record:
                     if self._in(entry, entry.start, entry.end):
                         yield "cut out", {"reason": entry.reason}
                 case AcquireEntry():
-                    yield from self._handed(entry, "delivered", {"client": entry.client})
+                    for facts in self._handed(entry):
+                        yield "delivered", {**facts, "client": entry.client}
                 case AnswerEntry():
-                    yield from self._handed(entry, _ANSWERS[entry.answer], {})
+                    for facts in self._handed(entry):
+                        moved = self._letters.went_to(facts["queue"], entry, entries)
+                        yield _ANSWERS[entry.answer], {**facts, **moved}
                 case _:
                     pass
 
-    def _handed(
-        self, entry: AcquireEntry | AnswerEntry, event: str, facts: Mapping[str, Any]
-    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _handed(self, entry: AcquireEntry | AnswerEntry) -> Iterator[Mapping[str, Any]]:
+        """The delivery of it that was handed out, or answered."""
         queue = self._queues.get(entry.queue_id, entry.queue_id.hex())
         for run in entry.runs:
             if self._in(run, run.first, run.first + run.rows):
-                yield event, {"queue": queue, "delivery": times_of(run.delivery), **facts}
+                yield {"queue": queue, "delivery": times_of(run.delivery)}
 
     def _in(
         self, entry: RecordsEntry | SegmentEntry | TrimEntry | GapEntry | Run, start: int, end: int

@@ -46,6 +46,7 @@ LAYERS = (
             "groups",
             "integrity",
             "topics",
+            "letters",
             "tracing",
         )
     ),

@@ -115,6 +115,47 @@ def test_deliveries_of_a_queue_and_their_answers_are_told(store: kmq.Store):
     assert _events(store, 1) == ["sent"]
 
 
+def test_a_dead_letter_is_followed_from_its_topic_and_back_to_its_queue(store: kmq.Store):
+    store.create_queue("q", topics=["t"], max_deliveries=1)
+    queue = store.queue("q")
+    held = queue.receive(3)
+    held[1].reject("broken")
+    held[2].nack()
+    (dead,) = _facts(store, 1, "dead-lettered")
+    where = {"to_queue": "q.dlq", "to_offset": 0, "reason": "broken"}
+    assert dead == {"queue": "q", "delivery": 1, **where}
+    (dead,) = _facts(store, 2, "dead-lettered")
+    assert (dead["to_offset"], dead["reason"]) == (1, "max_deliveries")
+    queue.redrive()
+    sent, delivered, acked = store.trace("queue:q.dlq", 0, 1)
+    assert dict(sent.facts) == {
+        "from_queue": "q",
+        "from_topic": "t",
+        "from_partition": 0,
+        "from_offset": 2,
+        "from_count": 1,
+        "from_reason": "max_deliveries",
+    }
+    assert (delivered.event, acked.event) == ("delivered", "acked")
+    went = {"queue": "q.dlq", "delivery": 1, "to_queue": "q", "to_offset": 1}
+    assert dict(acked.facts) == went
+    (back,) = store.trace("queue:q", 0, 1)
+    assert dict(back.facts) == {"moved_back_from": "q.dlq"}
+
+
+def test_dead_letters_of_one_commit_are_told_apart(store: kmq.Store):
+    store.create_queue("q.dlq")
+    store.create_queue("q", topics=["t"], max_deliveries=1, lock_timeout=0.001)
+    queue = store.queue("q")
+    queue.receive(3)
+    while store.queue("q.dlq").stats().ready < 3:
+        queue.receive(1)
+    for offset in range(3):
+        (dead,) = _facts(store, offset, "dead-lettered")
+        sent = store.trace("queue:q.dlq", 0, dead["to_offset"])[0]
+        assert (sent.event, sent.facts["from_offset"]) == ("sent", offset)
+
+
 def test_what_is_no_longer_in_the_log_is_told_without_its_commit(store: kmq.Store):
     store.set_group_offsets("a", {"t": {0: 5}})
     store.set_group_offsets("b", {"t": {0: 4}})

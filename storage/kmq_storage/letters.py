@@ -1,0 +1,142 @@
+"""Where a dead letter came from, and where a record went that became one: told by its properties.
+
+A dead letter stands in its queue's own log, in the commit of the answer that made it one; so does
+a record that was moved back, in the commit that finished the letter. Which of several belong
+together the properties tell that a letter has besides its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kmq_storage.errors import KmqError
+from kmq_storage.format.entries import Entry, RecordsEntry
+from kmq_storage.format.queue_entries import ACK, DEAD, EXHAUSTED, AnswerEntry
+from kmq_storage.format.records import column_of
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import scan
+from kmq_storage.names import queue_of_log
+
+#: Id of the topic, partition, offset.
+Place: TypeAlias = tuple[bytes, int, int]
+_PREFIX = "dead_letter_"
+_COLUMNS = frozenset({"properties", "_properties"})
+_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    """A record of a queue's own log that has such properties."""
+
+    #: The queue that it stands in.
+    queue: str
+    offset: int
+    #: Without their prefix.
+    facts: Mapping[str, Any]
+
+    @property
+    def origin(self) -> tuple[Any, ...]:
+        """The queue whose letter it is, and where the record stood; the topic may have none."""
+        return tuple(self.facts.get(name) for name in ("queue", "topic", "partition", "offset"))
+
+    @property
+    def is_back(self) -> bool:
+        """Whether it was moved back to the queue it came from."""
+        return bool(self.queue == self.facts["queue"])
+
+
+class Letters:
+    """The letters that stand in the same commit as what happened to one record."""
+
+    def __init__(self, log: CommitLog, place: Place) -> None:
+        self._log = log
+        self._place = place
+        self._reader = ChunkReader(log.files)
+
+    def came_from(self, entries: Sequence[Entry]) -> Mapping[str, Any]:
+        """Of a record that was sent in this commit: of what it is the letter, or was one."""
+        answers = [e for e in entries if isinstance(e, AnswerEntry)]
+        topic_id, partition, offset = self._place
+        if not answers or self._queue(topic_id) is None:
+            return {}
+        for letter in self._read(topic_id, partition, offset, offset + 1):
+            if letter.is_back and any(each.answer == ACK for each in answers):
+                return {"moved_back_from": self._dead_letters_of(answers)}
+            if any(each.answer in (DEAD, EXHAUSTED) for each in answers):
+                names = ("queue", "topic", "partition", "offset", "count", "reason")
+                return {f"from_{n}": letter.facts[n] for n in names if n in letter.facts}
+        return {}
+
+    def went_to(
+        self, queue: str, answer: AnswerEntry, entries: Sequence[Entry]
+    ) -> Mapping[str, Any]:
+        """Of a record that was answered in this commit: which letter it is now, or was moved to."""
+        moved = [e for e in entries if isinstance(e, RecordsEntry) and self._queue(e.topic_id)]
+        if not moved or answer.answer not in (ACK, DEAD, EXHAUSTED):
+            return {}
+        origin = self._origin_back() if answer.answer == ACK else (queue, *self._named())
+        for each in moved:
+            end = each.base_offset + each.rows
+            for letter in self._read(each.topic_id, each.partition, each.base_offset, end):
+                if letter.origin == origin and letter.is_back == (answer.answer == ACK):
+                    facts = {"to_queue": letter.queue, "to_offset": letter.offset}
+                    return facts if letter.is_back else facts | {"reason": letter.facts["reason"]}
+        return {}
+
+    def _origin_back(self) -> tuple[Any, ...] | None:
+        """What a letter that is moved back says of itself; None for what is no letter."""
+        topic_id, partition, offset = self._place
+        found = list(self._read(topic_id, partition, offset, offset + 1))
+        return found[0].origin if found else None
+
+    def _named(self) -> tuple[str | None, int, int]:
+        """The place of the record as properties have it: a queue's own log has no name there."""
+        topic_id, *rest = self._place
+        topic = self._log.state.topic_by_id(topic_id)
+        name = None if topic is None or queue_of_log(topic.name) is not None else topic.name
+        return name, rest[0], rest[1]
+
+    def _queue(self, topic_id: bytes) -> str | None:
+        """The queue whose own log this is."""
+        topic = self._log.state.topic_by_id(topic_id)
+        return None if topic is None else queue_of_log(topic.name)
+
+    def _dead_letters_of(self, answers: Sequence[AnswerEntry]) -> str:
+        names = (self._queue(each.queue_id) or each.queue_id.hex() for each in answers)
+        return ", ".join(sorted(set(names)))
+
+    def _read(self, topic_id: bytes, partition: int, start: int, end: int) -> Iterator[_Letter]:
+        """The letters of a range of a queue's own log, as far as it can still be read."""
+        topic, queue = self._log.state.topic_by_id(topic_id), self._queue(topic_id)
+        if topic is None or queue is None:
+            return
+        start = max(start, topic.partition(partition).first)
+        with suppress(KmqError):  # damaged, or collected meanwhile: the rest of the path stands
+            for part in scan(
+                self._log,
+                self._reader,
+                topic,
+                partition,
+                (start, end),
+                batch_rows=_ROWS,
+                layout=topic.layout(_COLUMNS),
+            ):
+                column = column_of(part.batch, "properties")
+                rows = [] if column is None else column.to_pylist()
+                for offset, pairs in zip(part.offsets().tolist(), rows, strict=False):
+                    facts = _facts(pairs or ())
+                    if "queue" in facts:
+                        yield _Letter(queue, offset, facts)
+
+
+def _facts(pairs: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """What properties say of a letter, without the kinds of their values."""
+    return {
+        name.removeprefix(_PREFIX): next((v for v in value.values() if v is not None), None)
+        for name, value in pairs
+        if name.startswith(_PREFIX)
+    }
