@@ -58,6 +58,7 @@ def _wants_more(log: CommitLog, queue: Queue, most: int) -> bool:
 
 def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> bool:
     """Look at the next records of a partition; False when there are none."""
+    unbound = queue.unbound.get(key[0], 0)  # first: who unbinds it now has the look refused
     start, end = spans_of(log.state, queue).get(key, (0, 0))
     begin = max(queue.looked_up_to(key), start)
     _, following = queue.filter_at(key, begin)
@@ -73,7 +74,7 @@ def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> bool:
     runs = runs_of(key, offsets, np.zeros(len(offsets), np.int64))
     entered = tuple((run.first, run.rows) for run in runs)
     order = tuple(keys.tolist()) if queue.settings.order == "key" else ()
-    entry = LookEntry(queue.id, *key, begin, until, entered, order)
+    entry = LookEntry(queue.id, *key, begin, until, entered, order, unbound)
     try:
         log.commit([Unit((entry,))], durable=False)
     except ConflictError:  # somebody else looked

@@ -61,7 +61,7 @@ def _finish_unseen(log: CommitLog, queue: Queue, key: Key, gap: Gap) -> None:
     """Have the records of a gap that nobody had yet handed out to nobody."""
     first = max(queue.looked_up_to(key), gap.start)
     if first < gap.end:
-        rest = Run(*key, first, gap.end - first, 0)
+        rest = Run(*key, first, gap.end - first, queue.unnumbered(key[0]))
         with suppress(ConflictError):  # somebody has some of them, and will be told
             log.commit([Unit((answer(log, queue, RECALL, [rest]),))])
 

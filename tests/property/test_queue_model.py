@@ -74,6 +74,8 @@ class QueueModel(RuleBasedStateMachine):
         #: The deliveries that somebody was told of, and that were not given back.
         self.used: set[Run] = set()
         self.slip: SlipModel | None = None
+        #: How often the topic was unbound.
+        self.unbound = 0
         self.rounds = 0
         definition = QueueSettings(max_deliveries=TRIES, order=self.order).to_json()
         self._commit(QueueEntry(QUEUE, "q", definition), TopicEntry(QUEUE, "queue:q", 1, {}))
@@ -136,7 +138,8 @@ class QueueModel(RuleBasedStateMachine):
         if self.order != "key" or begin >= end:
             return
         orders = tuple(self.records[key, offset].order for offset in range(begin, end))
-        entry = LookEntry(QUEUE, *key, begin, end, ((begin, end - begin),), orders)
+        times = self.unbound if key[0] == TOPIC else 0
+        entry = LookEntry(QUEUE, *key, begin, end, ((begin, end - begin),), orders, times)
         assert isinstance(self._commit(entry), list)
         for offset in range(begin, end):
             self.records[key, offset].looked = True
@@ -145,6 +148,7 @@ class QueueModel(RuleBasedStateMachine):
     @rule(between=st.sampled_from([(), ("latest", None)]))
     def read_the_topic_anew(self, between: tuple[str | None, ...]) -> None:
         """All of it comes again, but what somebody had and did not finish is as it was."""
+        self.unbound += 1 + between.count(None)
         for start in (None, *between, "earliest"):
             assert isinstance(self._commit(BindEntry(QUEUE, TOPIC, start)), list)
             self.checkpoint()

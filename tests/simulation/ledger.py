@@ -17,6 +17,7 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
     DEAD,
+    DELIVERIES_APART,
     EXHAUSTED,
     EXTEND,
     RECALL,
@@ -29,6 +30,7 @@ from kmq_storage.format.queue_entries import (
     QueueEntry,
     Run,
     ScheduleEntry,
+    times_of,
 )
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.queue_rows import NEVER
@@ -45,6 +47,7 @@ class Card(NamedTuple):
     state: str = "free"
     #: Nobody gets it before.
     at: int = 0
+    #: The number of its last delivery; 0 for none.
     count: int = 0
     priority: int = _USUAL
     #: The hash of its key; 0 for none.
@@ -77,6 +80,10 @@ class Account:
     #: Where the record with a digest is, and when it was committed.
     uniqs: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+    #: What was handed out, and not finished, of topics that it reads no more.
+    left: dict[Place, Card] = field(default_factory=dict)
+    #: How often topics were unbound.
+    unbound: dict[bytes, int] = field(default_factory=dict)
 
     @property
     def tries(self) -> int:
@@ -102,7 +109,7 @@ class Account:
 
     def copied(self) -> Account:
         """The same, to be changed."""
-        names = ("starts", "cards", "looked", "filters", "uniqs", "counts")
+        names = ("starts", "cards", "looked", "filters", "uniqs", "counts", "left", "unbound")
         return replace(self, **{name: dict(getattr(self, name)) for name in names})
 
 
@@ -190,19 +197,37 @@ class Ledger:
             assert card.state == "done", f"{offset} was trimmed, and is {card.state}"
         self.bounds[key] = start, end
         for account in self.accounts.values():
-            for place in [place for place in account.cards if place[0] == key]:
-                if place[1] < start:
-                    account.cards[place] = account.cards[place]._replace(state="done")
+            for cards in (account.cards, account.left):
+                for place in [place for place in cards if place[0] == key]:
+                    if place[1] < start:
+                        cards[place] = cards[place]._replace(state="done")
 
     # --- queues -------------------------------------------------------------------------
 
     def _bind(self, account: Account, entry: BindEntry) -> None:
+        if entry.starts is None:
+            self._unbind(account, entry.topic_id)
+            return
         assert isinstance(entry.starts, tuple)
         for number in range(self.topics[entry.topic_id]):
             key = entry.topic_id, number
             start = entry.starts[number] if number < len(entry.starts) else 0
+            if key not in account.starts:
+                again = [place for place in account.left if place[0] == key and place[1] >= start]
+                account.cards |= {place: account.left.pop(place) for place in again}
             account.starts.setdefault(key, start)
             account.filters[key] = (*account.filters.get(key, ()), (start, entry.filter))
+
+    def _unbind(self, account: Account, topic_id: bytes) -> None:
+        """What was finished is forgotten, and so is what nobody had."""
+        account.unbound[topic_id] = account.unbound.get(topic_id, 0) + 1
+        for number in range(self.topics[topic_id]):
+            for known in (account.starts, account.looked, account.filters):
+                known.pop((topic_id, number), None)  # type: ignore[attr-defined]
+        for place in [place for place in account.cards if place[0][0] == topic_id]:
+            card = account.cards.pop(place)
+            if card.state != "done" and card.count:
+                account.left[place] = card
 
     def _note_uniqs(self, account: Account, entry: UniqEntry, time: int) -> None:
         since = max(entry.time, self.time) - round(account.settings["uniq_window"] * 1e6)
@@ -230,8 +255,11 @@ class Ledger:
         keys = dict(zip(entered, entry.keys or [0] * len(entered), strict=True))
         for offset in range(begin, entry.end):
             card = account.cards.get((key, offset), _FRESH)
-            there = card._replace(order=keys[offset]) if offset in keys else None
-            account.cards[key, offset] = there or card._replace(state="done")
+            if offset in keys:
+                card = card._replace(order=keys[offset])
+            elif not card.count:  # else it was held when the topic was unbound, and stays
+                card = card._replace(state="done")
+            account.cards[key, offset] = card
         account.looked[key] = entry.end
 
     def _acquire(self, account: Account, entry: AcquireEntry) -> None:
@@ -250,7 +278,9 @@ class Ledger:
             assert place in ready, f"{account.name} has no {place}, or it is done"
             card = ready[place]
             assert card.at <= entry.time, f"{place} is {card.state} until {card.at}"
-            assert card.count + 1 == run.delivery <= account.tries, f"{place}: {card}, {run}"
+            before = card.count or account.unbound.get(place[0][0], 0) * DELIVERIES_APART
+            assert before + 1 == run.delivery, f"{place}: {card}, {run}"
+            assert times_of(run.delivery) <= account.tries, f"{place}: {card}, {run}"
         self._check_order(account, entry, ready, taken)
         for place, run in taken.items():
             held = ready[place]._replace(state="held", at=entry.until, count=run.delivery)
@@ -262,14 +292,17 @@ class Ledger:
 
     @staticmethod
     def _check_order(
-        account: Account, entry: AcquireEntry, ready: Mapping[Place, Card], taken: Iterable[Place]
+        account: Account, entry: AcquireEntry, ready: dict[Place, Card], taken: Iterable[Place]
     ) -> None:
         """Nothing is passed over that comes first, and may be had."""
         busy = {
             place: card
-            for place, card in ready.items()
-            if (card.state in ("held", "waiting") and card.at > entry.time)
-            or card.count >= account.tries
+            for place, card in (account.cards | ready).items()
+            if card.state != "done"
+            and (
+                (card.state in ("held", "waiting") and card.at > entry.time)
+                or times_of(card.count) >= account.tries
+            )
         }
         order = account.settings["order"]
         assert not (busy and order == "strict"), "another one is held, or waits"
@@ -330,5 +363,6 @@ def _answered(card: Card, entry: AnswerEntry) -> Card:
     if entry.answer == EXTEND:
         return card._replace(at=entry.at)
     if entry.answer == RELEASE:
-        return card._replace(state="free", at=0, count=card.count - 1)
+        count = card.count - 1 if times_of(card.count) > 1 else 0
+        return card._replace(state="free", at=0, count=count)
     return card._replace(state="done")

@@ -100,7 +100,7 @@ class Receiver:
             call()
             self._world.done["answered"] += len(about)
             if self._log.durable:
-                told = {(each.place, each.delivery_count) for each in about}
+                told = {(each.place, each.run.delivery) for each in about}
                 self._world.receivers.accepted |= told
         except LeaseExpiredError:
             self._world.done["late"] += 1

@@ -17,6 +17,8 @@ from tests.simulation.mutants import Mutant
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
+from tests.simulation.rebinding import RebindingWorld
+from tests.simulation.rebinding_mutants import REBINDING_MUTANTS
 from tests.simulation.seeds import ASKED, shows, worlds_of
 from tests.simulation.world import World
 
@@ -25,6 +27,7 @@ _MUTANT_SEEDS = 60
 _OF_QUEUES = {"received": 150, "answered": 40, "late": 15, "transactions": 15, "aborted": 8}
 _OF_LOOPS = {"fenced": 5, "refused": 4, "redriven": 0, "checkpoints": 5, "collected": 15}
 _OF_CHOOSERS = {"entered": 70, "left out": 15, "bound": 15, "doubles": 8}
+_OF_REBINDING = {"received": 60, "late": 6, "unbound": 20, "bound": 8}
 _OF_MEMBERS = {"joined": 90, "buried": 50, "fenced": 1, "checkpoints": 25}
 
 
@@ -34,9 +37,16 @@ _OF_MEMBERS = {"joined": 90, "buried": 50, "fenced": 1, "checkpoints": 25}
         (QueueWorld, range(20, 60), _OF_QUEUES | _OF_LOOPS),
         (QueueBucketWorld, range(25), _OF_QUEUES | _OF_LOOPS),
         (ChoosyWorld, range(30), _OF_CHOOSERS),
+        (RebindingWorld, range(20), _OF_REBINDING),
         (OrderlyWorld, range(40), _OF_MEMBERS),
     ],
-    ids=["queues", "queues in a bucket", "filters, expiry and uniq", "orderly members"],
+    ids=[
+        "queues",
+        "queues in a bucket",
+        "filters, expiry and uniq",
+        "bound anew",
+        "orderly members",
+    ],
 )
 def test_no_record_is_lost_doubled_or_held_by_two(
     kind: type[World], seeds: range, least: dict[str, int]
@@ -62,6 +72,14 @@ def test_a_mistake_that_is_planted_in_filters_expiry_or_uniq_is_found(
 ):
     mutant(monkeypatch)
     assert shows(mutant.__name__, _MUTANT_SEEDS, ChoosyWorld)
+
+
+@pytest.mark.parametrize("mutant", REBINDING_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_mistake_that_is_planted_in_binding_anew_is_found(
+    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+):
+    mutant(monkeypatch)
+    assert shows(mutant.__name__, _MUTANT_SEEDS, RebindingWorld)
 
 
 @pytest.mark.parametrize("mutant", ORDERLY_MUTANTS, ids=lambda mutant: mutant.__name__)

@@ -78,7 +78,7 @@ class Looper(Writer):
         held = self._queue.receive(2) if self._rng.random() < 0.5 else []
         for each in held:
             self._queueing.check_delivery(each, -self._number, durable=True)
-        values += [made_of(each.place) for each in held]
+        values += [made_of(each.place, each.run.delivery) for each in held]
         if self._rng.random() < 0.3:
             self._world.scheduler.stall()
         if not values:
@@ -155,7 +155,7 @@ class Looper(Writer):
         self._world.done["refused"] += 1
 
 
-def made_of(place: Place) -> bytes:
-    """The value of what is made of a record of the queue."""
+def made_of(place: Place, delivery: int) -> bytes:
+    """The value of what is made of a record of the queue in one of its deliveries."""
     (topic_id, partition), offset = place
-    return b"q:%d:%d:%s" % (partition, offset, topic_id.hex().encode())
+    return b"q:%d:%d:%s:%d" % (partition, offset, topic_id.hex().encode(), delivery)

@@ -332,6 +332,8 @@ class LookEntry:
     entered: tuple[tuple[int, int], ...]
     #: What the order of each goes by, 0 for none; empty where nothing does.
     keys: tuple[int, ...] = ()
+    #: How often the topic had been unbound when they were looked at; until the commit is bound.
+    unbound: int = 0
 
     kind = 19
     _layout = struct.Struct("<16s16sIIQQ")

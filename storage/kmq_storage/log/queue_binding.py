@@ -71,8 +71,10 @@ def bound_bind(state: StoreState, entry: BindEntry) -> BindEntry:
 
 
 def check_look(state: StoreState, entry: LookEntry) -> None:
-    """ConflictError unless nobody looked there before."""
+    """ConflictError unless nobody looked there before, and the queue reads the topic all along."""
     queue = _live(state, entry.queue_id)
+    if queue.unbound.get(entry.topic_id, 0) != entry.unbound:
+        raise ConflictError(f"queue {queue.name}: the topic was unbound", queue=queue.name)
     if queue.looked_up_to((entry.topic_id, entry.partition)) != entry.start:
         raise ConflictError(f"queue {queue.name}: somebody looked there", queue=queue.name)
 

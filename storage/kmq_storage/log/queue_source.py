@@ -191,7 +191,8 @@ class Source:
             if not free.all():
                 return False
             found += len(rows)
-        return found == run.rows or (run.delivery == 0 and found == 0 and run.first >= self.next)
+        unseen = run.delivery == self._unnumbered and run.first >= self.next
+        return found == run.rows or (unseen and found == 0)
 
     # --- applying -----------------------------------------------------------------------
 

@@ -111,6 +111,10 @@ class Queue:
         """The topics that it reads, its own log first."""
         return [self.id, *self.bindings]
 
+    def unnumbered(self, topic_id: bytes) -> int:
+        """What the first delivery of a record of a topic is counted on from."""
+        return self.unbound.get(topic_id, 0) * DELIVERIES_APART
+
     def source(self, key: Key) -> Source:
         """What it did with a partition; a new one begins where its binding says."""
         found = self.sources.get(key)
@@ -126,8 +130,8 @@ class Queue:
         if found is None:
             binding = self.bindings.get(key[0])
             start = 0 if binding is None else binding.start(key[1])
-            unnumbered = self.unbound.get(key[0], 0) * DELIVERIES_APART
-            found = Source(start, looked=self.settings.order == "key", unnumbered=unnumbered)
+            looked, unnumbered = self.settings.order == "key", self.unnumbered(key[0])
+            found = Source(start, looked=looked, unnumbered=unnumbered)
         return found
 
     def looks(self, key: Key) -> bool:

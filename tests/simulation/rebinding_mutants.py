@@ -1,0 +1,60 @@
+"""Planted mistakes about topics that are unbound and bound again; each must be found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kmq_storage.format.queue_entries import LookEntry
+from kmq_storage.log import binding, queue_snapshot
+from kmq_storage.log.queue_source import Source
+from kmq_storage.log.queue_topics import Left
+from kmq_storage.log.state import StoreState
+from tests.simulation.mutants import Mutant, _nothing
+
+
+def numbers_deliveries_from_one_again(patch: pytest.MonkeyPatch) -> None:
+    """What is handed out as if for the first time has the number of the first time."""
+    original = Source.__init__
+
+    def begin(source: Source, start: int = 0, *, looked: bool = False, unnumbered: int = 0) -> None:
+        original(source, start, looked=looked)
+
+    patch.setattr(Source, "__init__", begin)
+
+
+def forgets_at_a_checkpoint_how_often_topics_were_unbound(patch: pytest.MonkeyPatch) -> None:
+    """Who begins at a checkpoint numbers deliveries as if none was."""
+    original = queue_snapshot._unbound
+
+    def unbound(queue: Any) -> dict[str, Any]:
+        return {name: each for name, each in original(queue).items() if name != "unbound"}
+
+    patch.setattr(queue_snapshot, "_unbound", unbound)
+
+
+def forgets_who_holds_what_of_a_topic_that_is_unbound(patch: pytest.MonkeyPatch) -> None:
+    """What somebody holds is handed out to somebody else."""
+    patch.setattr(Left, "keep", _nothing)
+
+
+def takes_looks_of_a_former_binding(patch: pytest.MonkeyPatch) -> None:
+    """What was looked at before the topic was unbound counts for what is read afterwards."""
+    original = binding.check_look
+
+    def check(state: StoreState, entry: LookEntry) -> None:
+        queue = state.queues.by_id(entry.queue_id)
+        times = 0 if queue is None else queue.unbound.get(entry.topic_id, 0)
+        original(state, replace(entry, unbound=times))
+
+    patch.setattr(binding, "check_look", check)
+
+
+REBINDING_MUTANTS: tuple[Mutant, ...] = (
+    numbers_deliveries_from_one_again,
+    forgets_at_a_checkpoint_how_often_topics_were_unbound,
+    forgets_who_holds_what_of_a_topic_that_is_unbound,
+    takes_looks_of_a_former_binding,
+)
