@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import Run
+from kmq_storage.format.queue_entries import ACK, DEAD, EXTEND, RETRY, Run
 from kmq_storage.log.queue_rows import NEVER
 
 
@@ -26,6 +27,18 @@ class Model:
     #: How often it was handed out, and what tells the last time from all others.
     count: int = 0
     number: int = 0
+
+    def answer(self, what: int, at: int) -> None:
+        """Its holder says what becomes of it."""
+        if what in (ACK, DEAD):
+            self.state = "done"
+        elif what == RETRY:
+            self.state, self.at = "waiting", at
+        elif what == EXTEND:
+            self.at = at
+        else:
+            self.state, self.at = "free", 0
+            self.count -= 1
 
     def is_over(self, now: int) -> bool:
         """Whether nobody holds it, and nobody gets it any more."""
@@ -53,3 +66,8 @@ class SlipModel:
     #: These are answered by commits.
     others: set[Run] = field(default_factory=set)
     taken: bool = False
+
+
+def one_by_one(runs: Iterable[Run]) -> list[Run]:
+    """Each record of some runs as a run of its own."""
+    return [run._replace(first=run.first + n, rows=1) for run in runs for n in range(run.rows)]

@@ -51,7 +51,7 @@ from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows
 from kmq_storage.log.queues import Queues, spans_of
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import QueueSettings, QueueStats
-from tests.property.queue_records import Model, SlipModel, Totals
+from tests.property.queue_records import Model, SlipModel, Totals, one_by_one
 
 QUEUE, TOPIC, SLIP = b"q" * 16, b"t" * 16, b"s" * 16
 KEYS: list[Key] = [(QUEUE, 0), (TOPIC, 0), (TOPIC, 1)]
@@ -176,9 +176,7 @@ class QueueModel(RuleBasedStateMachine):
         assert isinstance(entry, AcquireEntry)
         if noting:
             self._settled()
-        got = [
-            run._replace(first=run.first + n, rows=1) for run in entry.runs for n in range(run.rows)
-        ]
+        got = one_by_one(entry.runs)
         assert [(run[:2], run.first, times_of(run.delivery)) for run in got] == expected
         assert self.used.isdisjoint(got), "an answer of before counts for who has it now"
         self.used.update(got)
@@ -295,17 +293,10 @@ class QueueModel(RuleBasedStateMachine):
                 self._answered(record, what, at)
 
     def _answered(self, record: Model, what: int, at: int) -> None:
-        if what in (ACK, DEAD):
-            record.state = "done"
-            self.totals.acked += what == ACK
-            self.totals.dead += what == DEAD
-        elif what == RETRY:
-            record.state, record.at = "waiting", at
-        elif what == EXTEND:
-            record.at = at
-        else:
-            record.state, record.at = "free", 0
-            record.count -= 1
+        record.answer(what, at)
+        self.totals.acked += what == ACK
+        self.totals.dead += what == DEAD
+        if what == RELEASE:
             self.used.discard(Run(*record.key, record.offset, 1, record.number))
             self.totals.delivered -= 1
 
@@ -313,9 +304,7 @@ class QueueModel(RuleBasedStateMachine):
     def bury(self) -> None:
         """Records that were handed out too often become dead letters."""
         runs = self.state.queues.named("q").exhausted(self.now)
-        found = {
-            ((run.topic_id, run.partition), run.first + n) for run in runs for n in range(run.rows)
-        }
+        found = {(run[:2], run.first) for run in one_by_one(runs)}
         assert found == {
             place
             for place, record in self.records.items()

@@ -11,9 +11,9 @@ import pyarrow as pa
 from kmq_storage.format.queue_entries import QueueStateEntry, Run
 from kmq_storage.log.queue_rows import ROW
 from kmq_storage.log.queue_source import Source
-from kmq_storage.log.queue_state import Queue, Slip, queue_settings_of
+from kmq_storage.log.queue_state import Queue, Slip
 from kmq_storage.log.queue_topics import Binding
-from kmq_storage.log.queues import Queues
+from kmq_storage.log.queues import Queues, queue_settings_of
 
 _COLUMNS = ROW.names or ()
 #: As older versions wrote them: how often a record was handed out was a number of four bytes.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -381,18 +381,6 @@ class Queue:
 def _rotated(keys: list[Key], turns: int) -> Iterator[Key] | list[Key]:
     first = turns % len(keys) if keys else 0
     return keys[first:] + keys[:first]
-
-
-def queue_settings_of(queue: str, members: Mapping[str, Any]) -> QueueSettings:
-    """The settings of a queue from their JSON object; FormatVersionError for unknown ones."""
-    try:
-        return QueueSettings(**{**members, "backoff": tuple(members["backoff"])})
-    except TypeError as error:
-        raise FormatVersionError(
-            f"queue {queue} has settings that this version of kmq does not know ({error}); "
-            "read the store with a newer kmq",
-            queue=queue,
-        ) from error
 
 
 def too_late(queue: str, late: Sequence[Run]) -> KmqError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kmq_storage.errors import NotFoundError
+from kmq_storage.errors import FormatVersionError, NotFoundError
 from kmq_storage.format.queue_entries import (
     AcquireEntry,
     AnswerEntry,
@@ -17,7 +17,8 @@ from kmq_storage.format.queue_entries import (
     SlipAcquireEntry,
     SlipAnswerEntry,
 )
-from kmq_storage.log.queue_state import Queue, Spans, queue_settings_of
+from kmq_storage.log.queue_state import Queue, Spans
+from kmq_storage.model import QueueSettings
 
 if TYPE_CHECKING:
     from kmq_storage.log.state import StoreState
@@ -127,6 +128,18 @@ class Queues:
         """The records of a partition before an offset are not there any more."""
         for queue in self:
             queue.trim((topic_id, partition), start)
+
+
+def queue_settings_of(queue: str, members: Mapping[str, Any]) -> QueueSettings:
+    """The settings of a queue from their JSON object; FormatVersionError for unknown ones."""
+    try:
+        return QueueSettings(**{**members, "backoff": tuple(members["backoff"])})
+    except TypeError as error:
+        raise FormatVersionError(
+            f"queue {queue} has settings that this version of kmq does not know ({error}); "
+            "read the store with a newer kmq",
+            queue=queue,
+        ) from error
 
 
 def no_queue(name: object) -> NotFoundError:
