@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from kmq_spark.client.record import Record
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.deliveries import merged
+from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import AnswerEntry, Run, times_of
+from kmq_storage.format.queue_entries import AnswerEntry, Run
 from kmq_storage.model import to_datetime
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.format.queue_entries import times_of
+from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.records import TIMESTAMP_TYPE
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_rows import LOCKED, NEVER, Array

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from kmq_storage import paths
+from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.entries import (
     BatchIdEntry,
     Entry,
@@ -31,7 +32,6 @@ from kmq_storage.format.queue_entries import (
     AcquireEntry,
     AnswerEntry,
     Run,
-    times_of,
 )
 from kmq_storage.letters import Letters, Place
 from kmq_storage.log.commit_log import CommitLog

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from kmq_storage.format.delivery_numbers import DELIVERIES_APART
 from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.queue_entries import (
     ACK,
-    DELIVERIES_APART,
     AcquireEntry,
     AnswerEntry,
     BindEntry,

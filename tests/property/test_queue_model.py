@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from kmq_storage.errors import ConflictError, KmqError, LeaseExpiredError
+from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.entries import (
     Entry,
     RecordsEntry,
@@ -43,7 +44,6 @@ from kmq_storage.format.queue_entries import (
     ScheduleEntry,
     SealedSlipAcquireEntry,
     SlipAnswerEntry,
-    times_of,
 )
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.queue_rows import NEVER

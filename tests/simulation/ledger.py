@@ -11,13 +11,13 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from kmq_storage.format.delivery_numbers import DELIVERIES_APART, times_of
 from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry, TopicEntry
 from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
     DEAD,
-    DELIVERIES_APART,
     EXHAUSTED,
     EXTEND,
     RECALL,
@@ -30,7 +30,6 @@ from kmq_storage.format.queue_entries import (
     QueueEntry,
     Run,
     ScheduleEntry,
-    times_of,
 )
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.queue_rows import NEVER

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.columns.tables import table_batch
 from kmq_spark.datasource.opening import open_log
+from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.entries import (
     BatchIdEntry,
     Entry,
@@ -41,7 +42,6 @@ from kmq_storage.format.queue_entries import (
     QueueStateEntry,
     Run,
     ScheduleEntry,
-    times_of,
 )
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry

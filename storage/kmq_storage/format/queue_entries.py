@@ -19,15 +19,6 @@ from typing import Any, NamedTuple, TypeAlias
 ACK, RETRY, EXTEND, DEAD, EXHAUSTED, RELEASE, RECALL = range(1, 8)
 
 
-#: What the numbers of deliveries begin at grows by this with each time a topic is unbound.
-DELIVERIES_APART = 2**32
-
-
-def times_of(delivery: Any) -> Any:
-    """How often a record was handed out, by the number of its delivery, or an array of them."""
-    return delivery % DELIVERIES_APART
-
-
 class Run(NamedTuple):
     """Records of one partition that follow each other, all in the same delivery."""
 
@@ -36,7 +27,7 @@ class Run(NamedTuple):
     first: int
     rows: int
     #: How often each was handed out, this time included, and how often the topic had been unbound
-    #: when it was for the first time (`DELIVERIES_APART`); 0 for never.
+    #: when it was for the first time (`delivery_numbers`); 0 for never.
     delivery: int
 
 

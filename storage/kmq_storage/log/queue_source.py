@@ -12,8 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import LookEntry, Run, times_of
+from kmq_storage.format.queue_entries import LookEntry, Run
 from kmq_storage.log.queue_rows import (
     FREE,
     GONE,

@@ -14,11 +14,11 @@ from typing import TypeAlias
 import numpy as np
 
 from kmq_storage.errors import ConflictError, FormatVersionError, KmqError, LeaseExpiredError
+from kmq_storage.format.delivery_numbers import DELIVERIES_APART
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
     DEAD,
-    DELIVERIES_APART,
     EXHAUSTED,
     EXTEND,
     RECALL,

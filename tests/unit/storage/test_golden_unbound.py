@@ -8,7 +8,8 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.errors import LeaseExpiredError
-from kmq_storage.format.queue_entries import ACK, DELIVERIES_APART, AnswerEntry, Run
+from kmq_storage.format.delivery_numbers import DELIVERIES_APART
+from kmq_storage.format.queue_entries import ACK, AnswerEntry, Run
 from kmq_storage.log.binding import Unit
 from tests.data.make_golden_unbound import BEGIN_US, QUEUE, TOPIC, make
 from tests.support.golden import KINDS, placed
