@@ -38,14 +38,18 @@ class Pieces:
 
     @classmethod
     def of(cls, spread: Spread, low: Numbers, high: Numbers) -> Pieces:
-        """The pieces of ranges, cut to their bounds; a piece that is cut counts in proportion."""
+        """The pieces of ranges, cut to their bounds; a piece that is cut counts in proportion.
+
+        They are made in the memory of the spread, which is nobody else's from then on.
+        """
         first, last = runs_of(spread.owners)
-        starts, ends, read = spread.bases.copy(), spread.ends.copy(), spread.bytes.copy()
+        starts, ends, read = spread.bases, spread.ends, spread.bytes
+        cut = np.append(first, last)
+        whole = ends[cut] - starts[cut]
         # Rows don't overlap: no other one reaches over a bound.
         starts[first] = np.maximum(starts[first], low[spread.owners[first]])
         ends[last] = np.minimum(ends[last], high[spread.owners[last]])
-        cut = np.append(first, last)
-        share = (ends[cut] - starts[cut]) / (spread.ends[cut] - spread.bases[cut])
+        share = (ends[cut] - starts[cut]) / whole
         read[cut] = (read[cut] * share).astype(np.int64)
         return cls(spread.owners, starts, ends, read)
 
@@ -115,7 +119,9 @@ class Pieces:
         groups = np.repeat(np.arange(len(counts)), counts)
         number = np.arange(len(groups)) - (np.cumsum(counts) - counts)[groups]
         shares = before[groups] + (sums[behind - 1] - before)[groups] * number / counts[groups]
-        found = (sums - self.bytes / 2).searchsorted(shares)
+        middles = self.bytes / -2
+        middles += sums  # in place: there may be a million
+        found = middles.searchsorted(shares)
         tasks = _distinct(np.clip(found, first[groups], behind[groups]))
         tasks = tasks[tasks < count]
         begins = _distinct(np.sort(np.append(tasks, runs_of(self.owners)[0])))

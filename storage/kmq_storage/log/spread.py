@@ -7,7 +7,7 @@ memory of all partitions are unpacked together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     Numbers: TypeAlias = npt.NDArray[np.int64]
     Mask: TypeAlias = npt.NDArray[np.bool_]
+
+#: So many pages stay mapped while rows are gathered; copying fewer at a time takes longer.
+_PAGES_HELD = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,44 @@ def spread_of(
     borders, simple = _borders(owners, block, ends)
     simple &= np.array([not index.gaps for index in indexes], np.bool_)
     older = np.flatnonzero(simple & (starts < borders))
-    found = _pages([indexes[n] for n in older.tolist()], older, starts, borders)
-    simple[older] &= bool(found)
-    found.append(_only(simple[owners], owners, block))
+    found = _Gathered()
+    simple[older] &= _pages([indexes[n] for n in older.tolist()], older, starts, borders, found)
+    found.add(*_only(simple[owners], owners, block))
     for number in np.flatnonzero(~simple).tolist():
-        blocks = indexes[number].blocks(int(starts[number]), int(ends[number]))
-        found += ((np.full(len(each[0]), number), each) for each in blocks)
-    return _joined(found)
+        for each in indexes[number].blocks(int(starts[number]), int(ends[number])):
+            found.add(np.full(len(each[0]), number), each)
+    return found.spread()
+
+
+class _Gathered:
+    """Rows from several places, as columns; what was added is copied before many pages are held."""
+
+    def __init__(self) -> None:
+        #: By column; what is new may be in pages, which stay mapped for it.
+        self._new: list[list[Numbers]] = [[] for _ in fields(Spread)]
+        self._copied: list[list[Numbers]] = [[] for _ in fields(Spread)]
+
+    def add(self, owners: Numbers, block: Block) -> None:
+        """Add rows, in order."""
+        for column, values in zip(self._new, (owners, *block), strict=True):
+            column.append(values)
+        if len(self._new[0]) == _PAGES_HELD:
+            self._copy()
+
+    def _copy(self) -> None:
+        for copied, new in zip(self._copied, self._new, strict=True):
+            copied.append(np.concatenate(new))
+            new.clear()
+
+    def spread(self) -> Spread:
+        """All that was added, which is forgotten; of a range, what was added first comes first."""
+        for copied, new in zip(self._copied, self._new, strict=True):
+            copied[:] = [np.concatenate(copied + new)]
+        spread = Spread(*(column.pop() for column in self._copied))
+        if (spread.owners[1:] >= spread.owners[:-1]).all():
+            return spread
+        order = np.argsort(spread.owners, kind="stable")
+        return Spread(*(getattr(spread, name)[order] for name in Spread.__slots__))
 
 
 def runs_of(numbers: Numbers) -> tuple[Numbers, Numbers]:
@@ -82,29 +116,32 @@ def _borders(owners: Numbers, block: Block, ends: Numbers) -> tuple[Numbers, Mas
 
 
 def _pages(
-    indexes: Sequence[OffsetIndex], wanted: Numbers, starts: Numbers, ends: Numbers
-) -> list[tuple[Numbers, Block]]:
-    """The rows in pages of some ranges.
+    indexes: Sequence[OffsetIndex],
+    wanted: Numbers,
+    starts: Numbers,
+    ends: Numbers,
+    found: _Gathered,
+) -> bool:
+    """Add the rows in pages of some ranges, and say whether that was done.
 
     None are looked up where partitions come twice, or are few among many.
     """
     if not len(wanted):
-        return []
+        return False
     first, last = indexes[0], indexes[-1]
     numbers = np.array([index.key[1] for index in indexes])
     begin, behind = (first.key, int(starts[wanted[0]])), (last.key, int(ends[wanted[-1]]))
     refs = list(first.manifest.refs_between(begin, behind))
     if len(refs) > len(wanted) or (np.diff(numbers) <= 0).any():
-        return []
+        return False
     owner_of = np.full(numbers[-1] + 1, -1)
     owner_of[numbers] = wanted
-    found = []
     for ref in refs:
         page = first.manifest.page(ref)
         owners = _owners(page, first.key, owner_of)
         mine = (owners >= 0) & (page.ends > starts[owners]) & (page.bases < ends[owners])
-        found.append(_only(mine, owners, block_of((page, 0, len(owners)))))
-    return found
+        found.add(*_only(mine, owners, block_of((page, 0, len(owners)))))
+    return bool(refs)
 
 
 def _owners(page: Page, key: Key, owner_of: Numbers) -> Numbers:
@@ -119,13 +156,3 @@ def _only(mine: Mask, owners: Numbers, block: Block) -> tuple[Numbers, Block]:
         return owners, block
     bases, ends, weights, read = (column[mine] for column in block)
     return owners[mine], (bases, ends, weights, read)
-
-
-def _joined(parts: Sequence[tuple[Numbers, Block]]) -> Spread:
-    """Rows from several places, each in order, as one; of a range, older places come first."""
-    columns = zip(*((owners, *block) for owners, block in parts), strict=True)
-    spread = Spread(*map(np.concatenate, columns))
-    if (spread.owners[1:] >= spread.owners[:-1]).all():
-        return spread
-    order = np.argsort(spread.owners, kind="stable")
-    return Spread(*(getattr(spread, name)[order] for name in Spread.__slots__))
