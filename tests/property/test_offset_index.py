@@ -24,7 +24,7 @@ from kmq_storage.errors import DataLossError
 from kmq_storage.format.entries import RecordsEntry, TopicEntry
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import SEGMENT, Page, Row
-from kmq_storage.log import paging
+from kmq_storage.log import paging, spread
 from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
 from kmq_storage.log.excerpt import excerpt_of
 from kmq_storage.log.journal import Cursor
@@ -60,6 +60,7 @@ class IndexModel(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(paging, "PAGE_ROWS", PAGE_ROWS)
         self.patch.setattr(paging, "_PAGE_ROWS_MIN", 2)
+        self.patch.setattr(spread, "_PAGES_HELD", 2)
         keys = [(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
         self.rows: dict[tuple[bytes, int], list[Stored]] = {key: [] for key in keys}
         self.starts = dict.fromkeys(keys, 0)
@@ -208,14 +209,14 @@ class IndexModel(RuleBasedStateMachine):
             (every, np.array(spans).T),
         ):
             packed = packed_between((i.recent for i in indexes), starts, ends)
-            spread = spread_of(indexes, packed, starts, ends)
-            mine = spread.owners == (0 if len(indexes) == 1 else key[1])
-            assert spread.bases[mine].tolist() == [row.base_offset for row in found]
-            assert spread.ends[mine].tolist() == [row.end_offset for row in found]
-            assert spread.weights[mine].tolist() == [row.weight for row in found]
-            assert spread.bytes[mine].tolist() == [row.bytes for row in found]
+            seen = spread_of(indexes, packed, starts, ends)
+            mine = seen.owners == (0 if len(indexes) == 1 else key[1])
+            assert seen.bases[mine].tolist() == [row.base_offset for row in found]
+            assert seen.ends[mine].tolist() == [row.end_offset for row in found]
+            assert seen.weights[mine].tolist() == [row.weight for row in found]
+            assert seen.bytes[mine].tolist() == [row.bytes for row in found]
         place = np.array([key[1]])
-        self._look_at_bytes(Weighed.of(spread, starts, ends), place, found, (start, end))
+        self._look_at_bytes(Weighed.of(seen, starts, ends), place, found, (start, end))
 
     def _look_at_bytes(
         self, weighed: Weighed, place: Any, found: list[Row], bounds: tuple[int, int]

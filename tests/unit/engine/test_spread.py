@@ -1,0 +1,45 @@
+"""How bytes are spread over offsets: what stays in memory for it."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.log import manifest, paging, spread
+from kmq_storage.objects import mapping
+
+
+def test_pages_stay_mapped_a_few_at_a_time_while_rows_are_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(paging, "PAGE_ROWS", 2)
+    monkeypatch.setattr(paging, "_PAGE_ROWS_MIN", 1)
+    monkeypatch.setattr(manifest, "_PAGES_KEPT", 1)
+    monkeypatch.setattr(spread, "_PAGES_HELD", 3)
+    pages: list[int] = []
+
+    def counted(file: str) -> pa.Buffer:
+        read = mapping.mapped_file(file)
+        folder = str(Path(file).parent)
+        pages.append(sum(path.startswith(folder) for _, path in mapping._LIVING.values()))
+        return read
+
+    path = tmp_path / uuid.uuid4().hex
+    with kmq.open(path, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            for _ in range(40):
+                producer.send_batch("t", [b"x"]).result()
+        store.checkpoint()
+    with kmq.open(path, maintenance=False, read_only=True) as store:
+        monkeypatch.setattr("kmq_storage.objects.local.mapped_file", counted)
+        indexes = store.log.refresh().topic("t").indexes([0])
+        found = spread.spread_of(indexes, [b""], np.array([0]), np.array([40]))
+    assert found.bases.tolist() == list(range(40))
+    assert len(pages) == 20
+    assert max(pages) <= 3 + 2  # those that are kept, and the one that is read
