@@ -284,7 +284,10 @@ ENGINE = Group(
 )
 
 UPKEEP = Group(
-    named("engine", "maintained_by_default", "quiet_for_long"),
+    named(
+        "engine",
+        *("maintained_by_default", "quiet_for_long", "maintained_with_large", "quiet_with_large"),
+    ),
     (
         Figure(
             "producer that maintains its store, as by default / one that doesn't",
@@ -296,6 +299,18 @@ UPKEEP = Group(
             "its p99 / that of one that doesn't",
             "maintained_by_default.p99_ms",
             "quiet_for_long.p99_ms",
+            2.0,
+        ),
+        Figure(
+            "the same with batches of 100,000: rate",
+            "maintained_with_large.rate",
+            "quiet_with_large.rate",
+            0.85,
+        ),
+        Figure(
+            "p99 with batches of 100,000",
+            "maintained_with_large.p99_ms",
+            "quiet_with_large.p99_ms",
             2.0,
         ),
     ),

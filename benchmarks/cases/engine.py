@@ -263,18 +263,28 @@ def quiet_for_long(job: Job) -> Measure:
     return lambda: _sending(job, _LONG, maintenance=False)
 
 
+def quiet_with_large(job: Job) -> Measure:
+    """The same with batches of 100,000."""
+    return lambda: _sending(job, _LONG, maintenance=False, rows=100_000)
+
+
 def maintained_by_default(job: Job) -> Measure:
     """The same while a thread of the producer's process maintains the store, as by default."""
     return lambda: _sending(job, _LONG, maintenance=True)
 
 
-def _sending(job: Job, seconds: float, *, maintenance: bool) -> Sample:
+def maintained_with_large(job: Job) -> Measure:
+    """The same with batches of 100,000."""
+    return lambda: _sending(job, _LONG, maintenance=True, rows=100_000)
+
+
+def _sending(job: Job, seconds: float, *, maintenance: bool, rows: int = 1_000) -> Sample:
     with stores.fresh(job, "os", maintenance=maintenance) as (store, _):
-        return _sent(store, seconds)
+        return _sent(store, seconds, rows)
 
 
-def _sent(store: kmq.Store, seconds: float) -> Sample:
-    values, keys = dataset.values(1_000), dataset.keys(1_000)
+def _sent(store: kmq.Store, seconds: float, rows: int = 1_000) -> Sample:
+    values, keys = dataset.values(rows), dataset.keys(rows)
     spent: list[float] = []
     with store.producer() as producer:
         end = time.perf_counter() + seconds
@@ -284,7 +294,7 @@ def _sent(store: kmq.Store, seconds: float) -> Sample:
             spent.append(time.perf_counter() - now)
         total = time.perf_counter() - begin
     spent.sort()
-    return {"rate": len(spent) * 1_000 / total, "p99_ms": spent[len(spent) * 99 // 100] * 1e3}
+    return {"rate": len(spent) * rows / total, "p99_ms": spent[len(spent) * 99 // 100] * 1e3}
 
 
 def _maintain(path: str, stop: Any) -> None:
