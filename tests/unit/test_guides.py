@@ -61,6 +61,14 @@ PRINTED = {
         "{'orders': {0: 1}}",
         "debits",
     ],
+    "typed-topics": [
+        "['bun', 'milk', 'tea'] int32",
+        "column 'count' of topic sales is int32: 'two' is no int",
+        "[None, None, None]",
+        "schema of topic sales can't change like this: column 'price' is missing; columns can't be "
+        "dropped or renamed",
+        "[('tea', None), ('milk', None), ('bun', None)]",
+    ],
     "v2": [
         "True",
         "KmqMessage(headers={'from': 'shop'}, body={'id': 1000, 'price': 6.51})",
