@@ -65,8 +65,10 @@ PRINTED = {
         "['bun', 'milk', 'tea'] int32",
         "column 'count' of topic sales is int32: 'two' is no int",
         "[None, None, None]",
-        "schema of topic sales can't change like this: column 'price' is missing; columns can't be "
-        "dropped or renamed",
+        (
+            "schema of topic sales can't change like this: column 'price' is missing; columns can't "
+            "be dropped or renamed"
+        ),
         "[('tea', None), ('milk', None), ('bun', None)]",
     ],
     "v2": [
