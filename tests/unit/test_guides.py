@@ -66,8 +66,8 @@ PRINTED = {
         "column 'count' of topic sales is int32: 'two' is no int",
         "[None, None, None]",
         (
-            "schema of topic sales can't change like this: column 'price' is missing; columns can't "
-            "be dropped or renamed"
+            "schema of topic sales can't change like this: column 'price' is missing; columns "
+            "can't be dropped or renamed"
         ),
         "[('tea', None), ('milk', None), ('bun', None)]",
     ],
