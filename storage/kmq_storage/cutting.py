@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, groupby
-from operator import itemgetter
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,23 +20,6 @@ def cut(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[
         size += size_of(item)
     if run:
         yield run
-
-
-def evenly(
-    items: Sequence[T], size_of: Callable[[T], int], most: int, of: int
-) -> Iterator[list[T]]:
-    """The same in runs of about one size, and so many that, `of` at a time, none is left over.
-
-    What fits into one run is one.
-    """
-    sizes = [size_of(item) for item in items]
-    count = sum(1 for _ in cut(sizes, int, most))
-    runs = count if count <= 1 else -(-count // of) * of
-    share = max(sum(sizes) / max(runs, 1), 1)
-    middles = (behind - size / 2 for size, behind in zip(sizes, accumulate(sizes), strict=True))
-    numbered = zip((middle // share for middle in middles), items, strict=True)
-    for _, run in groupby(numbered, key=itemgetter(0)):
-        yield from cut((item for _, item in run), size_of, most)
 
 
 def grown(

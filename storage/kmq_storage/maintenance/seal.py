@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kmq_storage import limits
-from kmq_storage.cutting import cut, evenly
+from kmq_storage.cutting import cut
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Page, Row, weight_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.offset_index import Wanted
@@ -51,7 +51,7 @@ def plan_seal(
         wanted = _unsealed(topic) if staged else _is_in_the_log
         unsealed = topic.index(number).runs(part.start, part.end, wanted)
         if topic.settings.keyed and segment_bytes is None:
-            runs = (run for rows in unsealed for run in _sorted_runs(rows, older_than is None))
+            runs = (run for rows in unsealed for run in _segments(rows, limits.RUN_BYTES, _to_sort))
         else:
             most = segment_bytes or limits.SEGMENT_BYTES
             runs = (run for rows in unsealed for run in _segments(rows, most, weight_of))
@@ -96,15 +96,6 @@ def _segments(
     for run in runs:
         full = min(most, limits.SEGMENT_BYTES)
         yield run, run is not runs[-1] or sum(map(weight_of, run)) >= full
-
-
-def _sorted_runs(rows: Iterable[Row], all_of_them: bool) -> Iterator[tuple[list[Row], bool]]:
-    """The same of a keyed topic; where nothing waits, so that threads have as much to do each."""
-    if not all_of_them:
-        yield from _segments(rows, limits.RUN_BYTES, _to_sort)
-        return
-    for run in evenly(list(rows), _to_sort, limits.RUN_BYTES, limits.SEALED_AT_ONCE):
-        yield run, True
 
 
 def _to_sort(row: Row) -> int:
