@@ -48,7 +48,7 @@ class Queueing(World):
 
     #: All have one name, on whatever host they run, so that a seed replays.
     limits = ((client_queue, "this_process", lambda: "receiver"),)
-    log_file_bytes = (12 * 1024, 16 * 1024)  # a dozen dead letters are one commit
+    log_file_bytes = (8 * 1024, 16 * 1024)  # several dead letters are one commit
     #: How long locks are (seconds): most stalls are longer than the short ones.
     locks = (2.0, 30.0)
     #: Whether records expire, or are sent a second time by their `uniq`.
