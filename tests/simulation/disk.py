@@ -302,6 +302,9 @@ class SimulatedLogFile:
     def read(self, position: int, length: int) -> bytes:
         return bytes(self._inode.data[position : position + length])
 
+    def has_data_from(self, position: int) -> bool:
+        return any(self._inode.data[position:])
+
     def contents(self) -> pa.Buffer:
         return pa.py_buffer(self._inode.data)
 

@@ -71,5 +71,8 @@ class _FailingLogFile:
     def read(self, position: int, length: int) -> bytes:
         return self._file.read(position, length)
 
+    def has_data_from(self, position: int) -> bool:
+        return self._file.has_data_from(position)
+
     def contents(self) -> pa.Buffer:
         return self._file.contents()

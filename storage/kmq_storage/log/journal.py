@@ -148,6 +148,14 @@ class Journal:
         except InvalidFrameError:
             return True
 
+    def has_bytes_behind(self, cursor: Cursor) -> bool:
+        """Whether something stands anywhere behind that place: a blank one is not the end then."""
+        here = self.try_locate(cursor)
+        if any(first > cursor.lsn + 1 for first in self.folder.first_lsns):
+            return True
+        log = self.folder.open(here.file)
+        return log is not None and log.has_data_from(here.position)
+
     def verify_batches(self, frame: StoredFrame) -> None:
         """Check the record batches of a frame; InvalidFrameError when one is not whole."""
         for entry in frame.entries():

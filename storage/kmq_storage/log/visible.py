@@ -106,7 +106,7 @@ class VisibleReplica:
 
     def _has_more(self) -> bool:
         try:
-            return self._replica.journal.has_bytes_at(self._replica.cursor)
+            return self._replica.journal.has_bytes_behind(self._replica.cursor)
         except CollectedError:  # meanwhile: the next refresh goes on from a checkpoint
             return False
 

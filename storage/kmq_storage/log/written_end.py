@@ -50,6 +50,8 @@ class WrittenEnd:
         """Begin anew at the newest checkpoint."""
         #: The count of losses under which it began.
         self.losses = self._hint.losses
+        #: Whether a blank place was seen to be the end, with nothing behind it.
+        self._looked_beyond = False
         self._replica = self._log.new_replica(indexed=False)
 
     def close(self) -> None:
@@ -133,7 +135,8 @@ class WrittenEnd:
     def _is_reached(self) -> bool:
         """Whether all is read, and nothing stands behind it; quickly told."""
         return (
-            self._hint.is_quiet_at(self.cursor.lsn, self.losses)
+            self._looked_beyond
+            and self._hint.is_quiet_at(self.cursor.lsn, self.losses)
             and self.state.broken is None
             and not self.state.damage
             and not self.journal.has_bytes_at(self.cursor)
@@ -149,13 +152,20 @@ class WrittenEnd:
         if self._hint.losses != self.losses:
             self._start()
         self._advance()
-        if self.journal.has_bytes_at(self.cursor):
+        if self._has_more():
             # What is cut is decided by a look at the whole log, never by a remembered place.
             self._start()
             self._advance()
-            if self.journal.has_bytes_at(self.cursor):
+            if self._has_more():
                 self._cut()
+        self._looked_beyond = True
         return self._hint.valid  # else the page was damaged just now
+
+    def _has_more(self) -> bool:
+        """Whether something stands at the end, or, looked up once, anywhere behind it."""
+        if self._looked_beyond:
+            return self.journal.has_bytes_at(self.cursor)
+        return self.journal.has_bytes_behind(self.cursor)
 
     def _cut(self) -> None:
         durable, _ = look_beyond(self.journal, self.cursor)

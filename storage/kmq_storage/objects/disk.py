@@ -32,6 +32,9 @@ class LogFile(Protocol):
     def read(self, position: int, length: int) -> bytes:
         """These bytes, read without the map: where nothing was written, a look takes no space."""
 
+    def has_data_from(self, position: int) -> bool:
+        """Whether anything but zeros stands at or after the position."""
+
     def contents(self) -> pa.Buffer:
         """The whole file, mapped: later writes show up in the same buffer."""
 

@@ -14,7 +14,8 @@ from kmq_storage.objects.file_io import allocate, read_all, read_or_zeros, write
 from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.mapping import mapped
 
-_CLEAR_STEP = 65_536
+_STEP = 65_536
+_ZEROS = bytes(_STEP)
 _JOINED_BYTES = 16_384
 #: Readers look for the next frame behind the last one. What they look at is allocated, too: on a
 #: full tmpfs a look at a hole through the map kills the process.
@@ -56,10 +57,10 @@ class MappedLogFile:
 
     def clear_from(self, position: int) -> None:
         """Overwrite whatever stands at and after the position with zeros."""
-        for start in range(position, self._size, _CLEAR_STEP):
-            length = min(_CLEAR_STEP, self._size - start)
-            if read_all(self._fd, start, length).strip(b"\0"):
-                write_all(self._fd, start, [bytes(length)])
+        for start in range(position, self._size, _STEP):
+            zeros = _ZEROS[: self._size - start]
+            if read_all(self._fd, start, len(zeros)) != zeros:
+                write_all(self._fd, start, [zeros])
 
     def sync(self) -> None:
         """Return when everything written before the call is on disk."""
@@ -68,6 +69,26 @@ class MappedLogFile:
     def read(self, position: int, length: int) -> bytes:
         """These bytes, read without the map; zeros where the disk can't read them."""
         return read_or_zeros(self._fd, position, min(length, self._size - position))
+
+    def has_data_from(self, position: int) -> bool:
+        """Whether anything but zeros stands at or after the position.
+
+        What was never allocated is not read, where the file system tells.
+        """
+        while (start := self._written_from(position)) is not None:
+            found = self.read(start, _STEP)
+            if found != _ZEROS[: len(found)]:
+                return True
+            position = start + _STEP
+        return False
+
+    def _written_from(self, position: int) -> int | None:
+        if position >= self._size:
+            return None
+        try:
+            return os.lseek(self._fd, position, os.SEEK_DATA)
+        except OSError as error:
+            return None if error.errno == errno.ENXIO else position
 
     def contents(self) -> pa.Buffer:
         """The whole file, mapped: later writes show up in the same buffer."""

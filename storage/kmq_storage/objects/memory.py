@@ -193,6 +193,8 @@ class MemoryLogFile:
     def __init__(self, size: int) -> None:
         # Private: a forked child has the store as it was, and no part in what comes after.
         self.data = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        #: Behind it nothing was written.
+        self._end = 0
 
     def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
         """Write the buffers (`length` bytes) one after another."""
@@ -200,10 +202,12 @@ class MemoryLogFile:
             view = memoryview(buffer).cast("B")
             self.data[position : position + len(view)] = view
             position += len(view)
+        self._end = max(self._end, position)
 
     def clear_from(self, position: int) -> None:
         """Overwrite whatever stands at and after the position with zeros."""
         self.data[position:] = bytes(len(self.data) - position)
+        self._end = min(self._end, position)
 
     def sync(self) -> None:
         """Return when everything written before the call is on disk."""
@@ -211,6 +215,10 @@ class MemoryLogFile:
     def read(self, position: int, length: int) -> bytes:
         """These bytes."""
         return self.data[position : position + length]
+
+    def has_data_from(self, position: int) -> bool:
+        """Whether anything but zeros stands at or after the position."""
+        return position < self._end
 
     def contents(self) -> pa.Buffer:
         """The whole file: later writes show up in the same buffer."""

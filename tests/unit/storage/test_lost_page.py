@@ -37,18 +37,22 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def _damage(folder: Path, part: str) -> None:
-    """Change a byte of one commit: where its frame begins, or in its records."""
+    """Change a byte of one commit: where its frame begins, or in its records; or have no commit."""
     (file,) = (folder / "log").glob("*.log")
     content = bytearray(file.read_bytes())
     at = content.index(VALUES[DAMAGED])
-    if part == "header":
+    if part != "records":
         at = content.rindex(b"KMQ", 0, at) + 8
     content[at] ^= 1
+    if part == "all":
+        begin, end = at - 8, content.index(VALUES[DAMAGED + 1])
+        end = content.rindex(b"KMQ", 0, end)
+        content[begin:end] = bytes(end - begin)
     file.write_bytes(content)
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-@pytest.mark.parametrize("part", ["header", "records"])
+@pytest.mark.parametrize("part", ["header", "records", "all"])
 def test_what_later_commits_show_to_be_damage_shortens_no_log(
     folder: Path, part: str, read_only: bool
 ):
@@ -63,7 +67,7 @@ def test_what_later_commits_show_to_be_damage_shortens_no_log(
     assert behind["value"].to_pylist() == VALUES[DAMAGED + 1 :]
 
 
-@pytest.mark.parametrize("part", ["header", "records"])
+@pytest.mark.parametrize("part", ["header", "records", "all"])
 def test_a_writer_cuts_nothing_of_it_and_gives_no_offset_out_again(folder: Path, part: str):
     _damage(folder, part)
     with kmq.open(folder, maintenance=False) as store, store.producer() as producer:
