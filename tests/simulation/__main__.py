@@ -14,6 +14,7 @@ from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.choosing import ChoosyWorld
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
+from tests.simulation.rebinding import RebindingWorld
 from tests.simulation.seeds import ASKED
 from tests.simulation.world import World, simulate
 
@@ -22,7 +23,13 @@ _TELL_EVERY = 1_000
 #: How many seeds a process takes at a time.
 _CHUNK = 20
 #: Worlds with more than the log, each seed in all of them.
-_OTHERS: list[type[World]] = [QueueWorld, QueueBucketWorld, ChoosyWorld, OrderlyWorld]
+_OTHERS: list[type[World]] = [
+    QueueWorld,
+    QueueBucketWorld,
+    ChoosyWorld,
+    RebindingWorld,
+    OrderlyWorld,
+]
 _SWITCHES: dict[type[World], str] = {World: "", BucketWorld: " --bucket"}
 _Run = tuple[int, type[World]]
 

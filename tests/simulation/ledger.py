@@ -95,11 +95,11 @@ class Account:
         periods = self.filters.get(key, ())
         return next((wanted for start, wanted in reversed(periods) if start <= offset), None)
 
-    def is_looked_at(self, key: Key) -> bool:
-        """Whether somebody has to look at records before they are had."""
+    def is_looked_at(self, key: Key, start: int) -> bool:
+        """Whether somebody has to look at records before they are had; those from `start` on."""
         periods = self.filters.get(key, ())
         ends = [*(start for start, _ in periods[1:]), NEVER]
-        at = self.looked.get(key, self.starts[key])
+        at = max(self.looked.get(key, self.starts[key]), start)
         filtered = any(
             wanted is not None and end > at
             for (_, wanted), end in zip(periods, ends, strict=bool(periods))
@@ -239,7 +239,7 @@ class Ledger:
         """What a queue has not finished, as far as it may be handed out."""
         for key, begin in account.starts.items():
             start, end = self.bounds[key]
-            end = account.looked.get(key, begin) if account.is_looked_at(key) else end
+            end = account.looked.get(key, begin) if account.is_looked_at(key, start) else end
             for offset in range(max(begin, start), end):
                 card = account.cards.get((key, offset), _FRESH)
                 if card.state != "done":
@@ -284,7 +284,8 @@ class Ledger:
         for place, run in taken.items():
             held = ready[place]._replace(state="held", at=entry.until, count=run.delivery)
             account.cards[place] = held
-            if not account.is_looked_at(place[0]):  # a filter that comes later is not for these
+            start, _ = self.bounds[place[0]]
+            if not account.is_looked_at(place[0], start):  # a later filter is not for these
                 behind = account.looked.get(place[0], account.starts[place[0]])
                 account.looked[place[0]] = max(behind, place[1] + 1)
         account.counts["delivered"] += len(taken)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from kmq_spark.client import dead_letters
 from kmq_spark.client import queue as client_queue
 from kmq_spark.client.queue import Queue
 from kmq_spark.client.queue_delivery import Delivery
@@ -47,8 +48,11 @@ class Queueing(World):
     """What a world has beside the rest of it, on a disk as in a bucket."""
 
     #: All have one name, on whatever host they run, so that a seed replays.
-    limits = ((client_queue, "this_process", lambda: "receiver"),)
-    log_file_bytes = (8 * 1024, 16 * 1024)  # several dead letters are one commit
+    limits = (
+        (client_queue, "this_process", lambda: "receiver"),
+        (dead_letters, "_MOVED", 8),  # as one commit, which a log file must hold
+    )
+    log_file_bytes = (8 * 1024, 16 * 1024)
     #: How long locks are (seconds): most stalls are longer than the short ones.
     locks = (2.0, 30.0)
     #: Whether records expire, or are sent a second time by their `uniq`.
