@@ -21,6 +21,7 @@ from kmq_storage import limits
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.damaged import Damaged
 from kmq_storage.maintenance.maintain import begin, finish, tidy
+from kmq_storage.maintenance.manner import Manner
 from kmq_storage.maintenance.reports import (
     CompactReport,
     MaintainReport,
@@ -101,6 +102,6 @@ def _tidied(url: str, partitions: list[tuple[str, int]], seal_after: float) -> p
     with open_store(url, create=False, maintenance=False, storage_options=given) as store:
         for only in partitions:
             damaged = Damaged()
-            reports = tidy(store.log, only, seal_after=seal_after, apart=damaged.apart)
+            reports = tidy(store.log, only, seal_after=seal_after, manner=Manner(damaged.apart))
             done.append(pickle.dumps(_Report(*reports, damaged)))
     return pa.record_batch([pa.array(done, pa.binary())], ["report"])

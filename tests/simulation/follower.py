@@ -76,7 +76,8 @@ class Follower:
         except OffsetOutOfRangeError as error:
             self._oracle.check_start(part, error.context["start"], durable=False)
             end = position
-            if position >= error.context["start"]:
+            lost = not self._log.durable and position > error.context["end"]
+            if position >= error.context["start"] and not lost:
                 raise
         if not self._log.durable:  # a failed sync may have lost what is not on disk meanwhile
             now = self._log.state.find_topic(part[0])

@@ -59,12 +59,13 @@ class BackgroundMaintenance:
 
     def _maintain(self) -> None:
         from kmq_storage.maintenance.maintain import maintain  # only where it is used
+        from kmq_storage.maintenance.manner import Pace
 
         lease = self._log.files.open_lock(paths.MAINTAIN_LOCK)
         if not lease.try_acquire():
             return  # somebody else does it
         try:
-            maintain(self._log)
+            maintain(self._log, rest=Pace(self._log, self._stopped.wait).rest)
         finally:
             lease.release()
 

@@ -8,7 +8,6 @@ replaced first, so a tombstone never goes before what it deletes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.ages import surely_now
-from kmq_storage.maintenance.damaged import Apart
+from kmq_storage.maintenance.manner import PLAIN, Manner, Rest
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import CompactReport, all_compacted
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -69,14 +68,12 @@ def plan_merges(
                 yield Replacement(topic, number, tuple(run), lsn, ends_before=old)
 
 
-def merge(
-    log: CommitLog, plan: Iterable[Replacement], *, apart: Apart = nullcontext
-) -> CompactReport:
+def merge(log: CommitLog, plan: Iterable[Replacement], *, manner: Manner = PLAIN) -> CompactReport:
     """Carry out merges."""
     before = after = conflicts = 0
-    reader, replacer = ChunkReader(log.files), Replacer(log)
+    reader, replacer = ChunkReader(log.files), Replacer(log, manner.rest)
     for replaced in plan:
-        with apart():
+        with manner.apart():
             if replacer.replace(replaced, replaced.merged(reader)) is None:
                 conflicts += 1
             else:
@@ -91,7 +88,7 @@ def compact_keys(
     *,
     partitions: Iterable[int] | None = None,
     segment_bytes: int = limits.SEGMENT_BYTES,
-    apart: Apart = nullcontext,
+    manner: Manner = PLAIN,
 ) -> CompactReport:
     """Keep the newest record of each key in the sealed part of a topic, as of a state's LSN.
 
@@ -102,9 +99,9 @@ def compact_keys(
     reports = []
     for number, sealed in rows.items():
         if sealed:
-            with apart():
+            with manner.apart():
                 whole = Replacement(topic, number, tuple(sealed), lsn)
-                reports.append(_compact_partition(log, whole, segment_bytes))
+                reports.append(_compact_partition(log, whole, segment_bytes, manner.rest))
     return all_compacted(reports)
 
 
@@ -154,10 +151,12 @@ def with_old_tombstones(topic: Topic, now: int) -> list[int]:
     return [n for n, part in enumerate(topic.parts) if 0 < part.tombstones < old]
 
 
-def _compact_partition(log: CommitLog, whole: Replacement, segment_bytes: int) -> CompactReport:
-    reader, replacer = ChunkReader(log.files), Replacer(log)
+def _compact_partition(
+    log: CommitLog, whole: Replacement, segment_bytes: int, rest: Rest
+) -> CompactReport:
+    reader, replacer = ChunkReader(log.files), Replacer(log, rest)
     old = _old(log, whole.rows)
-    slices = ((part, row.time < old) for row, part in _by_segment(whole, reader))
+    slices = ((part, row.time < old) for row, part in _by_segment(whole, reader, rest))
     survivors = newest_of_each_key(slices, whole.span, rows=sum(row.rows for row in whole.rows))
     part = whole.topic.partition(whole.partition)
     waits = tombstone_second(whole.rows) if survivors.tombstones_wait else NO_TOMBSTONES
@@ -218,10 +217,13 @@ def _runs(
         yield tuple(run)
 
 
-def _by_segment(replaced: Replacement, reader: ChunkReader) -> Iterator[tuple[Row, Slice]]:
+def _by_segment(
+    replaced: Replacement, reader: ChunkReader, rest: Rest
+) -> Iterator[tuple[Row, Slice]]:
     for row in replaced.rows:
         for part in replace(replaced, rows=(row,)).slices(reader):
             yield row, part
+            rest()
 
 
 def _kept(replaced: Replacement, reader: ChunkReader, survivors: Survivors) -> Iterator[Slice]:

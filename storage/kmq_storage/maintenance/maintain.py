@@ -22,6 +22,7 @@ from kmq_storage.maintenance.compact import (
     worth_compacting,
 )
 from kmq_storage.maintenance.damaged import Apart, Damaged
+from kmq_storage.maintenance.manner import PLAIN, Manner, Rest, at_once
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
     CollectReport,
@@ -41,16 +42,19 @@ _MERGED = 10
 _MERGED_RUNS = 4
 
 
-def maintain(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> MaintainReport:
+def maintain(
+    log: CommitLog, *, grace: float = limits.COLLECT_GRACE, rest: Rest = at_once
+) -> MaintainReport:
     """Trim, seal, compact, checkpoint and collect what is due.
 
     Safe at any time, also twice at once: each step is a commit that is refused when another one
-    was faster, and files go only by the rule of `collect`. `grace` in seconds. CorruptionError
-    when records of a partition are damaged, after all else was done.
+    was faster, and files go only by the rule of `collect`. `grace` in seconds; `rest` is called
+    between pieces of work. CorruptionError when records of a partition are damaged, after all
+    else was done.
     """
     damaged = Damaged()
     trimmed = begin(log, apart=damaged.apart)
-    sealed, compacted = tidy(log, apart=damaged.apart)
+    sealed, compacted = tidy(log, manner=Manner(damaged.apart, rest))
     laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
     finished = finish(log, laid_out=laid_out, grace=grace)
     damaged.tell()
@@ -67,38 +71,42 @@ def tidy(
     log: CommitLog,
     only: tuple[str, int] | None = None,
     *,
-    seal_after: float = limits.SEAL_AFTER,
-    apart: Apart = nullcontext,
+    seal_after: float | None = None,
+    manner: Manner = PLAIN,
 ) -> tuple[SealReport, CompactReport]:
     """Seal and compact what is due, in all partitions or in one topic's partition only.
 
-    Records that fill no segment are sealed when they are older than `seal_after` seconds.
+    Records that fill no segment are sealed when they are older than `seal_after` seconds, or
+    `limits.SEAL_AFTER`.
     """
-    older_than = log.environment.now_us() - round(seal_after * 1e6)
+    age = limits.SEAL_AFTER if seal_after is None else seal_after
+    older_than = log.environment.now_us() - round(age * 1e6)
     sealed = planning(
         log,
-        lambda state: seal(log, plan_seal(state, only=only, older_than=older_than), apart=apart),
+        lambda state: seal(log, plan_seal(state, only=only, older_than=older_than), manner=manner),
     )
-    compacted = planning(log, lambda state: _compact(log, state, only, apart))
+    compacted = planning(log, lambda state: _compact(log, state, only, manner))
     if not (sealed.segments or compacted.after):
         return sealed, compacted  # no run is new, so none died
-    thinned = planning(log, lambda state: _thin(log, state, only, apart))
+    thinned = planning(log, lambda state: _thin(log, state, only, manner))
     return sealed, all_compacted([compacted, thinned])
 
 
 def _compact(
-    log: CommitLog, state: StoreState, only: tuple[str, int] | None, apart: Apart
+    log: CommitLog, state: StoreState, only: tuple[str, int] | None, manner: Manner
 ) -> CompactReport:
     partitions = None if only is None else [only[1]]
     topics = _of_topics(state, only)
-    return all_compacted(_compact_one(log, topic, state.lsn, partitions, apart) for topic in topics)
+    return all_compacted(
+        _compact_one(log, topic, state.lsn, partitions, manner) for topic in topics
+    )
 
 
 def _thin(
-    log: CommitLog, state: StoreState, only: tuple[str, int] | None, apart: Apart
+    log: CommitLog, state: StoreState, only: tuple[str, int] | None, manner: Manner
 ) -> CompactReport:
     keyed = (topic for topic in _of_topics(state, only) if topic.settings.keyed)
-    return all_compacted(thin(log, topic, state.lsn, apart=apart) for topic in keyed)
+    return all_compacted(thin(log, topic, state.lsn, manner=manner) for topic in keyed)
 
 
 def _of_topics(state: StoreState, only: tuple[str, int] | None) -> list[Topic]:
@@ -107,18 +115,18 @@ def _of_topics(state: StoreState, only: tuple[str, int] | None) -> list[Topic]:
 
 
 def _compact_one(
-    log: CommitLog, topic: Topic, lsn: int, partitions: Iterable[int] | None, apart: Apart
+    log: CommitLog, topic: Topic, lsn: int, partitions: Iterable[int] | None, manner: Manner
 ) -> CompactReport:
     if worth_compacting(topic):
-        return compact_keys(log, topic, lsn, partitions=partitions, apart=apart)
+        return compact_keys(log, topic, lsn, partitions=partitions, manner=manner)
     if topic.settings.cleanup == "delete":
         times = _MERGED_RUNS if topic.settings.keyed else _MERGED
         now = log.environment.now_us()
         merges = plan_merges(topic, lsn, partitions=partitions, times=times, now=now)
-        return merge(log, merges, apart=apart)
+        return merge(log, merges, manner=manner)
     due = with_old_tombstones(topic, log.environment.now_us())
     wanted = due if partitions is None else [number for number in partitions if number in due]
-    return compact_keys(log, topic, lsn, partitions=wanted, apart=apart)
+    return compact_keys(log, topic, lsn, partitions=wanted, manner=manner)
 
 
 def finish(

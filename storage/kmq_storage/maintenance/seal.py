@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from kmq_storage.log.offset_index import Wanted
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.maintenance.damaged import Apart
+from kmq_storage.maintenance.manner import PLAIN, Manner
 from kmq_storage.maintenance.replacement import FULL_SHARE, Replacement
 from kmq_storage.maintenance.reports import SealReport
 from kmq_storage.maintenance.segments import Replacer, Written
@@ -109,14 +109,14 @@ def _to_sort(row: Row) -> int:
 
 
 def seal(
-    log: CommitLog, plan: Iterable[Replacement], *, apart: Apart = nullcontext, at_once: int = 1
+    log: CommitLog, plan: Iterable[Replacement], *, manner: Manner = PLAIN, at_once: int = 1
 ) -> SealReport:
     """Carry out a plan; so many segments are written at once, and committed one by one."""
     segments = rows = size = conflicts = 0
-    replacer = Replacer(log)
+    replacer = Replacer(log, manner.rest)
     with closing(_begun(log, replacer, plan, at_once)) as begun:
         for replaced, written in begun:
-            with apart():
+            with manner.apart():
                 entry = replacer.put(replaced, written)
                 if entry is None:
                     conflicts += 1

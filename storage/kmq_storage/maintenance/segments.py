@@ -24,6 +24,7 @@ from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.maintenance.manner import Rest, at_once
 from kmq_storage.maintenance.replacement import Records, Replacement
 from kmq_storage.maintenance.segment_files import write_segment
 
@@ -46,9 +47,10 @@ class Compacted:
 class Replacer:
     """Carries out replacements, in order; killed anywhere, it leaves a file nobody names."""
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: CommitLog, rest: Rest = at_once) -> None:
         check_writable(log.files)
         self._log = log
+        self._rest = rest
         #: Own commits per partition: what is planned goes on from them.
         self._lsns: dict[tuple[bytes, int], int] = {}
 
@@ -71,7 +73,11 @@ class Replacer:
         ClosedError, and no file, when the log is closed meanwhile.
         """
         log, file_id = self._log, new_file_id(self._log.environment.new_uuid(), replaced.lsn)
-        return write_segment(log.files, file_id, replaced, records, check=log.check_open)
+        return write_segment(log.files, file_id, replaced, records, check=self._between)
+
+    def _between(self) -> None:
+        self._rest()
+        self._log.check_open()
 
     def put(
         self,

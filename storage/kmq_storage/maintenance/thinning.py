@@ -8,7 +8,6 @@ all before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.maintenance.damaged import Apart
+from kmq_storage.maintenance.manner import PLAIN, Manner, Rest
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import CompactReport, all_compacted
 from kmq_storage.maintenance.runs import RunMerge
@@ -41,7 +40,7 @@ def thin(
     lsn: int,
     *,
     weight_min: int | None = None,
-    apart: Apart = nullcontext,
+    manner: Manner = PLAIN,
 ) -> CompactReport:
     """Write the runs of a keyed topic anew that are so large and mostly dead, as of an LSN."""
     if weight_min is None:
@@ -53,14 +52,16 @@ def thin(
         large = [place for place, row in enumerate(runs) if row.weight >= weight_min]
         if large and large[0] + 1 < len(runs):
             whole = Replacement(topic, number, tuple(runs[large[0] :]), lsn)
-            with apart():
-                reports += _thinned(log, whole, weight_min)
+            with manner.apart():
+                reports += _thinned(log, whole, weight_min, manner.rest)
     return all_compacted(reports)
 
 
-def _thinned(log: CommitLog, whole: Replacement, weight_min: int) -> Iterator[CompactReport]:
+def _thinned(
+    log: CommitLog, whole: Replacement, weight_min: int, rest: Rest
+) -> Iterator[CompactReport]:
     """The same of one partition, from its first large run on; the newest goes first."""
-    replacer, reader = Replacer(log), ChunkReader(log.files)
+    replacer, reader = Replacer(log, rest), ChunkReader(log.files)
     later: list[_Later] = []
     for row in reversed(whole.rows):
         run, gone = RunIndex(reader, row.place((whole.topic.id, whole.partition))), _NO_NAMES

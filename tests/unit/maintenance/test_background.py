@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from kmq_storage import limits, paths
 from kmq_storage.errors import ClosedError
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
-from kmq_storage.maintenance import background, maintain
+from kmq_storage.maintenance import background, maintain, manner
 from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.objects.memory import MemoryDisk
@@ -95,6 +96,26 @@ def test_a_closed_one_does_nothing_more(store: kmq.Store):
     time.sleep(0.2)
     assert store.offsets("t") == {0: (0, 5)}
     assert files_below(store.log.files, paths.SEGMENT_FOLDER) == []  # type: ignore[arg-type]
+
+
+def test_a_closed_one_does_not_rest_to_the_end(store: kmq.Store, monkeypatch: pytest.MonkeyPatch):
+    resting = threading.Event()
+
+    def for_an_hour(_worked: float, _since: float) -> float:
+        resting.set()
+        return 3_600.0
+
+    monkeypatch.setattr(manner, "resting", for_an_hour)
+    monkeypatch.setattr(manner, "_PIECE", -1.0)
+    store.create_topic("kept")
+    work = _run(store)
+    while not resting.is_set():
+        send_rows(store.log, "kept", [Sent(None, b"v")])
+    thread = work._thread
+    store.log.close()
+    work.close()
+    assert thread is not None
+    assert not thread.is_alive()
 
 
 def test_a_store_that_is_closed_while_it_seals_leaves_no_file(

@@ -1,0 +1,90 @@
+"""Maintenance beside a process that commits: how long it rests between pieces of work."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kmq_spark as kmq
+from kmq_storage.environment import SYSTEM
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.maintenance.maintain import tidy
+from kmq_storage.maintenance.manner import Manner, Pace, resting
+from kmq_storage.objects.memory import MemoryDisk
+from tests.support.engine import Sent, open_engine, send_rows
+
+
+@pytest.fixture
+def store() -> kmq.Store:
+    store = open_engine(MemoryDisk(f"memory://{uuid.uuid4().hex}"))
+    store.create_topic("t")
+    return store
+
+
+class _Hand:
+    """Time that passes where somebody works or rests."""
+
+    def __init__(self, log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.rests = 100.0, list[float]()
+        own = replace(SYSTEM, monotonic=lambda: self.now)
+        monkeypatch.setattr(log, "environment", own)
+
+    def wait(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        self.now += seconds
+
+
+@given(st.floats(0.001, 10.0), st.floats(0.0, 87.0))
+def test_the_share_that_is_worked_grows_from_an_eighth(worked: float, since: float):
+    share = worked / (worked + resting(worked, since))
+    assert share == pytest.approx(min(1 / 8 + since / 100, 1.0))
+
+
+def test_a_round_that_does_not_end_comes_to_work_without_a_rest():
+    assert resting(1.0, 87.5) == resting(1.0, 3_600.0) == 0.0
+
+
+def test_it_rests_after_a_piece_while_this_process_commits(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    hand = _Hand(store.log, monkeypatch)
+    pace = Pace(store.log, hand.wait)
+    for _ in range(2):
+        hand.now += 0.1
+        send_rows(store.log, "t", [Sent(None, b"v")])
+        pace.rest()
+    first = resting(0.1, 0.1)
+    assert hand.rests == pytest.approx([first, resting(0.1, 0.2 + first)])
+
+
+def test_it_goes_on_at_once_when_nothing_was_committed_meanwhile(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    hand = _Hand(store.log, monkeypatch)
+    pace = Pace(store.log, hand.wait)
+    hand.now += 0.1
+    pace.rest()
+    assert hand.rests == []
+
+
+def test_small_pieces_are_rested_from_together(store: kmq.Store, monkeypatch: pytest.MonkeyPatch):
+    hand = _Hand(store.log, monkeypatch)
+    pace = Pace(store.log, hand.wait)
+    for _ in range(3):
+        hand.now += 0.001
+        send_rows(store.log, "t", [Sent(None, b"v")])
+        pace.rest()
+    assert hand.rests == pytest.approx([resting(0.002, 0.002)])
+
+
+def test_maintenance_rests_between_the_pieces_of_a_segment(store: kmq.Store):
+    rests: list[int] = []
+    for _ in range(20):
+        send_rows(store.log, "t", [Sent(None, b"v" * 100)] * 10)
+    sealed, _ = tidy(store.log, seal_after=0.0, manner=Manner(rest=lambda: rests.append(1)))
+    assert sealed.rows == 200
+    assert len(rests) > 1
