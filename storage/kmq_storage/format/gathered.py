@@ -35,17 +35,6 @@ class Gathered:
         buffers = [None, bounds, pa.py_buffer(self.data)]
         return pa.Array.from_buffers(pa.binary(), len(self.lengths), buffers)
 
-    def rearranged(self, counts: _Numbers, order: _Numbers) -> Gathered:
-        """The same in another order of ranges, of which each has so many rows."""
-        if (np.diff(order) == 1).all():
-            return self
-        rows = _bounds(counts, np.int64)
-        lengths = self.lengths[ranges(rows[order], counts[order])]
-        bounds = pa.py_buffer(_bounds(self.lengths, np.int64)[rows])
-        buffers = [None, bounds, pa.py_buffer(self.data)]
-        whole = pa.Array.from_buffers(pa.large_binary(), len(counts), buffers)
-        return Gathered(lengths, whole.take(pa.array(order)).buffers()[2])
-
 
 def check_column(what: str, size: int) -> None:
     """InvalidRequestError when so many bytes are more than one column can have."""
@@ -54,12 +43,6 @@ def check_column(what: str, size: int) -> None:
             f"{size} bytes of {what} are more than one column can have: ask for fewer queues, or "
             "fewer messages of each, at a time"
         )
-
-
-def joined(pieces: Sequence[Gathered]) -> Gathered:
-    """All rows of these, one behind the other."""
-    lengths = [np.zeros(0, np.int32), *(piece.lengths for piece in pieces)]
-    return Gathered(np.concatenate(lengths), b"".join([piece.data for piece in pieces]))
 
 
 def gathered(pieces: Sequence[pa.Array], firsts: _Numbers, counts: _Numbers) -> Gathered:
@@ -71,7 +54,7 @@ def gathered(pieces: Sequence[pa.Array], firsts: _Numbers, counts: _Numbers) -> 
     of = rows[:-1].searchsorted(firsts, "right") - 1
     bounds = np.concatenate([np.zeros(0, np.int32), *map(_bounds_of, pieces)])
     at = firsts + of  # each piece has one bound more than rows
-    lengths = bounds[ranges(at + 1, counts)] - bounds[ranges(at, counts)]
+    lengths = np.diff(bounds)[ranges(at, counts)]
     begins, sizes = bounds[at], bounds[at + counts] - bounds[at]
     if (sizes <= WITHIN).any():
         found = Views(pa.chunked_array(pieces, pa.binary())).viewed(ranges(firsts, counts))
@@ -90,6 +73,30 @@ def _bounds_of(piece: pa.Array) -> npt.NDArray[np.int32]:
     if not len(piece):
         return np.zeros(1, np.int32)
     return np.frombuffer(piece.buffers()[1], np.int32)[piece.offset :][: len(piece) + 1]
+
+
+def rearranged(pieces: Sequence[Gathered], counts: _Numbers, order: _Numbers) -> Gathered:
+    """The rows of these, one behind the other, in another order of ranges of so many rows."""
+    if len(pieces) == 1 and (np.diff(order) == 1).all():
+        return pieces[0]
+    bounds = _bounds(np.array([len(piece.lengths) for piece in pieces], np.int64), np.int64)
+    behind = np.cumsum(counts)[order]
+    _, firsts, within = split(bounds, behind - counts[order], behind)
+    return gathered([piece.column() for piece in pieces], firsts, within)
+
+
+def split(
+    bounds: _Numbers, firsts: _Numbers, behinds: _Numbers
+) -> tuple[_Numbers, _Numbers, _Numbers]:
+    """Ranges of rows, none empty, cut where they cross bounds.
+
+    Between which bounds each stands, its first row, and how many it has.
+    """
+    parts = bounds.searchsorted(firsts, "right") - 1
+    times = bounds.searchsorted(behinds) - parts
+    of, parts = np.repeat(np.arange(len(firsts)), times), ranges(parts, times)
+    lows = np.maximum(firsts[of], bounds[parts])
+    return parts, lows, np.minimum(behinds[of], bounds[parts + 1]) - lows
 
 
 def ranges(firsts: _Numbers, counts: _Numbers) -> _Numbers:

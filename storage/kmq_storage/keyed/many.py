@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmq_storage.format.gathered import Gathered, check_column, joined, ranges
+from kmq_storage.format.gathered import Gathered, check_column, ranges, rearranged
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -74,7 +74,8 @@ class Asked:
         given[order] = np.arange(len(order))
         # Of a queue's ranges the part decides, in whose order they are.
         wanted = np.argsort(order[ranges_of.queues], kind="stable")
-        values = found.rearranged(ranges_of.counts, wanted).column()
+        values = rearranged(found, ranges_of.counts, wanted).column()
+        found.clear()  # it takes as much memory again
         per_queue = ranges_of.per_queue(len(order))[given]
         check_column("names", int(per_queue @ np.asarray(pc.binary_length(self.names), np.int64)))
         names = self.names.take(pa.array(np.repeat(np.arange(len(order)), per_queue)))
@@ -83,7 +84,7 @@ class Asked:
 
     def _found(
         self, parts: Sequence[QueueRows], order: _Numbers
-    ) -> tuple[_Numbers, _Ranges, Gathered]:
+    ) -> tuple[_Numbers, _Ranges, list[Gathered]]:
         """The first index of each queue, the names sorted; where it has messages, and these."""
         names = self.names.take(pa.array(order))
         part_of, before = _lives(parts, names)
@@ -102,7 +103,7 @@ class Asked:
             before += ends - starts
             if (before >= behind).all():
                 break
-        return first, _Ranges.joined(ranged), joined(found)
+        return first, _Ranges.joined(ranged), found
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.format.gathered import Gathered, gathered, ranges
+from kmq_storage.format.gathered import Gathered, gathered, split
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.queue_directory import BeginningList, Directory, Listed, Table
@@ -180,13 +180,7 @@ class RunIndex:
 
     def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
         """The values in some ranges of rows, none of them empty, neighbouring batches at a time."""
-        bases = self._bounds
-        numbers = bases.searchsorted(firsts, "right") - 1
-        batches = bases.searchsorted(firsts + counts) - numbers  # of each range
-        of, behinds = np.repeat(np.arange(len(firsts)), batches), firsts + counts
-        numbers = ranges(numbers, batches)
-        lows = np.maximum(firsts[of], bases[numbers])
-        counts = np.minimum(behinds[of], bases[numbers + 1]) - lows
+        numbers, lows, counts = split(self._bounds, firsts, firsts + counts)
         together = self._together[numbers]
         borders = [0, *(np.flatnonzero(np.diff(together)) + 1).tolist(), len(numbers)]
         for low, high in pairwise(borders):
