@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 #: Behind this Spark tells of the query, a page long.
 _DETAILS = "=== Streaming Query ==="
+#: It waits ten seconds for a process that it starts, and no setting makes that longer.
 _SLOW_START = "Python worker failed to connect back"
+#: How often the query goes on from its checkpoint after that.
+_STARTED_AGAIN = 4
 
 
 class SparkSteps:
@@ -35,6 +38,7 @@ class SparkSteps:
         self._format = "parquet"
         self._spark: SparkSession | None = None
         self._query: StreamingQuery | None = None
+        self._starts_left = _STARTED_AGAIN
 
     def start(self) -> None:
         """Start Spark, and the query in it."""
@@ -48,6 +52,10 @@ class SparkSteps:
         self._spark = start_session(self._folder, jars)
         # Spark's own handler talks to the JVM first, and raises something else when it is gone.
         signal.signal(signal.SIGINT, interrupted)
+        self._start_query()
+
+    def _start_query(self) -> None:
+        assert self._spark is not None
         self._query = delays.start_query(
             self._spark,
             self._folder.store,
@@ -58,11 +66,17 @@ class SparkSteps:
         )
 
     def work(self, seconds: float) -> None:
-        """Wait while the query works."""
+        """Wait while the query works; where Spark was too slow for it, it goes on anew."""
         assert self._query is not None
         SYSTEM.sleep(seconds)
-        if not self._query.isActive:
-            raise self._failed("The query stopped", str(self._query.exception()))
+        if self._query.isActive:
+            return
+        reason = str(self._query.exception())
+        if _SLOW_START not in reason or not self._starts_left:
+            raise self._failed("The query stopped", reason)
+        self._starts_left -= 1
+        with self._one_line_errors():
+            self._start_query()
 
     def archive(self, path: Path) -> archive.Archive:
         """End the query, and archive with a batch job."""
