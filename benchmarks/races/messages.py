@@ -131,6 +131,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--users", nargs="+", choices=users, default=users)
     parser.add_argument("--folder", help="where stores are made (some 300 bytes a message)")
     options = parser.parse_args(arguments)
+    least = USERS * len(phases.NAMES)
+    if options.messages < least:
+        parser.error(
+            f"--messages is {options.messages}: each of {USERS} producers sends to each of "
+            f"{len(phases.NAMES)} names, so at least {least} are needed"
+        )
     results: list[Result] = []
     folder = tempfile.mkdtemp(dir=options.folder)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ class KeyedQueues(Handle):
     """The twin of `kmq_spark.KeyedQueues`: every other method of it is here too, to be awaited."""
 
     def __init__(self, handle: keyed_queues.KeyedQueues) -> None:
-        super().__init__(nullcontext())
+        super().__init__(handle)
         self._queues = handle
         #: The topic.
         self.name = handle.name

@@ -65,7 +65,7 @@ class ArrowWork:
         for checked in self._send.batches:
             rows = rows_of_topic_arrow(checked, topic, now, self._send.partition)
             routes = means.router.routes(topic, rows)
-            check_storable(topic, rows.sizes, routes)
+            check_storable(topic, rows, routes)
             found += split(topic, rows, routes)
         for records in found:
             count = sum(sized.batch.num_rows for sized in records.batches)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kmq_spark.client.row_work import RowWork
 from kmq_spark.client.sends import RowSends, Sends
-from kmq_spark.client.storable import unstorable, why_one_is_unstorable
+from kmq_spark.client.storable import one_is_unstorable, why_one_is_unstorable
 from kmq_spark.client.typed_rows import no_bytes
 from kmq_spark.client.work import Means
 from kmq_spark.errors import KmqError
@@ -46,8 +46,8 @@ class FewRows:
         for row, (key, value) in enumerate(zip(self._sends.keys, self._sends.values, strict=True)):
             size = len(value or b"") + len(key or b"")
             partition = router.by_key(topic, key) if sticky is None else sticky
-            if unstorable(topic, size, partition):
-                self._sends.fail_rows([row], why_one_is_unstorable(topic, size, partition))
+            if one_is_unstorable(topic, size, partition, key):
+                self._sends.fail_rows([row], why_one_is_unstorable(topic, size, partition, key))
             else:
                 self._rows.setdefault(partition, []).append(row)
         batches = [self._batch(rows) for rows in self._rows.values()]

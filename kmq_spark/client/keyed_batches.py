@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import Any, overload
 
@@ -23,7 +24,7 @@ def column_of(what: str, elements: Any) -> pa.Array | pa.ChunkedArray:
 
     More than 2 GiB are in several pieces.
     """
-    if isinstance(elements, str | bytes | bytearray):
+    if isinstance(elements, str | bytes | bytearray | AbstractSet | Mapping):
         raise InvalidRequestError(
             f"{what} must be a sequence with an element per message, not {type(elements).__name__}",
             field=what,
@@ -73,7 +74,7 @@ def checked_names(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArr
         shortest, longest = lengths["min"].as_py(), lengths["max"].as_py()
         if shortest < 1 or longest > limits.QUEUE_NAME_BYTES_MAX:
             raise InvalidRequestError(
-                f"the name of a queue has {shortest or longest} bytes; 1 to "
+                f"the name of a queue has {longest if shortest else 0} bytes; 1 to "
                 f"{limits.QUEUE_NAME_BYTES_MAX} are allowed",
                 field="queue",
             )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -39,18 +40,16 @@ from kmq_storage.objects.fork import reopen_in_child
 _Index = TypeVar("_Index")
 
 
-class KeyedQueues:
-    """The queues of one keyed topic: each has its messages from index 0 on, without gaps.
-
-    The first put makes a queue. Safe for any threads, and for several processes at once.
-    """
+class SharedQueues:
+    """What all handles of one keyed topic in a store have in common."""
 
     def __init__(self, log: CommitLog, name: str, producer: Callable[[], Producer]) -> None:
-        #: The topic.
         self.name = name
+        self.reader = QueueReader(log, name)
+        #: None until the first put.
+        self.made: Producer | None = None
         self._log = log
         self._new_producer = producer
-        self._reader = QueueReader(log, name)
         self._receivers: dict[str, GroupReceiver] = {}
         self._making = threading.Lock()
         reopen_in_child(self)
@@ -59,14 +58,63 @@ class KeyedQueues:
         """Another thread of the parent may have been at it."""
         self._making = threading.Lock()
 
-    @cached_property
-    def _producer(self) -> Producer:
+    def producer(self) -> Producer:
         """Made by the first put: who only reads needs none."""
         with self._making:
-            if "_producer" not in self.__dict__:  # kept at once: from 3.12 on nobody else locks
-                self.__dict__["_producer"] = self._new_producer()
-            made: Producer = self.__dict__["_producer"]
-            return made
+            if self.made is None:
+                self.made = self._new_producer()
+            return self.made
+
+    def receiver(self, group: str) -> GroupReceiver:
+        """What receives for a group."""
+        found = self._receivers.get(group) if isinstance(group, str) else None
+        if found is None:
+            found = GroupReceiver(self._log, self.name, self.reader, group)
+            self._receivers[group] = found
+        return found
+
+
+class _Closed:
+    """What stands in a closed handle for all that it needs."""
+
+    def __getattr__(self, _name: str) -> Any:
+        raise ClosedError("these keyed queues are closed; take them from the store again")
+
+
+class KeyedQueues:
+    """The queues of one keyed topic: each has its messages from index 0 on, without gaps.
+
+    The first put makes a queue. Safe for any threads, and for several processes at once. A context
+    manager; whoever closes the store need not close them.
+    """
+
+    def __init__(self, shared: SharedQueues) -> None:
+        #: The topic.
+        self.name = shared.name
+        self._shared = shared
+        self._reader = shared.reader
+
+    @cached_property
+    def _producer(self) -> Producer:
+        return self._shared.producer()
+
+    def close(self) -> None:
+        """Wait until all that was put is durable, and let go; the store stays open.
+
+        A second call does nothing. Other handles of the topic go on.
+        """
+        try:
+            with suppress(ClosedError):
+                self.flush()
+        finally:
+            closed: Any = _Closed()
+            self._shared = self._reader = self.__dict__["_producer"] = closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
 
     def put(self, queue: str | bytes, message: bytes | str) -> Future[int]:
         """Append a message to a queue; the future of its index, done when it is durable.
@@ -192,7 +240,8 @@ class KeyedQueues:
         again. Each group gets every message. At most 1,000 of a queue are under way at a time.
         A group has no % in its name here.
         """
-        return self._receiver(group).receive(queue_name(queue), max_records, timeout, lock_timeout)
+        receiver = self._shared.receiver(group)
+        return receiver.receive(queue_name(queue), max_records, timeout, lock_timeout)
 
     def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
         """These are done, of any queues of one group: one delivery or some, all in one commit.
@@ -205,23 +254,16 @@ class KeyedQueues:
         if len(groups) > 1:
             raise InvalidRequestError("deliveries of several groups: acknowledge each group's")
         for group in groups:
-            self._receiver(group).ack(some)
+            self._shared.receiver(group).ack(some)
 
     def lag(self, queue: str | bytes, *, group: str = "default") -> int:
         """How many messages of a queue a group has not acknowledged."""
-        return self._receiver(group).lag(queue_name(queue))
-
-    def _receiver(self, group: str) -> GroupReceiver:
-        found = self._receivers.get(group) if isinstance(group, str) else None
-        if found is None:
-            found = GroupReceiver(self._log, self.name, self._reader, group)
-            self._receivers[group] = found
-        return found
+        return self._shared.receiver(group).lag(queue_name(queue))
 
     def flush(self) -> None:
         """Return when everything that was put is durable."""
-        if "_producer" in self.__dict__:
-            self._producer.flush()
+        if self._shared.made is not None:
+            self._shared.made.flush()
 
     def __repr__(self) -> str:
         return f"KeyedQueues({self.name!r})"
@@ -282,8 +324,9 @@ def _name(queue: object) -> bytes:
 
 
 def _message(message: object) -> bytes:
-    if message is None:
-        raise InvalidRequestError("a message must be bytes or text, not None", field="message")
+    if not isinstance(message, str | bytes | bytearray | memoryview):
+        kind = None if message is None else type(message).__name__
+        raise InvalidRequestError(f"a message must be bytes or text, not {kind}", field="message")
     return to_bytes("message", message)
 
 

@@ -82,7 +82,7 @@ class RowWork:
                 return []
             rows = rows.keep(~out)
         routes = router.routes(topic, rows)
-        bad = unstorable(topic, rows.sizes, routes)
+        bad = unstorable(topic, rows, routes)
         if bad.any():
             self._fail(topic, rows, routes, np.flatnonzero(bad))
             return self.encode(topic, router)
@@ -166,7 +166,7 @@ class RowWork:
     def _fail(self, topic: Topic, rows: Rows, routes: Routes, bad: npt.NDArray[np.intp]) -> None:
         for position in bad:
             row = int(position if self._kept is None else self._kept[position])
-            self._refuse_row(row, why_unstorable(topic, rows.sizes, routes, int(position)))
+            self._refuse_row(row, why_unstorable(topic, rows, routes, int(position)))
 
     def _refuse_row(self, row: int, error: KmqError) -> None:
         number = bisect_right(self._starts, row) - 1

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, TypeAlias, overload
 
 import numpy as np
 
-from kmq_spark.client.routing import Routes
+from kmq_spark.client.routing import Routes, Rows
 from kmq_spark.errors import InvalidRequestError
+from kmq_storage import limits
+from kmq_storage.format.records import keys_of
 from kmq_storage.log.topic_state import Topic
 
 if TYPE_CHECKING:
@@ -16,24 +18,54 @@ if TYPE_CHECKING:
 Sizes: TypeAlias = "npt.NDArray[np.int64]"
 
 
+def one_is_unstorable(topic: Topic, size: int, partition: int, key: bytes | None) -> bool:
+    """Whether the topic can't take a record of this size and key in this partition."""
+    return _unstorable(topic, size, partition) or (
+        topic.settings.keyed and key is not None and not _is_name(len(key))
+    )
+
+
+def unstorable(topic: Topic, rows: Rows, routes: Routes) -> npt.NDArray[np.bool_]:
+    """Which rows the topic can't take in these partitions."""
+    bad = _unstorable(topic, rows.sizes, routes)
+    keys = keys_of(rows.batch) if topic.settings.keyed else None
+    if keys is not None:
+        import pyarrow.compute as pc  # slow to import, and other topics need it not
+
+        lengths = pc.fill_null(pc.binary_length(keys), 1)  # without a key it is no message
+        bad |= ~_is_name(np.asarray(lengths))
+    return bad
+
+
 @overload
-def unstorable(topic: Topic, sizes: int, routes: int) -> bool: ...
+def _unstorable(topic: Topic, sizes: int, routes: int) -> bool: ...
 @overload
-def unstorable(topic: Topic, sizes: Sizes, routes: Routes) -> npt.NDArray[np.bool_]: ...
-def unstorable(topic: Topic, sizes: int | Sizes, routes: Routes) -> bool | npt.NDArray[np.bool_]:
-    """Whether the topic can't take a record of this size in this partition; of many, which."""
+def _unstorable(topic: Topic, sizes: Sizes, routes: Routes) -> npt.NDArray[np.bool_]: ...
+def _unstorable(topic: Topic, sizes: int | Sizes, routes: Routes) -> bool | npt.NDArray[np.bool_]:
     is_too_large = sizes > topic.settings.max_record_bytes
     return is_too_large | (routes < 0) | (routes >= topic.partitions)
 
 
-def why_unstorable(topic: Topic, sizes: Sizes, routes: Routes, row: int) -> InvalidRequestError:
+@overload
+def _is_name(length: int) -> bool: ...
+@overload
+def _is_name(length: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]: ...
+def _is_name(length: int | npt.NDArray[np.int32]) -> bool | npt.NDArray[np.bool_]:
+    return (length >= 1) & (length <= limits.QUEUE_NAME_BYTES_MAX)
+
+
+def why_unstorable(topic: Topic, rows: Rows, routes: Routes, row: int) -> InvalidRequestError:
     """Why the topic can't take this row."""
     partition = routes if isinstance(routes, int) else int(routes[row])
-    return why_one_is_unstorable(topic, int(sizes[row]), partition)
+    keys = keys_of(rows.batch)
+    key = None if keys is None else keys[row].as_py()
+    return why_one_is_unstorable(topic, int(rows.sizes[row]), partition, key)
 
 
-def why_one_is_unstorable(topic: Topic, size: int, partition: int) -> InvalidRequestError:
-    """Why the topic can't take a record of this size in this partition."""
+def why_one_is_unstorable(
+    topic: Topic, size: int, partition: int, key: bytes | None
+) -> InvalidRequestError:
+    """Why the topic can't take a record of this size and key in this partition."""
     limit = topic.settings.max_record_bytes
     if size > limit:
         return InvalidRequestError(
@@ -43,6 +75,13 @@ def why_one_is_unstorable(topic: Topic, size: int, partition: int) -> InvalidReq
             size=size,
             limit=limit,
         )
+    if topic.settings.keyed and key is not None and not _is_name(len(key)):
+        return InvalidRequestError(
+            f"a key of topic {topic.name} is the name of a queue, of 1 to "
+            f"{limits.QUEUE_NAME_BYTES_MAX} bytes, not {len(key)}",
+            topic=topic.name,
+            field="key",
+        )
     named = f"not {partition}" if partition >= 0 else "and the partitioner named none of them"
     return InvalidRequestError(
         f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, {named}",
@@ -51,8 +90,8 @@ def why_one_is_unstorable(topic: Topic, size: int, partition: int) -> InvalidReq
     )
 
 
-def check_storable(topic: Topic, sizes: Sizes, routes: Routes) -> None:
+def check_storable(topic: Topic, rows: Rows, routes: Routes) -> None:
     """InvalidRequestError for the first row that the topic can't take."""
-    bad = unstorable(topic, sizes, routes)
+    bad = unstorable(topic, rows, routes)
     if bad.any():
-        raise why_unstorable(topic, sizes, routes, int(bad.argmax()))
+        raise why_unstorable(topic, rows, routes, int(bad.argmax()))

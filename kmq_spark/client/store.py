@@ -37,7 +37,7 @@ from kmq_storage.model import Commit, GroupInfo, TopicInfo
 from kmq_storage.names import check_name
 
 if TYPE_CHECKING:
-    from kmq_spark.client.keyed_queues import KeyedQueues
+    from kmq_spark.client.keyed_queues import KeyedQueues, SharedQueues
 
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
@@ -50,7 +50,7 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
         self._handles: weakref.WeakSet[AbstractContextManager[Any]] = weakref.WeakSet()
-        self._keyed_queues: dict[str, KeyedQueues] = {}
+        self._keyed_queues: dict[str, SharedQueues] = {}
 
     @property
     def url(self) -> str:
@@ -263,14 +263,14 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
         least; KmqWarning when the topic is there and keeps them otherwise (`alter_topic` changes
         it). InvalidRequestError when it was made without queues.
         """
-        from kmq_spark.client.keyed_queues import KeyedQueues
+        from kmq_spark.client.keyed_queues import KeyedQueues, SharedQueues
         from kmq_storage.keyed.topic import ensure_keyed_topic
 
         wanted = {"retention": retention, "retention_bytes": retention_bytes}
         settings = {setting: value for setting, value in wanted.items() if value is not None}
         ensure_keyed_topic(self.log, check_name("topic", name), settings)
-        made = KeyedQueues(self.log, name, self.producer)
-        return self._keyed_queues.setdefault(name, made)
+        made = SharedQueues(self.log, name, self.producer)
+        return KeyedQueues(self._keyed_queues.setdefault(name, made))
 
     def consumer(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 from kmq_spark.client import producer
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.routing import Router
-from kmq_spark.client.storable import unstorable, why_one_is_unstorable
+from kmq_spark.client.storable import one_is_unstorable, why_one_is_unstorable
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
@@ -127,8 +127,8 @@ class Producer(StoreUser):
         number = self._partition(headers, topic) if partition is None else partition
         extras = stored.extras_of(message, number)
         size = len(body) + len(key or b"") + extras.size
-        if unstorable(topic, size, number):
-            raise why_one_is_unstorable(topic, size, number)
+        if one_is_unstorable(topic, size, number, key):
+            raise why_one_is_unstorable(topic, size, number, key)
         delivery = engine._add(topic.name, body, key, extras)
         message.sent = result = SendResult(delivery, topic.name, self._host)
         return result

@@ -27,7 +27,7 @@ from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.model import Chunk, TopicInfo, TopicSettings
+from kmq_storage.model import ENDS, Chunk, TopicInfo, TopicSettings
 from kmq_storage.names import check_name, nearest
 
 #: What follows from other settings: the versions of a schema from `schema`, `trims` from retention.
@@ -81,7 +81,7 @@ def _compared(partitions: int, settings: TopicSettings) -> dict[str, Any]:
     words = None if schema is None else f"({', '.join(map(str, schema))})"
     values: dict[str, Any] = {"partitions": partitions, "keyed": settings.keyed}
     values |= {**settings.to_json(), "schema": words}
-    for name in _FOLLOWING:
+    for name in (*_FOLLOWING, ENDS):
         values.pop(name, None)
     return values
 

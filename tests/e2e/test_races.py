@@ -25,6 +25,14 @@ def test_the_messaging_race_gets_every_message_in_order_after_a_kill(tmp_path: P
     assert f"kmq, {by}, threads | 3,000" in messages.table([found])
 
 
+def test_the_messaging_race_refuses_fewer_messages_than_there_are_names(
+    capsys: pytest.CaptureFixture[str],
+):
+    with pytest.raises(SystemExit, match="2"):
+        messages.main(["--messages", "999"])
+    assert "--messages is 999" in capsys.readouterr().err
+
+
 def test_the_queue_race_gets_every_message_of_every_queue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -40,7 +40,7 @@ def write_task(
         for topic, records in _by_topic(batch, sink.topic, topics):
             rows = _rows(topic, records)
             routes = router.routes(topic, rows)
-            check_storable(topic, rows.sizes, routes)
+            check_storable(topic, rows, routes)
             output.add(split(topic, rows, routes))
     staged, small = output.finish()
     return Written(staged, small, query)

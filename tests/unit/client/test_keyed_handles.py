@@ -1,0 +1,68 @@
+"""Handles of keyed queues: each is closed alone, and a closed one says so.
+
+Finds: a handle that can't be closed, or closes others; puts that are pending when a `with` block
+ends; a closed handle that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.keyed_queues import KeyedQueues
+
+
+def test_closing_waits_for_what_was_put_also_after_an_error(store: kmq.Store):
+    with pytest.raises(ZeroDivisionError), store.keyed_queues("inbox") as queues:
+        put = queues.put("a", b"1")
+        raise ZeroDivisionError
+    assert put.done()
+    assert put.result() == 0
+    assert store.keyed_queues("inbox").get("a", 0, 9) == [b"1"]
+
+
+_CALLS: dict[str, Callable[[KeyedQueues], Any]] = {
+    "put": lambda queues: queues.put("a", b"x"),
+    "put_batch": lambda queues: queues.put_batch(["a"], [b"x"]),
+    "delete": lambda queues: queues.delete("a"),
+    "get": lambda queues: queues.get("a", 0, 1),
+    "get_arrow": lambda queues: queues.get_arrow("a", 0, 1),
+    "get_many": lambda queues: queues.get_many(["a"], 0, 1),
+    "size": lambda queues: queues.size("a"),
+    "span": lambda queues: queues.span("a"),
+    "names": lambda queues: queues.names(),
+    "receive": lambda queues: queues.receive("a"),
+    "lag": lambda queues: queues.lag("a"),
+    "flush": lambda queues: queues.flush(),
+}
+
+
+@pytest.mark.parametrize("name", _CALLS)
+def test_a_closed_handle_says_so(store: kmq.Store, name: str):
+    queues = store.keyed_queues("inbox")
+    queues.put("a", b"1").result()
+    queues.close()
+    queues.close()
+    with pytest.raises(kmq.ClosedError, match="take them from the store again"):
+        _CALLS[name](queues)
+
+
+def test_other_handles_and_deliveries_go_on_when_one_is_closed(store: kmq.Store):
+    queues, other = store.keyed_queues("inbox"), store.keyed_queues("inbox")
+    queues.put("a", b"1").result()
+    (delivery,) = queues.receive("a")
+    queues.close()
+    assert other.put("a", b"2").result() == 1
+    delivery.ack()
+    assert other.lag("a") == 1
+
+
+def test_a_handle_whose_store_was_closed_is_closed_without_an_error(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        queues.put("a", b"1")
+    queues.close()

@@ -1,0 +1,66 @@
+"""Names and topics of keyed queues: what is refused, and how that is told.
+
+Finds: an error with the length of another name; a queue that is listed and that no call takes; a
+topic of queues that can't be made a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.errors import InvalidRequestError
+
+
+@pytest.fixture
+def queues(store: kmq.Store) -> KeyedQueues:
+    """The queues of an empty topic."""
+    return store.keyed_queues("inbox")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65_536], ids=["empty", "long"])
+def test_of_many_names_the_one_that_is_refused_is_told_by_its_length(
+    queues: KeyedQueues, name: str
+):
+    calls: list[Callable[[], object]] = [
+        lambda: queues.put_batch(["abc", name], [b"1", b"2"]),
+        lambda: queues.put_arrow(pa.table({"queue": ["abc", name], "value": ["1", "2"]})),
+        lambda: queues.get_many(["abc", name], 0, 1),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidRequestError, match=f" {len(name)} bytes"):
+            call()
+
+
+@pytest.mark.parametrize("key", ["", "x" * 65_536], ids=["empty", "long"])
+def test_a_record_whose_key_can_be_no_queue_is_refused_however_it_is_sent(
+    store: kmq.Store, queues: KeyedQueues, key: str
+):
+    table = pa.table({"key": ["a", key, None], "value": ["x", "y", "z"]})
+    with store.producer() as producer:
+        sent: list[Any] = [
+            producer.send("inbox", b"x", key),
+            producer.send("inbox", b"x", key, headers={"a": b"b"}),
+            producer.send_batch("inbox", [b"x", b"y"], ["a", key]),
+            producer.send_arrow("inbox", table),
+        ]
+        for each in sent:
+            with pytest.raises(InvalidRequestError, match=f"1 to 65535 bytes, not {len(key)}"):
+                each.result()
+        producer.send("inbox", b"x", "x" * 65_535).result()
+        producer.send("inbox", b"of no queue").result()
+        store.create_topic("other")
+        producer.send("other", b"x", key).result()
+    assert queues.names() == ["x" * 65_535]
+
+
+def test_making_a_topic_of_queues_anew_keeps_it_and_warns(store: kmq.Store):
+    store.keyed_queues("inbox", retention=60).put("a", b"1").result()
+    with pytest.warns(kmq.KmqWarning, match=r"keyed=True \(asked: False\), retention=60"):
+        store.create_topic("inbox")
+    assert store.keyed_queues("inbox").get("a", 0, 9) == [b"1"]
