@@ -31,7 +31,7 @@ from kmq_spark.client.keyed_receiving import (
 )
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.values import to_bytes
-from kmq_spark.errors import ClosedError, InvalidRequestError, UnavailableError
+from kmq_spark.errors import ClosedError, CorruptionError, InvalidRequestError, UnavailableError
 from kmq_storage import limits
 from kmq_storage.keyed.reading import QueueReader
 from kmq_storage.log.commit_log import CommitLog
@@ -284,13 +284,18 @@ class _Put(Delivery[int]):
 
 
 def _told(look: Callable[[], _Index]) -> _Index:
-    """What a look for indexes finds; an error that says more where the store was closed since."""
+    """What a look for indexes finds; errors say that the messages are stored nevertheless."""
     try:
         return look()
     except ClosedError as error:
         raise ClosedError(
             "the messages are stored, but who has closed the store can't tell their indexes: look "
             "at them before"
+        ) from error
+    except CorruptionError as error:
+        raise type(error)(
+            f"the messages are stored, but their indexes can't be told: {error.message}",
+            **error.context,
         ) from error
 
 

@@ -13,6 +13,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -226,6 +227,23 @@ def decode_footer(
         unpack_place(directory) if directory else None,
         unpack_place(beginnings) if beginnings else None,
     )
+
+
+def chunks_still_named(
+    footer: pa.Buffer, file: str, file_id: bytes, columns: int
+) -> Iterator[Chunk]:
+    """The batches that a damaged footer names still, without what it says of their columns.
+
+    Each proves itself by its checksum, or is none.
+    """
+    raw = footer.to_pybytes()
+    place, digits = _find(raw, file_id), 2 * _FACTS.size
+    if place < 0:
+        return
+    for start in range(place + len(_text(file_id, 0)) - 1, len(raw) - digits + 1, digits):
+        with suppress(ValueError):  # here it is damaged, or says something else
+            (fact,) = _FACTS.iter_unpack(bytes.fromhex(raw[start : start + digits].decode()))
+            yield _chunk(fact, file, columns, b"")
 
 
 def _section(raw: bytes, at: int) -> tuple[bytes, int]:

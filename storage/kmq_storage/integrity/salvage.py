@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +11,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.queue_table import Beginnings
 from kmq_storage.format.records import is_run
-from kmq_storage.format.segment import decode_footer
+from kmq_storage.format.segment import chunks_still_named
 from kmq_storage.integrity.batches import check_chunk
 from kmq_storage.integrity.runs import beginnings_in, missing_of_run, slices_of_run
 from kmq_storage.integrity.segment_files import footer_of
@@ -74,13 +73,7 @@ def _unproven(footer: pa.Buffer, segment: Segment) -> list[Chunk]:
     file = segment.location.file
     found: list[Chunk] = []
     position = segment.base_offset
-    try:
-        chunks = decode_footer(
-            footer, file, paths.segment_id(file), columns=segment.columns, expected=None
-        ).chunks
-    except (CorruptionError, ValueError, struct.error):
-        return []
-    for chunk in chunks:
+    for chunk in chunks_still_named(footer, file, paths.segment_id(file), segment.columns):
         if position <= chunk.base_offset < chunk.end_offset <= segment.end_offset:
             found.append(chunk)
             position = chunk.end_offset

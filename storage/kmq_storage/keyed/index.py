@@ -101,7 +101,8 @@ class QueueIndex:
         places = run_places(topic)
         known = {run.file: run for run in self.runs}
         self.runs = [
-            known.get(place.location.file) or RunIndex(self._reader, place) for place in places
+            known.get(place.location.file) or RunIndex(self._reader, place, topic.name)
+            for place in places
         ]
         self._anew = [n for n, run in enumerate(self.runs) if run.has_beginnings][::-1]
         if places:

@@ -313,11 +313,13 @@ def _values_of(rows: RunRows, topic: Topic, queue: bytes) -> Iterator[pa.Array]:
     except CorruptionError as error:
         if error.context.get("missing"):
             raise  # it may have moved
-        last = rows.index + rows.behind - rows.first - 1
+        row = rows.first + index - rows.index
+        behind = min(run.batch_end(row), run.rows_of(queue)[1])  # whatever was asked for
+        last = index + behind - row - 1
         raise CorruptionError(
             f"messages {index} to {last} of queue {queue!r} in {topic.name} can't be read: "
-            f"{error.message}",
-            **{**error.context, "topic": topic.name, "partition": PARTITION},
+            f"{error.message}; or go on from index {last + 1}",
+            **error.context,
             queue=queue,
             first=index,
             last=last,

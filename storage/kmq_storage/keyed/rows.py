@@ -126,7 +126,7 @@ class KeyedReader:
                 if place.base_offset >= end:
                     break
                 if "index" in self._columns or place.end_offset > start:
-                    runs.append(RunIndex(self._reader, place))
+                    runs.append(RunIndex(self._reader, place, topic.name))
                 if place.end_offset > start:
                     for rows in self._of_run(topic, runs, (start, end), done):
                         yield rows

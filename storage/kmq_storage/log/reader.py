@@ -165,18 +165,29 @@ class ChunkReader:
         return layout.current(_cut(batch, chunk, start, end))
 
     def stored(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        """All records of a chunk in the stored columns that a layout wants; errors as of `read`."""
+        """All records of a chunk in the stored columns that a layout wants.
+
+        CorruptionError names the file and the place when its bytes changed; whose they are the
+        caller knows.
+        """
         try:
             return self._decode(chunk, layout)
         except (CorruptionError, OSError) as error:
-            raise self._told(chunk, "", -1, error) from error
+            raise self._lost(chunk, error) from error
 
     def _told(self, chunk: Chunk, topic: str, partition: int, error: Exception) -> KmqError:
         """An error that says what can't be read."""
+        lost = self._lost(chunk, error)
+        return _damaged(chunk, topic, partition, lost) if type(lost) is CorruptionError else lost
+
+    def _lost(self, chunk: Chunk, error: Exception) -> KmqError:
+        """An error that says where bytes can't be read."""
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             return unavailable(error, self._files.url)
-        file = self._files.named(chunk.location.file)
-        return _damaged(file, chunk, topic, partition, error)
+        file, at = self._files.named(chunk.location.file), chunk.location.position
+        if isinstance(error, CorruptionError):
+            return CorruptionError(f"{error.message}, at byte {at}", file=file)
+        return CorruptionError(f"{file} is missing, at byte {at}", file=file, missing=True)
 
     def _of_run(self, piece: RunPiece, layout: Layout) -> Run:
         file = piece.location.file
@@ -302,19 +313,14 @@ def offset_of_row(batch: pa.RecordBatch, first: int, row: int) -> int:
     return first + row if offsets is None else int(offsets[row].as_py())
 
 
-def _damaged(
-    file: str, chunk: Chunk, topic: str, partition: int, error: Exception
-) -> CorruptionError:
-    missing = isinstance(error, FileNotFoundError)
-    reason = error.message if isinstance(error, CorruptionError) else f"{file} is missing"
+def _damaged(chunk: Chunk, topic: str, partition: int, lost: CorruptionError) -> CorruptionError:
     return CorruptionError(
-        f"{topic}-{partition}, offsets {chunk.base_offset} to {chunk.end_offset - 1}: {reason}, at "
-        f"byte {chunk.location.position}; go on from offset {chunk.end_offset}, put the file back "
-        "from a copy, or give them up by `kmq repair --drop-damaged`",
-        file=file,
+        f"{topic}-{partition}, offsets {chunk.base_offset} to {chunk.end_offset - 1}: "
+        f"{lost.message}; go on from offset {chunk.end_offset}, put the file back from a copy, or "
+        "give them up by `kmq repair --drop-damaged`",
+        **lost.context,
         topic=topic,
         partition=partition,
         start=chunk.base_offset,
         end=chunk.end_offset,
-        **({"missing": True} if missing else {}),
     )

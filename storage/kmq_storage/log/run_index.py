@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Generic
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Generic
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.gathered import Gathered, gathered, split
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.queue_directory import BeginningList, Directory, Listed, Table
 from kmq_storage.format.queue_table import Beginnings, QueueTable
+from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.runs import run_offsets
 from kmq_storage.model import Location, Place
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
     _Numbers = npt.NDArray[np.int64]
 
+#: Runs are of keyed topics, which have this one.
+_PARTITION = 0
 #: Blocks of a directory that stay at hand: those of a million queues.
 _BLOCKS_KEPT = 256
 #: Record batches whose values stay at hand.
@@ -39,16 +44,17 @@ _OFFSETS = Layout(only=("offset",))
 class _Blocks(Generic[Table]):
     """The blocks of one list; the last ones stay decoded."""
 
-    def __init__(self, listed: Listed[Table], message: Callable[[MessagePlace], pa.Buffer]) -> None:
+    def __init__(self, listed: Listed[Table], run: RunIndex) -> None:
         self.listed: Listed[Table] = listed
-        self._message = message
+        self._run = run
         self._decoded: OrderedDict[int, Table] = OrderedDict()
 
     def __getitem__(self, block: int) -> Table:
         found = self._decoded.get(block)
         if found is None:
-            message = self._message(self.listed.place(block))
-            found = self._decoded[block] = self.listed.decoded(block, message)
+            with self._run.telling():
+                message = self._run.message(self.listed.place(block))
+                found = self._decoded[block] = self.listed.decoded(block, message)
             if len(self._decoded) > _BLOCKS_KEPT:
                 self._decoded.popitem(last=False)
         else:
@@ -60,33 +66,64 @@ class _Blocks(Generic[Table]):
 
 
 class RunIndex:
-    """Looks into the file of one run. One thread at a time."""
+    """Looks into the file of one run. One thread at a time.
 
-    def __init__(self, reader: ChunkReader, place: Place) -> None:
+    CorruptionError names the topic, the offsets and the file of what can't be read, of messages
+    the queues, and a way out.
+    """
+
+    def __init__(self, reader: ChunkReader, place: Place, topic: str) -> None:
         self.place = place
+        self._topic = topic
         self._reader = reader
-        footer = reader.footer(place)
+        self._batches: OrderedDict[int, pa.Array] = OrderedDict()
+        with self.telling():
+            self._look(reader.footer(place))
+
+    def _look(self, footer: SegmentFooter) -> None:
+        """What is in memory of all that the run has."""
+        place = self.place
         self._chunks = footer.chunks
         #: The first row of each batch, and the row behind the last one.
         self._bases = [chunk.base_offset - place.base_offset for chunk in footer.chunks]
         self._bounds = np.array([*self._bases, place.rows])
         assert footer.directory is not None, "a run has a directory"
-        listed = self._message(footer.directory)
+        listed = self.message(footer.directory)
         self._directory = Directory(listed, footer.directory, self.file, place.rows)
-        self._blocks = _Blocks[QueueTable](self._directory, self._message)
+        self._blocks = _Blocks[QueueTable](self._directory, self)
         self._anew: _Blocks[Beginnings] | None = None
         if footer.beginnings is not None:
-            listed = self._message(footer.beginnings)
+            listed = self.message(footer.beginnings)
             beginnings = BeginningList(listed, footer.beginnings, self.file)
-            self._anew = _Blocks[Beginnings](beginnings, self._message)
-        self._batches: OrderedDict[int, pa.Array] = OrderedDict()
+            self._anew = _Blocks[Beginnings](beginnings, self)
+
+    @contextmanager
+    def telling(self, named: Callable[[], str] = str) -> Iterator[None]:
+        """Errors of the file say whose it is; what is called names the queues that are hurt."""
+        try:
+            yield
+        except FormatVersionError:
+            raise
+        except CorruptionError as error:
+            place, missing = self.place, error.context.get("missing")
+            raise CorruptionError(
+                f"{self._topic}-{_PARTITION}, offsets {place.base_offset} to "
+                f"{place.end_offset - 1}: {error.message}{'' if missing else named()}; put the "
+                "file back from a copy, or give up what is damaged by `kmq repair --drop-damaged`",
+                **{"file": self.file, **error.context},
+                topic=self._topic,
+                partition=_PARTITION,
+                start=place.base_offset,
+                end=place.end_offset,
+            ) from error
 
     @property
     def file(self) -> str:
         """The path of the run's file."""
         return self.place.location.file
 
-    def _message(self, place: MessagePlace) -> pa.Buffer:
+    def message(self, place: MessagePlace) -> pa.Buffer:
+        """A message of its directory."""
         return self._reader.message(Location(self.file, place.position, place.length))
 
     @property
@@ -231,17 +268,42 @@ class RunIndex:
     def _values(self, number: int) -> pa.Array:
         found = self._batches.get(number)
         if found is None:
-            batch = self._reader.stored(self._chunks[number], _VALUES)
+            batch = self._stored(number, _VALUES)
             found = self._batches[number] = batch.column("value")
             if len(self._batches) > _BATCHES_KEPT:
                 self._batches.popitem(last=False)
         return found
 
+    def batch_end(self, row: int) -> int:
+        """The row behind those which are damaged where this one is: they have one checksum."""
+        return int(self._bounds[bisect_right(self._bases, row)])
+
+    def _stored(self, number: int, layout: Layout) -> pa.RecordBatch:
+        with self.telling(lambda: self._queues_of(number)):
+            return self._reader.stored(self._chunks[number], layout)
+
+    def _queues_of(self, number: int) -> str:
+        """The queues that have messages in a batch, in words."""
+        first, behind = self._bounds[number : number + 2].tolist()
+        with suppress(CorruptionError):
+            queues = f"{self._queue_of(first)!r} to {self._queue_of(behind - 1)!r}"
+            return f" (messages of the queues {queues})"
+        return ""
+
+    def _queue_of(self, row: int) -> bytes | None:
+        """The queue of a row; None of one that is no message."""
+        block = bisect_right([start for _, start in self.block_starts()], row) - 1
+        if block < 0:
+            return None
+        table = self._blocks[block]
+        name: bytes = table.names[int(table.starts.searchsorted(row, "right")) - 1].as_py()
+        return name
+
     def _parts(self, first: int, behind: int, layout: Layout) -> Iterator[pa.RecordBatch]:
         """Rows as slices of batches."""
         while first < behind:
             number = bisect_right(self._bases, first) - 1
-            batch = self._reader.stored(self._chunks[number], layout)
+            batch = self._stored(number, layout)
             part = batch.slice(first - self._bases[number], behind - first)
             yield part
             first += part.num_rows

@@ -58,7 +58,7 @@ def next_indexes(reader: ChunkReader, topic: Topic, partition: int, offset: int)
         places = [row.place(key) for row in rows]
         added: Iterable[_Counts]
         if in_run:
-            added = (_of_run(RunIndex(reader, place), offset) for place in places)
+            added = (_of_run(RunIndex(reader, place, topic.name), offset) for place in places)
         else:
             slices = scan_places(
                 *(reader, places, topic.name, partition, (start, offset)),

@@ -102,8 +102,9 @@ class _Kept(SortedRecords):
         (row,) = self._replaced.rows
         if not row.in_run:
             return None
-        place = row.place((self._replaced.topic.id, self._replaced.partition))
-        return RunMerge([RunIndex(self._reader, place)], self._replaced.schema)
+        topic = self._replaced.topic
+        place = row.place((topic.id, self._replaced.partition))
+        return RunMerge([RunIndex(self._reader, place, topic.name)], self._replaced.schema)
 
     @property
     def ranges(self) -> int:

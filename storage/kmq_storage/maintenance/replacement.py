@@ -94,7 +94,7 @@ class Replacement:
         """The records that stand there now, whole runs as such."""
         whole = self.rows[0].base_offset, self.rows[-1].end_offset
         if self.span == whole and all(row.in_run for row in self.rows):
-            runs = [RunIndex(reader, place) for place in self._places()]
+            runs = [RunIndex(reader, place, self.topic.name) for place in self._places()]
             return RunMerge(runs, self.schema, self._forgotten)
         return self.slices(reader)
 

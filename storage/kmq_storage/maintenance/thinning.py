@@ -64,7 +64,8 @@ def _thinned(
     replacer, reader = Replacer(log, rest), ChunkReader(log.files)
     later: list[_Later] = []
     for row in reversed(whole.rows):
-        run, gone = RunIndex(reader, row.place((whole.topic.id, whole.partition))), _NO_NAMES
+        place, gone = row.place((whole.topic.id, whole.partition)), _NO_NAMES
+        run = RunIndex(reader, place, whole.topic.name)
         one = replace(whole, rows=(row,))
         if row.weight >= weight_min and one.is_whole:
             ended, dead = _ended(run, later)
