@@ -32,6 +32,8 @@ from kmq_spark.errors import (
 
 if TYPE_CHECKING:
     from kmq_spark.client.consumer import Consumer
+    from kmq_spark.client.keyed_queues import KeyedQueues
+    from kmq_spark.client.keyed_receiving import KeyedDelivery
     from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
     from kmq_spark.client.opening import clone_store as clone
     from kmq_spark.client.opening import open_store as open  # noqa: A004 - the name users type
@@ -93,6 +95,8 @@ __all__ = [
     "GroupInfo",
     "IllegalStateError",
     "InvalidRequestError",
+    "KeyedDelivery",
+    "KeyedQueues",
     "KmqDataSource",
     "KmqError",
     "KmqTimeoutError",
@@ -136,6 +140,8 @@ __all__ = [
 _LATER = {
     **dict.fromkeys(("BatchMetadata", "RecordMetadata"), "kmq_spark.client.metadata"),
     "Consumer": "kmq_spark.client.consumer",
+    "KeyedDelivery": "kmq_spark.client.keyed_receiving",
+    "KeyedQueues": "kmq_spark.client.keyed_queues",
     "OrderlyConsumer": "kmq_spark.client.orderly.consumer",
     **dict.fromkeys(("OrderlyContext", "OrderlyStatus"), "kmq_spark.client.orderly.rules"),
     **dict.fromkeys(("ProcessQueue", "QueueState"), "kmq_spark.client.orderly.process_queue"),

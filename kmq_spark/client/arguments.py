@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from operator import index
 from typing import Any
 
 from kmq_spark.errors import InvalidRequestError
@@ -47,10 +48,23 @@ def checked_timeout(value: object) -> float | None:
     return None if value is None else checked_seconds("timeout", value)
 
 
+def whole(value: Any) -> int | None:
+    """A whole number, also one of numpy's, as int; None for what is none, as True."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        return None
+    try:
+        return index(value)
+    except TypeError:
+        return None
+
+
 def checked_count(what: str, value: object, *, lowest: int = 1) -> int:
     """A whole number that is not too low."""
-    if type(value) is int and value >= lowest:
-        return value
+    count = whole(value)
+    if count is not None and count >= lowest:
+        return count
     raise InvalidRequestError(f"{what} must be a whole number from {lowest}, not {value!r}")
 
 
@@ -63,8 +77,9 @@ def checked_flag(option: str, value: object) -> bool:
 
 def checked_offset(value: object) -> int:
     """An offset; whether it lies in the log is seen later."""
-    if type(value) is int:
-        return value
+    offset = whole(value)
+    if offset is not None:
+        return offset
     raise InvalidRequestError(f"offset must be a whole number, not {value!r}")
 
 
@@ -80,8 +95,9 @@ def checked_offsets(value: Any) -> dict[str, dict[int, int]]:
 
 def checked_partition(value: object) -> int:
     """The number of a partition; whether there is one is seen later."""
-    if type(value) is int:
-        return value
+    number = whole(value)
+    if number is not None:
+        return number
     raise InvalidRequestError(f"partition must be a whole number, not {value!r}")
 
 

@@ -14,6 +14,7 @@ from kmq_spark.client.arguments import (
     checked_numbers,
     checked_offsets,
     checked_partition,
+    whole,
 )
 from kmq_spark.client.record_columns import public_batches, public_schema
 from kmq_spark.client.subscription import checked_topics
@@ -138,10 +139,11 @@ def _offset(topic: Topic, number: int, bound: Bound, default: int, reader: Chunk
     if bound is None:
         return default
     if isinstance(bound, Mapping):
-        offset = bound.get(number, default)
-        if type(offset) is not int or offset < 0:
+        given = bound.get(number, default)
+        offset = whole(given)
+        if offset is None or offset < 0:
             raise InvalidRequestError(
-                f"offset of {topic.name}-{number} must be a whole number from 0, not {offset!r}"
+                f"offset of {topic.name}-{number} must be a whole number from 0, not {given!r}"
             )
         return offset
     instant = to_timestamp(bound)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, NamedTuple
 
+from kmq_spark.client.arguments import whole
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.queue_entries import Schedule
 from kmq_storage.format.uniq_entry import digest_of
@@ -121,8 +122,9 @@ def to_timestamp(when: object, what: str = "timestamp") -> int:
 
 
 def _partition(partition: object) -> int | None:
-    if partition is None or (type(partition) is int and 0 <= partition < 2**31):
-        return partition
+    number = whole(partition)
+    if partition is None or (number is not None and 0 <= number < 2**31):
+        return number
     raise InvalidRequestError(
         f"partition must be a whole number from 0 to {2**31 - 1}, not {partition!r}",
         field="partition",

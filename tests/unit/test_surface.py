@@ -121,6 +121,14 @@ METHODS = {
         *("locked_until", "nack", "offset", "partition", "place", "properties", "queue"),
         *("reject", "run", "timestamp", "topic", "value"),
     ],
+    "KeyedQueues": [
+        *("ack", "close", "delete", "flush", "get", "get_arrow", "get_many", "lag", "names"),
+        *("put", "put_arrow", "put_batch", "receive", "size", "span"),
+    ],
+    "KeyedDelivery": [
+        *("ack", "check_process", "check_topic", "delivery_count", "extend", "group", "index"),
+        *("locked_until", "nack", "queue", "topic", "value"),
+    ],
     "OrderlyConsumer": ["close", "join", "process_queues", "start"],
     "OrderlyContext": [
         "auto_commit",
