@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from kmq_spark.datasource.options.known_options import NO_TABLES
@@ -137,27 +139,47 @@ def columns(given: Given, option: str) -> tuple[str, ...] | None:
 def queues(given: Given, option: str) -> Wanted | None:
     """Names of queues, and beginnings of names, which end with a star; None when not given.
 
-    With commas between them; in a JSON array each is a name as it stands.
+    With commas between them; in a JSON array each is a name as it stands, or in base64.
     """
     text = given.get(option.lower())
     if text is None:
         return None
-    names = _array(text)
-    words = [] if names else [each.strip() for each in text.split(",")]
+    listed = _listed(text)
+    if listed is not None:
+        return Wanted(tuple(_queue_name(option, text, each) for each in listed))
+    words = [each.strip() for each in text.split(",")]
     prefixes = tuple(each[:-1].encode() for each in words if each.endswith("*"))
-    names += [each for each in words if not each.endswith("*")]
-    if "" in names:
+    names = tuple(each.encode() for each in words if not each.endswith("*"))
+    if b"" in names:
         refuse(option, text, "names of queues, or beginnings such as user/*, with commas between")
-    return Wanted(tuple(each.encode() for each in names), prefixes)
+    return Wanted(names, prefixes)
+
+
+def _queue_name(option: str, text: str, element: Any) -> bytes:
+    """The name of a queue that an element of a JSON array says."""
+    name = b""
+    with suppress(ValueError):  # no text of Unicode, or no base64
+        if isinstance(element, str):
+            name = element.encode()
+        elif isinstance(element, dict) and list(element) == ["base64"]:
+            name = b64decode(str(element["base64"]), validate=True)
+    return name or refuse(
+        option, text, 'a JSON array of names of queues such as ["a, b", {"base64": "/w=="}]'
+    )
+
+
+def _listed(text: str) -> list[Any] | None:
+    """The elements of a JSON array; None where it isn't one."""
+    try:
+        parsed = json.loads(text) if text.lstrip().startswith("[") else None
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, list) else None
 
 
 def _array(text: str) -> list[str]:
     """The texts of a JSON array; none where it isn't one."""
-    try:
-        parsed = json.loads(text) if text.lstrip().startswith("[") else None
-    except ValueError:
-        return []
-    found = parsed if isinstance(parsed, list) else []
+    found = _listed(text) or []
     return found if all(isinstance(each, str) for each in found) else []
 
 

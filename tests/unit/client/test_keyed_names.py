@@ -69,19 +69,21 @@ def test_making_a_topic_of_queues_anew_keeps_it_and_warns(store: kmq.Store):
 
 def test_numbers_of_numpy_are_numbers(store: kmq.Store, queues: KeyedQueues):
     queues.put_batch(["a"] * 5, [b"%d" % n for n in range(5)])
-    one, two = np.int64(1), np.uint8(2)
+    one: Any = np.int64(1)
+    two: Any = np.uint8(2)
     assert queues.get("a", one, two) == [b"1", b"2"]
     assert queues.get_arrow("a", one, two)["index"].to_pylist() == [1, 2]
     assert [each.index for each in queues.receive("a", two)] == [0, 1]
     store.create_topic("orders", partitions=2)
     with store.producer() as producer:
-        sent = [producer.send("orders", b"x", partition=one) for _ in range(3)]  # type: ignore[arg-type]
+        sent = [producer.send("orders", b"x", partition=one) for _ in range(3)]
         assert [each.result().partition for each in sent] == [1, 1, 1]
     with store.consumer(topics=["orders"]) as consumer:
         consumer.poll()
-        consumer.seek("orders", one, two)  # type: ignore[arg-type]
+        consumer.seek("orders", one, two)
         assert [each.offset for each in consumer.consume(timeout=1)] == [2]
-    assert store.read("orders", partitions=[one], start={one: two}).read_all().num_rows == 1  # type: ignore[list-item, dict-item]
-    for bad in (np.float64(1), np.True_, "1", None):
+    assert store.read("orders", partitions=[one], start={one: two}).read_all().num_rows == 1
+    others: list[Any] = [np.float64(1), np.True_, "1", None]
+    for bad in others:
         with pytest.raises(InvalidRequestError, match="whole number"):
-            queues.get("a", bad, 1)  # type: ignore[arg-type]
+            queues.get("a", bad, 1)

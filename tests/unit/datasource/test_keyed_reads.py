@@ -107,7 +107,9 @@ CHOSEN = {
     "both": ("a/*, b/2, a/1", [b"a/1", b"a/2", b"a/\xff", b"b/2"]),
     "all": ("*", NAMES),
     "names as they stand": ('["a/*", "b/1"]', [b"b/1"]),
+    "a name that is no text": ('["b/1", {"base64": "YS//"}]', [b"a/\xff", b"b/1"]),
     "nobody": ("c", []),
+    "an empty array": ("[]", []),
 }
 
 
@@ -200,6 +202,9 @@ REFUSED = {
     "no keyed topic": ({"subscribe": "orders"}, "orders has no queues"),
     "one of two": ({"subscribe": "inbox,orders"}, "orders has no queues"),
     "an empty name": ({"queues": "a,,b"}, "'queues' is 'a,,b': expected names of queues"),
+    "no names": ({"queues": "[17, 42]"}, "expected a JSON array of names of queues"),
+    "no base64": ({"queues": '[{"base64": "?"}]'}, "expected a JSON array of names of queues"),
+    "no text": ({"queues": '["\\ud800"]'}, "expected a JSON array of names of queues"),
     "a table": ({"table": "topics"}, "option 'queues' chooses records"),
 }
 
