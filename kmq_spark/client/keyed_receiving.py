@@ -7,6 +7,7 @@ takes a turn, so of two who read the same account the second reads it again.
 from __future__ import annotations
 
 import os
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from kmq_spark.client.encoding import rows_of_columns
 from kmq_spark.client.units import records_unit
 from kmq_spark.errors import (
     ConflictError,
+    CorruptionError,
     IllegalStateError,
     InvalidRequestError,
     LeaseExpiredError,
@@ -254,11 +256,32 @@ class GroupReceiver:
 
     def _account(self, state: StoreState, queue: bytes) -> Account:
         topic_id = state.topic(self.topic).id
-        if state.find_topic(self.accounts_topic) is None:
+        found = state.find_topic(self.accounts_topic)
+        if found is None:
             ensure_keyed_topic(self.log, self.accounts_topic)
+        elif not found.settings.keyed:
+            raise InvalidRequestError(
+                f"group {self.group} of the queues of {self.topic} needs topic "
+                f"{self.accounts_topic}, which is a topic of other records: take another group",
+                topic=self.accounts_topic,
+                group=self.group,
+            )
         stored = self._accounts.messages(queue, 0, 1).to_pylist()
-        account = Account.from_bytes(stored[0]) if stored else Account(topic_id)
+        account = self._told(queue, stored[0]) if stored else Account(topic_id)
         return account if account.topic_id == topic_id else Account(topic_id)
+
+    def _told(self, queue: bytes, stored: bytes) -> Account:
+        try:
+            return Account.from_bytes(stored)
+        except struct.error:
+            raise CorruptionError(
+                f"what topic {self.accounts_topic} has of queue {queue!r} is not what group "
+                f"{self.group} did: somebody else put it there; delete the queue there, and the "
+                "group begins anew with it",
+                topic=self.accounts_topic,
+                queue=queue,
+                group=self.group,
+            ) from None
 
     def _commit(self, seen: int, accounts: Mapping[bytes, Account]) -> None:
         """Put accounts in place of those which were read up to a commit."""

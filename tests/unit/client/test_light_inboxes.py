@@ -19,6 +19,7 @@ import kmq_spark as kmq
 from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.errors import (
     ClosedError,
+    CorruptionError,
     IllegalStateError,
     InvalidRequestError,
     LeaseExpiredError,
@@ -316,6 +317,22 @@ def test_no_two_topics_share_what_a_group_did(store: kmq.Store, queues: KeyedQue
         queues.receive("a", group="x%y")
     store.keyed_queues("inbox%x").put("a", b"x").result()
     assert _values(store.keyed_queues("inbox%x").receive("a", group="y")) == [b"x"]
+
+
+def test_what_somebody_else_put_into_a_groups_topic_is_told_with_a_way_out(
+    store: kmq.Store, queues: KeyedQueues
+):
+    store.create_topic("inbox%plain")
+    foreign = store.keyed_queues("inbox%default")
+    foreign.put("a", b"junk").result()
+    for call in (queues.receive, queues.lag):
+        with pytest.raises(InvalidRequestError, match="inbox%plain, which is .* another group"):
+            call("a", group="plain")
+        with pytest.raises(CorruptionError, match="inbox%default has of queue b'a'"):
+            call("a")
+    assert _values(queues.receive("b")) == [b"x"]
+    foreign.delete("a")
+    assert _values(queues.receive("a")) == [b"1"]
 
 
 @pytest.mark.parametrize("deliveries", [None, 1, [1], "a"])
