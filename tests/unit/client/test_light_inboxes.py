@@ -326,7 +326,7 @@ def test_what_somebody_else_put_into_a_groups_topic_is_told_with_a_way_out(
     foreign = store.keyed_queues("inbox%default")
     foreign.put("a", b"junk").result()
     for call in (queues.receive, queues.lag):
-        with pytest.raises(InvalidRequestError, match="inbox%plain, which is .* another group"):
+        with pytest.raises(InvalidRequestError, match=r"inbox%plain, which is .* another group"):
             call("a", group="plain")
         with pytest.raises(CorruptionError, match="inbox%default has of queue b'a'"):
             call("a")
