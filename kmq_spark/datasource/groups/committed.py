@@ -154,10 +154,7 @@ def forward_entries(
 def _further(
     topic: Topic, finished: Mapping[int, int], committed: Mapping[int, int]
 ) -> tuple[tuple[int, int], ...]:
-    # A group's offset must lie in the log, whose start may have passed a slow reader.
-    inside = (
-        (p, min(max(n, topic.parts[p].first), topic.parts[p].end))
-        for p, n in finished.items()
-        if n > committed.get(p, -1)
-    )
+    # No further than the log, whose end a repair may have set back. But below its start, where it
+    # is: an archive may have what comes next, and without one that is a loss to be told.
+    inside = ((p, min(n, topic.parts[p].end)) for p, n in finished.items())
     return tuple(sorted((p, n) for p, n in inside if n > committed.get(p, -1)))

@@ -63,6 +63,7 @@ from kmq_storage.log.group_state import (
     check_ownership,
     check_plan,
     check_release,
+    may_be_below,
 )
 from kmq_storage.log.queue_binding import (
     bound_acquire,
@@ -309,12 +310,13 @@ class _Binding:
             )
 
     def _group_offsets(self, entry: GroupOffsetsEntry) -> None:
-        topic = self._live_topic(entry.topic_id)
-        check_ownership(self._group(entry.group), entry)
+        topic, group = self._live_topic(entry.topic_id), self._group(entry.group)
+        check_ownership(group, entry)
+        below = may_be_below(group, entry)
         for number, offset in entry.offsets:
             part = topic.partition(number)
             end = self._ends.get((topic.id, number), part.end)
-            if not part.first <= offset <= end:
+            if not (0 if below else part.first) <= offset <= end:
                 raise out_of_range(topic.name, number, offset, part)
 
     def _batch_id(self, entry: BatchIdEntry) -> None:

@@ -87,6 +87,15 @@ def check_ownership(group: Group, entry: GroupOffsetsEntry) -> None:
             )
 
 
+def may_be_below(group: Group, entry: GroupOffsetsEntry) -> bool:
+    """Whether what a member commits may lie below the log's start, as it does after a trim anyway.
+
+    An exclusive member says what it has finished: it may be reading an archive there, and who goes
+    on from the start instead would pass over what is between.
+    """
+    return entry.generation != -1 and bool(group.member)
+
+
 def check_release(group: Group, entry: GroupReleaseEntry) -> None:
     """ConflictError unless all partitions are the member's and shall be another one's."""
     _check_member(group, entry.group, entry.epoch)

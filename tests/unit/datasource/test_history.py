@@ -202,6 +202,44 @@ def test_a_batch_job_of_a_group_reaches_into_the_archive(shop: Shop, archiver: A
         assert shop.committed(group, "orders") == {0: 7, 1: 7}
 
 
+def test_batch_jobs_that_end_in_the_archive_pass_over_nothing(shop: Shop, archiver: Archiver):
+    places = _send(shop, 10)
+    archiver.run()
+    places += _send(shop, 5)
+    found: list[Place] = []
+    given = {"subscribe": "orders", "archive": str(archiver.path), "maxOffsetsPerTrigger": 8}
+    while len(found) < len(places):
+        spark = cast("SparkSession", SparkStandIn())
+        with incremental(spark, shop.url, "few", **given) as new:
+            columns = [
+                each.select(["topic", "partition", "offset"]).to_pydict().values()
+                for each in cast("Frame", new.df).batches()
+            ]
+        more = [place for each in columns for place in zip(*each, strict=True)]
+        assert more, "the group passed over records"
+        found += more
+    assert sorted(found) == sorted(places)
+
+
+def test_a_group_whose_query_is_in_the_archive_goes_on_there_without_its_checkpoint(
+    shop: Shop, archiver: Archiver
+):
+    places = _send(shop, 10)
+    archiver.run()
+    places += _send(shop, 5)
+    options = _options(archiver, startingOffsets="earliest", group="copier")
+    first, sink = Query({**options, "maxOffsetsPerTrigger": "6"}, Checkpoint(), Sink()), Sink()
+    first.trigger()
+    assert shop.committed("copier", "orders") == {0: 0, 1: 0}
+    first.trigger()
+    assert shop.committed("copier", "orders") == {0: 3, 1: 3}
+    first.die()
+    second = Query(options, Checkpoint(), sink)
+    second.all_available()
+    second.die()
+    assert sorted(sink.places) == [place for place in sorted(places) if place[2] >= 3]
+
+
 def test_what_neither_has_is_a_loss(shop: Shop, archiver: Archiver):
     _send(shop, 10)
     archiver.run()

@@ -56,6 +56,18 @@ def test_a_group_resumes_a_query_without_its_checkpoint(shop: Shop) -> None:
     assert shop.committed("billing", "orders") == {0: 13, 1: 3, 2: 0}
 
 
+def test_a_group_does_not_pass_over_what_was_trimmed_before_its_query_read_it(shop: Shop) -> None:
+    shop.send("orders", 0, 10)
+    stream = Stream(shop, startingOffsets="earliest", maxOffsetsPerTrigger="4", group="billing")
+    stream.start().trigger()
+    shop.store.trim("orders", {0: 6})
+    for each in (stream, Stream(shop, group="billing")):
+        with pytest.raises(DataLossError, match=r"offsets 4 to 10 .* 2 records are lost"):
+            each.start().trigger()
+        each.stop()
+    assert shop.committed("billing", "orders") == {0: 4, 1: 0, 2: 0}
+
+
 def test_a_group_knows_a_topic_that_was_made_again(shop: Shop) -> None:
     shop.send("orders", 0, 3)
     first = Stream(shop, startingOffsets="earliest", group="billing")

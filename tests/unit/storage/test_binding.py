@@ -28,6 +28,7 @@ from kmq_storage.format.entries import (
 )
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.maintenance.trim import trim_topic
 from kmq_storage.objects.memory import memory_disk
 from tests.support.storage import TOPIC_ID, make_topic, open_log, send, unit_of, values_of
 
@@ -126,6 +127,17 @@ def test_group_offsets_stay_inside_the_log_this_commit_included(log: CommitLog):
     unit = unit_of(log.files, [b"c"], also=(GroupOffsetsEntry("g", -1, TOPIC_ID, ((0, 3),)),))
     log.commit([unit])
     assert log.refresh().group_offsets("g") == {TOPIC_ID: {0: 3}}
+
+
+def test_who_reads_a_group_alone_may_be_below_the_logs_start_and_nobody_else(log: CommitLog):
+    send(log, b"a", b"b")
+    trim_topic(log, "t", lambda _: {0: 2})
+    _refused(log, OffsetOutOfRangeError, GroupOffsetsEntry("g", -1, TOPIC_ID, ((0, 1),)))
+    log.commit([Unit((GroupEntry("g", 1, "query", "host", {}),))])
+    _refused(log, OffsetOutOfRangeError, GroupOffsetsEntry("g", -1, TOPIC_ID, ((0, 1),)))
+    _refused(log, OffsetOutOfRangeError, GroupOffsetsEntry("g", 1, TOPIC_ID, ((0, 3),)))
+    log.commit([Unit((GroupOffsetsEntry("g", 1, TOPIC_ID, ((0, 1),)),))])
+    assert log.refresh().group_offsets("g") == {TOPIC_ID: {0: 1}}
 
 
 def test_a_member_of_an_older_generation_is_fenced(log: CommitLog):
