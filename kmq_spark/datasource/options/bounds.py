@@ -17,6 +17,7 @@ from kmq_spark.datasource.offsets import OWN_KEY
 from kmq_spark.datasource.options.instants import INSTANT_FORMS, Instant, parse_instant
 from kmq_spark.datasource.options.values import LARGEST, Given, json_object
 from kmq_spark.datasource.refusal import refuse
+from kmq_storage.errors import InvalidRequestError
 
 EARLIEST, LATEST, GROUP = "earliest", "latest", "group"
 
@@ -64,6 +65,41 @@ def parse_starting(given: Given) -> Bound | None:
 def parse_ending(given: Given) -> Bound | None:
     """Where a read ends, as `parse_starting`."""
     return _parse_first("ending", given, (LATEST,))
+
+
+def check_fit(starting: Bound | None, ending: Bound | None) -> None:
+    """InvalidRequestError for two bounds that can't fit each other, whatever the store holds."""
+    if starting is None or ending is None:
+        return
+    for topic in sorted(starting.named.keys() & ending.named.keys()):
+        starts, ends = starting.named[topic], ending.named[topic]
+        all_named = topic not in starting.rest and topic not in ending.rest
+        if all_named and starts.keys() != ends.keys():
+            raise InvalidRequestError(
+                f"options {starting.option!r} and {ending.option!r} name different partitions of "
+                f"{topic}: {sorted(starts)} and {sorted(ends)}; name every one that is read",
+                option=ending.option,
+                topic=topic,
+            )
+        for partition in sorted(starts.keys() & ends.keys()):
+            start, end = starts[partition], ends[partition]
+            if isinstance(start, int) and isinstance(end, int) and 0 <= end < start:
+                raise beyond(starting, ending, (topic, partition), (start, end))
+
+
+def beyond(
+    starting: Bound, ending: Bound, where: tuple[str, int], offsets: tuple[int, int]
+) -> InvalidRequestError:
+    """The error of a partition whose start is behind its end."""
+    (topic, partition), (start, end) = where, offsets
+    return InvalidRequestError(
+        f"{topic}-{partition}: {starting.option} {start} is beyond {ending.option} {end}",
+        option=starting.option,
+        topic=topic,
+        partition=partition,
+        start=start,
+        end=end,
+    )
 
 
 def _parse_first(side: str, given: Given, words: tuple[str, ...]) -> Bound | None:

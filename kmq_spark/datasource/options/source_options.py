@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 
 from kmq_spark.datasource.columns.tables import TABLES
 from kmq_spark.datasource.options import values
-from kmq_spark.datasource.options.bounds import GROUP, Bound, parse_ending, parse_starting
+from kmq_spark.datasource.options.bounds import (
+    GROUP,
+    Bound,
+    check_fit,
+    parse_ending,
+    parse_starting,
+)
 from kmq_spark.datasource.options.known_options import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,
@@ -79,13 +85,15 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     starting, group = parse_starting(given), values.name(given, "group", "group")
     if starting and starting.word == GROUP and group is None:
         refuse(starting.option, GROUP, "an option 'group' that names the group")
+    ending = parse_ending(given)
+    check_fit(starting, ending)
     least, most = _triggers(given)
     strategy = values.choice(given, "startingOffsetsByTimestampStrategy", (ERROR, LATEST_INSTEAD))
     return SourceOptions(
         url=values.store_url(given),
         subscription=parse_subscription(given),
         starting=starting,
-        ending=parse_ending(given),
+        ending=ending,
         latest_when_untimed=strategy == LATEST_INSTEAD,
         max_offsets_per_trigger=most,
         max_bytes_per_trigger=values.size(given, "maxBytesPerTrigger"),

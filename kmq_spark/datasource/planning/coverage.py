@@ -15,6 +15,7 @@ from kmq_spark.datasource.options.bounds import (
     OFFSET_LATEST,
     Bound,
     Point,
+    beyond,
 )
 from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.planning.data_loss import Losses
@@ -231,15 +232,7 @@ def bounds_of_batch(
         for partition, start in offsets.items():
             end = ends[topic][partition]
             if start > end:
-                raise InvalidRequestError(
-                    f"{topic}-{partition}: {starting.option} {start} is beyond "
-                    f"{ending.option} {end}",
-                    option=starting.option,
-                    topic=topic,
-                    partition=partition,
-                    start=start,
-                    end=end,
-                )
+                raise beyond(starting, ending, (topic, partition), (start, end))
     return starts, ends
 
 

@@ -198,7 +198,7 @@ REFUSED = {
     ),
     "start and end of other partitions": (
         {"startingOffsets": _by_partition(0, 0, 0), "endingOffsets": _by_partition(0, 0)},
-        "'endingOffsets' must name every",
+        r"name different partitions of orders: \[0, 1, 2\] and \[0, 1\]; name every one",
     ),
     "start beyond the end": (
         {"startingOffsets": _by_partition(1, 0, 0), "endingOffsets": _by_partition(0, 0, 0)},

@@ -182,6 +182,17 @@ REFUSED = {
     "an archive nowhere": ({"archive": " "}, "'archive' is ' ': expected the folder or URL"),
     "end at earliest": ({"endingOffsets": "earliest"}, "'endingOffsets' is 'earliest'"),
     "end at -2": ({"endingOffsets": '{"orders":{"0":-2}}'}, "no earliest for orders\\[0\\]"),
+    "a start beyond an end": (
+        {
+            "startingOffsets": '{"orders":{"0":5,"*":-2}}',
+            "endingOffsets": '{"orders":{"0":3,"*":9}}',
+        },
+        "orders-0: startingOffsets 5 is beyond endingOffsets 3",
+    ),
+    "bounds of other partitions": (
+        {"startingOffsets": '{"orders":{"0":5,"1":2}}', "endingOffsets": '{"orders":{"0":7}}'},
+        r"'startingOffsets' and 'endingOffsets' name different partitions of orders: \[0, 1\] and",
+    ),
 }
 
 
