@@ -12,6 +12,7 @@ need is loaded by tasks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -24,6 +25,9 @@ from kmq_storage.errors import IllegalStateError
 
 #: What Spark's streaming engine tells every task of a micro-batch.
 _QUERY_ID = "sql.streaming.queryId"
+
+#: And this every task of a session that has it: below it are the checkpoints that say no place.
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 
 class KmqBatchWriter(DataSourceArrowWriter):
@@ -67,7 +71,10 @@ class KmqStreamWriter(ArrowStreamWriter):
                 f"Spark did not tell the id of the streaming query ({_QUERY_ID}); without it a "
                 "batch can't be written exactly once"
             )
-        return write_task(self._sink, iterator, task=context.partitionId(), query=query)
+        written = write_task(self._sink, iterator, task=context.partitionId(), query=query)
+        if self._sink.checkpoint is not None:
+            return written
+        return replace(written, checkpoint=context.getLocalProperty(_CHECKPOINTS))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch visible, unless it is stored already."""
@@ -80,8 +87,9 @@ class KmqStreamWriter(ArrowStreamWriter):
         if any(each.staged or each.small for each in written):  # what is empty needs no commit
             (query,) = queries
             assert query is not None, "a stream's tasks know their query"
-            if self._sink.checkpoint is not None:
-                sync_checkpoint(self._sink.checkpoint)
+            checkpoint = self._sink.checkpoint or written[0].checkpoint
+            if checkpoint is not None:
+                sync_checkpoint(checkpoint)
             log = open_log(self._sink.url, read_only=False)
             commit_written(log, written, self._sink.counted(query, batchId))
 

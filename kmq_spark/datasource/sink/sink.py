@@ -79,6 +79,8 @@ class Written(WriterCommitMessage):
     small: tuple[PartitionRecords, ...]
     #: The streaming query; None for a batch write.
     query: str | None = None
+    #: Where the session keeps checkpoints; None where the stream itself says it, or nobody.
+    checkpoint: str | None = None
 
 
 def open_sink(options: SinkOptions) -> Sink:
