@@ -181,7 +181,6 @@ class Consumer(OneThread):
     def _take_records(self, most: int, timeout: float | None) -> Taken[list[Record]]:
         checked_count("max_records", most)
         taken = self._taking.take_records(most, checked_timeout(timeout), self._stopped)
-        self._uncommitted.was_robbed = False  # its subscriber was told, and goes on with these
         if not taken.value:
             self._check_open()
         return taken
@@ -190,7 +189,6 @@ class Consumer(OneThread):
     def _take_table(self, most: int, timeout: float | None) -> Taken[pa.Table | None]:
         checked_count("max_rows", most)
         taken = self._taking.take_table(most, checked_timeout(timeout), self._stopped)
-        self._uncommitted.was_robbed = False
         if taken.value is None:
             self._check_open()
         return taken

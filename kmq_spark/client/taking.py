@@ -74,11 +74,15 @@ class Taking:
         hand = self._holding.hand
         upto = min(hand.taken + most, len(hand.records))
         records = hand.records[hand.taken : upto]
+        if records:
+            self._go_on()
         if len(records) < most:
             hand, upto = self._fetcher.use_up(), 0
         try:
             while len(records) < most:
                 found = self._next_part(_HAND_ROWS, timeout, stopped, begun=bool(records))
+                if not records:
+                    self._go_on()
                 if found is None:
                     hand, upto = Hand(), 0  # used up; a callback may have sought elsewhere
                     break
@@ -90,6 +94,10 @@ class Taking:
                 self._holding.before = {}  # nothing was taken, and whose turn it is stays
                 raise
         return Taken(records, self._holding, self._holding.before, hand, upto)
+
+    def _go_on(self) -> None:
+        """What was lost by now the subscriber was told; what he gets now may be lost later on."""
+        self._assignment.uncommitted.was_robbed = False
 
     def _made(self, place: TopicPartition, part: Part) -> list[Record]:
         try:
@@ -111,6 +119,8 @@ class Taking:
         try:
             while left > 0:
                 found = self._next_part(left, timeout, stopped, begun=bool(slices))
+                if not slices:
+                    self._go_on()
                 if found is None:
                     break
                 slices.append(found[1].as_slice())

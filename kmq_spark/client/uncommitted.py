@@ -20,7 +20,7 @@ class Uncommitted:
         self._begins: dict[TopicPartition, int] = {}
         #: Partitions that went while records of them were handed out and not committed.
         self.gone: set[TopicPartition] = set()
-        #: Whether some of these were taken by others since the last call that took records.
+        #: Whether some of these were taken by others since a call last began to take records.
         self.was_robbed = False
 
     def begin(self, partition: TopicPartition, position: int) -> None:

@@ -115,6 +115,21 @@ def test_a_member_that_was_replaced_is_told_at_its_commit_though_another_call_sa
     assert shop.describe_group("g").committed == {}
 
 
+@pytest.mark.parametrize("call", ["consume", "consume_arrow"])
+def test_a_member_whose_place_was_taken_while_a_call_had_records_is_told_at_its_commit(
+    shop: kmq.Store, call: str
+):
+    older = shop.consumer("g", topics=["t"], name="worker")
+    newer = shop.consumer("g", topics=["t"], name="worker")
+    assert len(getattr(older, call)()) == 10  # it looks at the group when it has them
+    with pytest.raises(kmq.FencedError, match=r"\{'t': \[0\]\} were handed out"):
+        older.commit()
+    assert shop.describe_group("g").committed == {}
+    with pytest.raises(kmq.FencedError, match="opened again"):
+        older.consume()
+    assert len(newer.consume()) == 10
+
+
 def test_auto_commit_commits_at_the_next_call_what_was_handed_out(shop: kmq.Store):
     with shop.consumer("g", topics=["t"], auto_commit=True) as consumer:
         consumer.poll()
