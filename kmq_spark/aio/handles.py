@@ -95,6 +95,13 @@ class Opening(Generic[H]):
     def __await__(self) -> Generator[Any, None, H]:
         return self._open().__await__()
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{name}: this handle is not open yet; await it, or enter it with `async with`",
+            name=name,
+            obj=self,
+        )
+
     async def __aenter__(self) -> H:
         self._opened = await self._open()
         return self._opened

@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Generic, Self
 
+import pyarrow as pa
+
 from kmq_spark.aio.handles import Handle, T, to_its_end
 from kmq_spark.aio.receiving import Consumer, Delivery
 from kmq_spark.client import producer, transaction
@@ -133,8 +135,10 @@ class Transaction:
         """Send to a queue with the commit."""
         return Sent(await self._run(self._twin.send_to_queue, *arguments, **options))
 
-    async def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
-        """Acknowledge what was received from queues with the commit."""
+    async def ack(
+        self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch
+    ) -> None:
+        """Acknowledge what was received from queues with the commit; rows of a table, too."""
         await self._run(self._twin.ack, deliveries)
 
     async def commit_offsets(self, offsets: Consumer | Mapping[str, Offsets]) -> None:

@@ -6,6 +6,7 @@ import math
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from kmq_spark.cli.output import Output
@@ -36,6 +37,19 @@ def seconds(text: str) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise ArgumentTypeError(f"must be 0 seconds or more, not {text}")
     return number
+
+
+def instant(text: str) -> datetime:
+    """An instant with its zone, as `argparse` asks for one."""
+    try:
+        when = datetime.fromisoformat(text)
+        if when.tzinfo is None:
+            raise ValueError("it has no zone")
+        return when.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ArgumentTypeError(
+            f"must be an instant as 2026-01-31T12:00:00+00:00, not {text!r} ({error})"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentTypeError, Namespace
-from datetime import UTC, datetime
 from typing import Any
 
 import kmq_spark as kmq
-from kmq_spark.cli.command import Command, argument, count
+from kmq_spark.cli.command import Command, argument, count, instant
 from kmq_spark.cli.consume import fact_of, value_of
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
@@ -60,18 +59,6 @@ def _trace(arguments: Namespace, output: Output) -> None:
     )
 
 
-def _instant(text: str) -> datetime:
-    try:
-        when = datetime.fromisoformat(text)
-        if when.tzinfo is None:
-            raise ValueError("it has no zone")
-        return when.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise ArgumentTypeError(
-            f"must be an instant as 2026-01-31T12:00:00+00:00, not {text!r} ({error})"
-        ) from None
-
-
 def _header(text: str) -> tuple[str, str]:
     name, is_given, value = text.partition("=")
     if not is_given:
@@ -107,8 +94,8 @@ _WANTED = (
         metavar="NAME=VALUE",
         help="with this header (may be repeated)",
     ),
-    argument("--since", type=_instant, metavar="INSTANT", help="begin at this time"),
-    argument("--until", type=_instant, metavar="INSTANT", help="end before this time"),
+    argument("--since", type=instant, metavar="INSTANT", help="begin at this time"),
+    argument("--until", type=instant, metavar="INSTANT", help="end before this time"),
 )
 
 COMMANDS = (

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import asdict
+from datetime import datetime
 
-from kmq_spark.cli.command import Command, argument, given, seconds
+from kmq_spark.cli.command import Command, argument, given, instant, seconds
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 from kmq_storage.queues import info_of
 
 _NAME = argument("name", metavar="QUEUE", help="the queue")
-_SETTINGS = ("lock_timeout", "max_deliveries", "order", "dead_letter", "capacity")
+_SETTINGS = (
+    "lock_timeout",
+    "max_deliveries",
+    "backoff",
+    "order",
+    "dead_letter",
+    "capacity",
+    "uniq_window",
+)
 _TOPICS = argument("topic", metavar="TOPIC", nargs="+", help="the topics")
+
+
+def _delays(text: str) -> tuple[float, ...]:
+    return tuple(seconds(each) for each in text.split(","))
+
+
+def _start(text: str) -> str | datetime:
+    return text if text in ("earliest", "latest") else instant(text)
+
+
+_delays.__name__, _start.__name__ = "seconds", "start"  # what argparse calls them
 
 
 def _create(arguments: Namespace, output: Output) -> None:
@@ -83,9 +103,11 @@ COMMANDS = (
             argument("--if-not-exists", action="store_true", help="keep a queue that is there"),
             argument("--lock-timeout", type=seconds, help="seconds a receiver holds a record (30)"),
             argument("--max-deliveries", type=int, help="then it is a dead letter (16)"),
+            argument("--backoff", type=_delays, help="seconds until the next try (1,5,30,120)"),
             argument("--order", choices=("none", "key", "strict"), help="of handing out (none)"),
             argument("--dead-letter", metavar="QUEUE", help="where dead letters go (NAME.dlq)"),
             argument("--capacity", type=int, metavar="ROWS", help="the most it may hold"),
+            argument("--uniq-window", type=seconds, help="how long a uniq is known (120 seconds)"),
         ),
     ),
     Command("queue list", "list the queues and how many records are where", _list),
@@ -97,7 +119,13 @@ COMMANDS = (
         (
             _NAME,
             _TOPICS,
-            argument("--start", choices=("earliest", "latest"), default="earliest", help="from"),
+            argument(
+                "--start",
+                type=_start,
+                default="earliest",
+                metavar="WHERE",
+                help="earliest (when nothing is said), latest, or an instant",
+            ),
             argument("--filter", help="an expression on properties, as in amount >= 100"),
             argument("--tags", help="values of the property tag, as in 'paid || refunded'"),
         ),

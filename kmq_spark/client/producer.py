@@ -268,7 +268,7 @@ class Producer(Transactional):
         before others of a lower `priority` (0 to 9, 4 for all others). The metadata has no topic.
         """
         check_name("queue", queue, is_new=False)
-        value = to_bytes("value", value)
+        value = to_bytes("value", value, "bytes or text")
         key = None if key is None else to_bytes("key", key)
         digest = checked_uniq(uniq)
         now = self._log.now_us()

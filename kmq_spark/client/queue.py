@@ -43,8 +43,8 @@ from kmq_storage.format.slip_words import PLACES
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.log.late_answers import names_in, too_late
 from kmq_storage.log.queue_state import Queue as QueueState
-from kmq_storage.log.queue_state import too_late
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.looking import look_ahead
 from kmq_storage.lost_records import finish_missing
@@ -274,7 +274,8 @@ class Queue:
                     queue=each.queue,
                 )
             if each.hold.queue_id != self._id:
-                raise too_late(self.name, [each.run])  # of one of this name that was deleted
+                # Of one of this name that was deleted.
+                raise too_late(self.name, [each.run], names_in(self._log.state))
             if each.hold.generation != self._generation:
                 raise IllegalStateError(
                     "the delivery was received before this process was forked: it is its parent's"

@@ -20,7 +20,8 @@ from kmq_storage.format.queue_entries import RELEASE, AcquireEntry, Run, SlipAns
 from kmq_storage.format.slip_words import GROUPS, PLACES
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_state import Queue, Slip, too_late
+from kmq_storage.log.late_answers import names_in, too_late
+from kmq_storage.log.queue_state import Queue, Slip
 from kmq_storage.slips import OwnPage, counted, ending, picked, place_of, take_over
 from kmq_storage.waking import Bell
 
@@ -82,9 +83,10 @@ class OpenSlip:
                 raise self._too_late({each for each in places if has(each, slip)})
 
     def _too_late(self, places: set[int]) -> KmqError:
-        queue = self._log.state.queues.by_id(self._queue_id)
+        state = self._log.state
+        queue = state.queues.by_id(self._queue_id)
         name = self._queue_id.hex() if queue is None else queue.name
-        return too_late(name, picked(self._slip.runs, places))
+        return too_late(name, picked(self._slip.runs, places), names_in(state))
 
     def _was_counted(self, places: set[int]) -> bool:
         """Somebody took over just now, or the slip is damaged: the commit that ends it decides."""

@@ -117,6 +117,13 @@ def _tokens(queue_id: bytes, run: Run, part: Slice) -> npt.NDArray[Any]:
     return tokens
 
 
+def answered_by(data: pa.Table | pa.RecordBatch) -> tuple[bytes, list[Run]]:
+    """The id of the queue that the rows of a table are of, and what an answer for them names."""
+    tokens = _tokens_of(data)
+    queue_id = tokens["queue"][:1].tobytes()
+    return queue_id, runs_of_table(queue_id, data)
+
+
 def runs_of_table(queue_id: bytes, data: pa.Table | pa.RecordBatch) -> list[Run]:
     """What an answer for the rows of a table names; InvalidRequestError for another queue's."""
     tokens = _tokens_of(data)

@@ -11,23 +11,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+import pyarrow as pa
+
 from kmq_spark.client.arguments import checked_offsets
 from kmq_spark.client.consumer import Consumer
 from kmq_spark.client.gathered import Gathered, aborted_by, told
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.pending import Pending
 from kmq_spark.client.queue_delivery import Answers, Delivery, several
+from kmq_spark.client.queue_reading import answered_by
 from kmq_spark.errors import (
     FencedError,
     IllegalStateError,
     InvalidRequestError,
     KmqError,
+    NotFoundError,
     TransactionAbortedError,
 )
+from kmq_storage.deliveries import answer, merged
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry
 from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import ACK, Run
 from kmq_storage.groups import Offsets, offset_entries
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.queues import no_queue
 from kmq_storage.names import check_name
 
 if TYPE_CHECKING:
@@ -59,16 +66,39 @@ class _GroupOffsets:
 class _Answers:
     """The deliveries that a transaction acknowledges."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
         self._held: dict[Answers, dict[tuple[Key, int], Delivery]] = {}
+        #: Rows of tables, by the queue's id.
+        self._rows: dict[bytes, dict[tuple[Key, int], Run]] = {}
 
     def add(self, delivery: Delivery) -> None:
         """Acknowledge this one, too."""
         self._held.setdefault(delivery.hold.queue, {})[delivery.place] = delivery
 
+    def add_table(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Acknowledge the rows of a table that `receive_arrow` gave, too."""
+        queue_id, runs = answered_by(table)
+        for run in runs:
+            rows = self._rows.setdefault(queue_id, {})
+            for offset in range(run.first, run.first + run.rows):
+                rows[run[:2], offset] = run._replace(first=offset, rows=1)
+
     def entries(self) -> list[Entry]:
-        """An entry per queue."""
-        return [queue._ack_entry(held.values()) for queue, held in self._held.items()]
+        """An entry per queue; NotFoundError for one that this store doesn't have."""
+        state = self._log.refresh()
+        found: list[Entry] = []
+        for queue, held in self._held.items():
+            entry = queue._ack_entry(held.values())
+            if state.queues.by_id(entry.queue_id) is None:
+                raise no_queue(next(iter(held.values())).queue)
+            found.append(entry)
+        for queue_id, rows in self._rows.items():
+            live = state.queues.by_id(queue_id)
+            if live is None:
+                raise NotFoundError("the queue that the table is of doesn't exist in this store")
+            found.append(answer(self._log, live, ACK, merged(list(rows.values()))))
+        return found
 
 
 class Transaction:
@@ -85,7 +115,7 @@ class Transaction:
         self._turn = threading.RLock()
         self._pending: Pending | None = None
         self._gathered: Gathered | None = None
-        self._offsets, self._answers = _GroupOffsets(), _Answers()
+        self._offsets, self._answers = _GroupOffsets(), _Answers(log)
         #: Whether the caller aborted it, who need not be told.
         self._abandoned = False
         #: In a forked child: it is the parent's.
@@ -131,11 +161,16 @@ class Transaction:
             self._check()
             return self._producer.send_to_queue(queue, value, key, **options)
 
-    def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
-        """Acknowledge what was received from queues with the commit.
+    def ack(self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch) -> None:
+        """Acknowledge what was received from queues with the commit; rows of a table, too.
 
         One whose lock has ended then aborts the transaction, with LeaseExpiredError as the cause.
         """
+        if isinstance(deliveries, pa.Table | pa.RecordBatch):
+            with self._turn:
+                self._check()
+                self._answers.add_table(deliveries)
+            return
         some = several(deliveries)
         with self._turn:
             self._check()

@@ -56,15 +56,13 @@ class Extras(NamedTuple):
 PlainExtras = tuple[Any, ...]
 
 
-def to_bytes(what: str, value: object) -> bytes:
+def to_bytes(what: str, value: object, allowed: str = "bytes, text or None") -> bytes:
     """A key or value as bytes; text is UTF-8 encoded, other types are refused."""
     if isinstance(value, str):
         return _utf8(what, value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise InvalidRequestError(
-        f"{what} must be bytes, text or None, not {type(value).__name__}", field=what
-    )
+    raise InvalidRequestError(f"{what} must be {allowed}, not {type(value).__name__}", field=what)
 
 
 def _check_utf8(what: str, text: str) -> None:

@@ -143,9 +143,9 @@ def lets_two_bury(patch: pytest.MonkeyPatch) -> None:
     """That somebody else made the letter is found out by nobody."""
     original = Queue.check_answer
 
-    def check(queue: Queue, entry: AnswerEntry) -> None:
+    def check(queue: Queue, entry: AnswerEntry, *names: Any) -> None:
         if entry.answer != EXHAUSTED:
-            original(queue, entry)
+            original(queue, entry, *names)
 
     patch.setattr(Queue, "check_answer", check)
 

@@ -311,7 +311,7 @@ class _Binding:
 
     def _group_offsets(self, entry: GroupOffsetsEntry) -> None:
         topic, group = self._live_topic(entry.topic_id), self._group(entry.group)
-        check_ownership(group, entry)
+        check_ownership(group, entry, topic.name)
         below = may_be_below(group, entry)
         for number, offset in entry.offsets:
             part = topic.partition(number)

@@ -70,7 +70,7 @@ class Group:
         self.plan = GroupPlan(self.plan.members, owners, targets)
 
 
-def check_ownership(group: Group, entry: GroupOffsetsEntry) -> None:
+def check_ownership(group: Group, entry: GroupOffsetsEntry, topic: str) -> None:
     """FencedError when a member commits what is another one's, or is none any more."""
     if entry.generation == -1:
         return
@@ -83,7 +83,7 @@ def check_ownership(group: Group, entry: GroupOffsetsEntry) -> None:
         owner = group.plan.owners.get((entry.topic_id, number), entry.generation)
         if owner != entry.generation:
             raise _lost(
-                group, entry.group, entry.generation, f"lost partition {number} to another one"
+                group, entry.group, entry.generation, f"lost {topic}-{number} to another one"
             )
 
 

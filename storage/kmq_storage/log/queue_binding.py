@@ -22,6 +22,7 @@ from kmq_storage.format.queue_entries import (
     QueueStateEntry,
     SlipAnswerEntry,
 )
+from kmq_storage.log.late_answers import names_in
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queues import no_queue, spans_of
 from kmq_storage.log.state import StoreState
@@ -97,7 +98,7 @@ def bound_answer(state: StoreState, entry: AnswerEntry) -> AnswerEntry:
     """An answer that comes in time; LeaseExpiredError for one that doesn't."""
     queue = _live(state, entry.queue_id)
     entry = entry.bound(state.not_before(entry.time))
-    queue.check_answer(entry)
+    queue.check_answer(entry, names_in(state))
     return entry
 
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kmq_storage.errors import ConflictError, FormatVersionError, KmqError, LeaseExpiredError
+from kmq_storage.errors import ConflictError, FormatVersionError
 from kmq_storage.format.delivery_numbers import DELIVERIES_APART
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
@@ -35,6 +35,7 @@ from kmq_storage.format.queue_entries import (
     SlipAcquireEntry,
     SlipAnswerEntry,
 )
+from kmq_storage.log.late_answers import NameOf, too_late
 from kmq_storage.log.queue_rows import FREE, NEVER, PRIORITY, Array, Offsets, new_rows
 from kmq_storage.log.queue_source import Source, Wish, tallied
 from kmq_storage.log.queue_topics import Binding, Left
@@ -45,6 +46,10 @@ Spans: TypeAlias = Mapping[Key, tuple[int, int]]
 
 #: More deliveries than any record has, where there is no limit.
 _UNLIMITED = 2**31 - 1
+
+
+def _nameless(_topic_id: bytes) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +262,7 @@ class Queue:
                 queue=self.name,
             )
 
-    def check_answer(self, entry: AnswerEntry) -> None:
+    def check_answer(self, entry: AnswerEntry, name_of: NameOf = _nameless) -> None:
         """LeaseExpiredError unless all records are still held by the deliveries it names.
 
         ConflictError when nobody is to hold them, and somebody does.
@@ -273,7 +278,7 @@ class Queue:
             return
         late = [run for run in entry.runs if not self._is_held(run, entry.time)]
         if late:
-            raise too_late(self.name, late)
+            raise too_late(self.name, late, name_of)
 
     def _is_held(self, run: Run, now: int) -> bool:
         source = self.sources.get((run.topic_id, run.partition))
@@ -381,15 +386,3 @@ class Queue:
 def _rotated(keys: list[Key], turns: int) -> Iterator[Key] | list[Key]:
     first = turns % len(keys) if keys else 0
     return keys[first:] + keys[:first]
-
-
-def too_late(queue: str, late: Sequence[Run]) -> KmqError:
-    """The error for answers of deliveries that are not theirs any more."""
-    first = late[0]
-    return LeaseExpiredError(
-        f"queue {queue}: the answer for {sum(run.rows for run in late)} records (the "
-        f"first is offset {first.first} of partition {first.partition}) comes too late: their "
-        "lock ended, or they were answered already; nothing is changed",
-        queue=queue,
-        late=[(run.partition, run.first, run.rows) for run in late],
-    )

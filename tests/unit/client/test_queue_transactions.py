@@ -129,3 +129,42 @@ def test_a_delayed_message_behind_megabytes_of_others_is_the_delayed_one(shop: k
     assert (stats.ready, stats.delayed) == (5, 1)
     with shop.queue("big") as queue:
         assert {held.value for held in queue.receive(10)} == {b"." * 1024 * 1024}
+
+
+def test_rows_of_a_table_are_acknowledged_with_what_was_made_of_them(shop: kmq.Store):
+    with shop.producer() as producer, shop.queue("jobs") as queue:
+        table = queue.receive_arrow()
+        before = lsn(shop)
+        with producer.transaction() as tx:
+            tx.send("done", b"all but the last")
+            tx.ack(table.slice(0, 2))
+            tx.ack(table.slice(1, 1).to_batches()[0])
+            tx.ack(table.slice(0, 0))
+        assert lsn(shop) == before + 1
+        assert (queue.stats().acked, queue.stats().locked) == (2, 1)
+        with pytest.raises(kmq.TransactionAbortedError) as raised, producer.transaction() as tx:
+            tx.send("done", b"late")
+            tx.ack(table)
+        assert isinstance(raised.value.__cause__, kmq.LeaseExpiredError)
+        assert values(shop, "done") == [b"all but the last"]
+        assert (queue.stats().acked, queue.stats().locked) == (2, 1)
+        with (
+            producer.transaction() as tx,
+            pytest.raises(kmq.InvalidRequestError, match="_delivery"),
+        ):
+            tx.ack(table.drop_columns(["_delivery"]))
+
+
+def test_what_another_store_handed_out_is_refused_by_its_name(shop: kmq.Store):
+    with kmq.open("memory://another") as other:
+        other.create_queue("theirs")
+        with other.producer() as producer:
+            producer.send_to_queue("theirs", b"1")
+            producer.send_to_queue("theirs", b"2")
+        (one,), table = other.queue("theirs").receive(), other.queue("theirs").receive_arrow()
+        with shop.producer() as producer:
+            for held, says in ((one, r"Queue\[theirs\] doesn't exist"), (table, "this store")):
+                refused = pytest.raises(kmq.TransactionAbortedError, match=says)
+                with refused, producer.transaction() as tx:
+                    tx.ack(held)
+        assert other.queue("theirs").stats().acked == 0

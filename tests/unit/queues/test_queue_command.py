@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,30 @@ def test_a_queue_is_created_listed_described_and_deleted(run: Run, url: str):
     assert {"order: strict", "ready: 3"} <= set(described)
     assert run("delete", "mails", "--json") == {"deleted": "mails"}
     assert run("list", "--json") == []
+
+
+def test_every_setting_of_a_queue_may_be_given(run: Run, url: str):
+    given = ("--max-deliveries", "3", "--backoff", "0,2.5", "--uniq-window", "7", "--capacity", "9")
+    settings = run("create", "mails", *given, "--dead-letter", "lost", "--json")["settings"]
+    assert set(settings) == {*inspect.signature(kmq.Store.create_queue).parameters} - {
+        "self",
+        "name",
+        "topics",
+        "exist_ok",
+    }
+    assert (settings["backoff"], settings["uniq_window"]) == ([0.0, 2.5], 7.0)
+    assert (settings["max_deliveries"], settings["capacity"]) == (3, 9)
+    assert main(["queue", "create", "other", "--backoff", "1,x", "--store", url]) == 2
+
+
+def test_a_topic_is_bound_from_an_instant_on(run: Run, url: str):
+    run("create", "mails")
+    run("bind", "mails", "orders", "--start", "2090-01-01T00:00:00+00:00")
+    run("create", "all")
+    run("bind", "all", "orders", "--start", "2020-01-01T00:00:00+00:00")
+    ready = {row["queue"]: row["ready"] for row in run("list", "--json")}
+    assert ready == {"all": 4, "mails": 0}
+    assert main(["queue", "bind", "mails", "orders", "--start", "soon", "--store", url]) == 2
 
 
 def test_topics_are_bound_with_a_filter_and_unbound(run: Run):

@@ -1,0 +1,37 @@
+"""What errors of queues say: which topic, partition and offset, and what is allowed instead."""
+
+from __future__ import annotations
+
+import pytest
+
+import kmq_spark as kmq
+
+
+def test_a_late_answer_names_the_topic_of_each_record(store: kmq.Store):
+    with store.producer() as producer:
+        for topic in ("a", "b", "gone"):
+            store.create_topic(topic)
+            producer.send_batch(topic, [b"1", b"2"])
+        store.create_queue("q", topics=["a", "b", "gone"], lock_timeout=0.05)
+        producer.send_to_queue("q", b"3")
+    queue = store.queue("q")
+    held = queue.receive(7)
+    queue.receive(1, timeout=None)
+    for topic, says in (
+        ("b", r"2 record\(s\) .* offset 0 of b-0\)"),
+        (None, r"1 record\(s\) .* of queue:q-0\)"),
+    ):
+        with pytest.raises(kmq.LeaseExpiredError, match=says):
+            queue.ack([each for each in held if each.topic == topic])
+    store.delete_topic("gone")
+    with pytest.raises(kmq.LeaseExpiredError) as raised:
+        queue.ack(held)
+    late = sorted(raised.value.context["late"], key=str)
+    assert late == [("a", 0, 0, 2), ("b", 0, 0, 2), ("queue:q", 0, 0, 1), (None, 0, 0, 2)]
+
+
+def test_a_queue_says_that_a_value_may_not_be_none(store: kmq.Store):
+    store.create_queue("q")
+    says = "value must be bytes or text, not NoneType"
+    with store.producer() as producer, pytest.raises(kmq.InvalidRequestError, match=says):
+        producer.send_to_queue("q", None)  # type: ignore[arg-type]
