@@ -52,7 +52,7 @@ class Assignment:
         """Read what this subscription says from now on."""
         self.fetcher.put_back()
         old = list(self.fetcher.positions)
-        self._tell(self._subscription.on_revoke, old)
+        self._tell_of_the_end(old)
         self._remove(old)
         self._definitions = -1
         if self._member is not None:
@@ -168,7 +168,17 @@ class Assignment:
         """Tell the subscriber that nothing is read any more."""
         self.fetcher.go_back()
         self.fetcher.put_back()
-        self._tell(self._subscription.on_revoke, list(self.fetcher.positions))
+        self._tell_of_the_end(list(self.fetcher.positions))
+
+    def _tell_of_the_end(self, partitions: list[TopicPartition]) -> None:
+        """Tell the subscriber that these are not read any more, or that they were taken before."""
+        member = self._member
+        if member is not None and partitions:
+            state = self._log.state if self._log.is_remote else self._log.refresh()
+            if not member.is_in(state):
+                self._tell(self._subscription.on_lost, partitions)
+                return
+        self._tell(self._subscription.on_revoke, partitions)
 
     def _tell(self, listener: Listener | None, partitions: list[TopicPartition]) -> None:
         if listener is None or not partitions:

@@ -7,7 +7,9 @@ still commits.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,6 +130,33 @@ def test_a_member_whose_place_was_taken_while_a_call_had_records_is_told_at_its_
     with pytest.raises(kmq.FencedError, match="opened again"):
         older.consume()
     assert len(newer.consume()) == 10
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+def test_who_ends_after_its_place_was_taken_is_told_that_it_lost_its_partitions(
+    shop: kmq.Store, end: str
+):
+    told: list[Any] = []
+    older = shop.consumer("g", name="worker")
+    older.subscribe(
+        ["t"],
+        on_revoke=lambda partitions: told.append(("revoke", partitions)),
+        on_lost=lambda partitions: told.append(("lost", partitions)),
+    )
+    with shop.consumer("g", topics=["t"], name="worker"):
+        with suppress(kmq.FencedError):  # whose name another one has
+            getattr(older, end)()
+        assert told == [("lost", {"t": [0]})]
+    older.close()
+    assert told == [("lost", {"t": [0]})]
+
+
+def test_a_commit_of_what_is_another_members_names_topic_and_partition(shop: kmq.Store):
+    shop.add_partitions("t", 2)
+    with shop.consumer("g", topics=["t"]) as one, shop.consumer("g", topics=["t"]) as other:
+        assert (one.assignment(), other.assignment()) == ({"t": [0]}, {"t": [1]})
+        with pytest.raises(kmq.FencedError, match="lost t-1 to another one"):
+            one.commit({"t": {1: 0}})
 
 
 def test_auto_commit_commits_at_the_next_call_what_was_handed_out(shop: kmq.Store):
