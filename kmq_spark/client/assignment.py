@@ -44,6 +44,8 @@ class Assignment:
         self.is_called_in = False
         #: Whether the subscriber is being told something: it may use its consumer meanwhile.
         self.calls_back = False
+        #: What the subscriber raised when it was told something, until a call takes it.
+        self.refusal: Exception | None = None
         #: Which of those that shall be another member's can go by now; the others stay for now.
         self.ready_to_go: Ready = list
         self.uncommitted = Uncommitted(self._group)
@@ -186,6 +188,9 @@ class Assignment:
         try:
             self.calls_back = True
             listener(by_topic(partitions))
+        except Exception as refusal:
+            self.refusal = refusal
+            raise
         finally:
             self.calls_back = False
 

@@ -36,6 +36,8 @@ class Taking:
         self._holding = assignment.fetcher.holding
         #: Whether a call waits now.
         self._waits = False
+        #: What a callback raised while a call had records already: the next call raises it.
+        self._refusal: Exception | None = None
 
     def activity(self) -> tuple[object, int] | None:
         """What it has in hand, always another thing after a poll; None while one waits.
@@ -55,6 +57,11 @@ class Taking:
             self._holding.hand.size = 0  # so that it is a call
 
     def _come_in(self) -> None:
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            raise refusal
+        if not self._assignment.is_called_in:
+            return
         self._assignment.is_called_in = False
         hand = self._holding.hand
         hand.size = len(hand.records)
@@ -69,8 +76,7 @@ class Taking:
         self, most: int, timeout: float | None, stopped: Stopped
     ) -> Taken[list[Record]]:
         """At most so many records: those in hand, then others."""
-        if self._assignment.is_called_in:
-            self._come_in()
+        self._come_in()
         hand = self._holding.hand
         upto = min(hand.taken + most, len(hand.records))
         records = hand.records[hand.taken : upto]
@@ -89,11 +95,18 @@ class Taking:
                 made = self._made(*found)
                 hand, upto = Hand(found, made, len(made)), min(most - len(records), len(made))
                 records += made[:upto]
-        except Exception:  # it is met again by the next call
-            if not records:
-                self._holding.before = {}  # nothing was taken, and whose turn it is stays
-                raise
+        except Exception as error:  # it is met again by the next call
+            self._met(error, begun=bool(records))
         return Taken(records, self._holding, self._holding.before, hand, upto)
+
+    def _met(self, error: Exception, *, begun: bool) -> None:
+        """Raise what a call met that has taken nothing; else the next call meets it."""
+        refusal, self._assignment.refusal = self._assignment.refusal, None
+        if not begun:
+            self._holding.before = {}  # nothing was taken, and whose turn it is stays
+            raise error
+        if error is refusal:
+            self._refusal = error  # the subscriber is told of each partition once
 
     def _go_on(self) -> None:
         """What was lost by now the subscriber was told; what he gets now may be lost later on."""
@@ -110,8 +123,7 @@ class Taking:
         self, rows: int, timeout: float | None, stopped: Stopped
     ) -> Taken[pa.Table | None]:
         """At most so many records as one table, or None when nothing came."""
-        if self._assignment.is_called_in:
-            self._come_in()
+        self._come_in()
         self._fetcher.put_back()
         self._check_one_schema()
         slices: list[Slice] = []
@@ -125,10 +137,8 @@ class Taking:
                     break
                 slices.append(found[1].as_slice())
                 left -= found[1].rows
-        except Exception:
-            if not slices:
-                self._holding.before = {}
-                raise
+        except Exception as error:
+            self._met(error, begun=bool(slices))
         table = table_of(slices) if slices else None
         return Taken(table, self._holding, self._holding.before, self._holding.hand, 0)
 

@@ -197,3 +197,29 @@ def test_a_callback_that_fails_keeps_its_partitions_until_it_succeeds(store: kmq
     with pytest.raises(ValueError, match="when it closes"):
         first.close()
     assert second.assignment() == {"t": [0, 1]}
+
+
+@pytest.mark.parametrize("call", ["consume", "consume_arrow"])
+def test_what_a_callback_raises_while_a_call_has_records_is_raised_by_the_next_call(
+    shop: kmq.Store, call: str
+):
+    told: list[object] = []
+
+    def assigned(partitions: dict[str, list[int]]) -> None:
+        told.append(partitions)
+        if len(told) > 1:
+            raise RuntimeError("my database is down")
+
+    with shop.consumer("g") as consumer:
+        consumer.subscribe(["t"], on_assign=assigned)
+        other = shop.consumer("g", topics=["t"])
+        assert (consumer.assignment(), other.assignment()) == ({"t": [0]}, {"t": [1]})
+        other.close()
+        assert len(getattr(consumer, call)()) == 10  # it looks at the group when it has them
+        assert told == [{"t": [0, 1]}, {"t": [1]}]
+        with pytest.raises(RuntimeError, match="my database is down"):
+            getattr(consumer, call)()
+        assert len(getattr(consumer, call)()) == 10
+        assert len(told) == 2
+        consumer.commit()
+        assert shop.describe_group("g").committed == {"t": {0: 10, 1: 10}}
