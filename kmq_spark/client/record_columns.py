@@ -6,9 +6,9 @@ Beside its own columns, those of kmq stand under names with a `_` in a typed top
 from __future__ import annotations
 
 import pyarrow as pa
-from pyarrow import types
 
 from kmq_spark.client.constant_columns import constant
+from kmq_spark.client.declared_columns import declared
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE, is_typed
 from kmq_storage.log.scan import Slice
@@ -64,18 +64,4 @@ def _column(part: Slice, field: pa.Field, made: tuple[str, str, str]) -> pa.Arra
         value = part.topic if name == topic else part.partition
         return constant(value, kind, batch.num_rows)
     position = batch.schema.get_field_index(name)
-    return _declared(batch.column(position), kind) if position >= 0 else pa.nulls(len(batch), kind)
-
-
-def _declared(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A stored column in its declared type; ArrowInvalid when a dictionary has no room for it."""
-    if column.type == kind:
-        return column
-    if not types.is_dictionary(kind):
-        return column.cast(kind)
-    encoded = column.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(
-        encoded.indices.cast(kind.index_type),
-        _declared(encoded.dictionary, kind.value_type),
-        ordered=kind.ordered,
-    )
+    return declared(batch.column(position), kind) if position >= 0 else pa.nulls(len(batch), kind)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from kmq_spark.client.arrow_extras import check_valid, sizes_of
+from kmq_spark.client.declared_columns import NO_ROOM, has_room, stored
 from kmq_spark.client.encoding import (
     binary_lengths,
     cast_column,
@@ -124,15 +125,27 @@ def _own_column(batch: pa.RecordBatch, topic: str, field: pa.Field) -> pa.Array:
     position = batch.schema.get_field_index(field.name)
     if position < 0:
         return pa.nulls(batch.num_rows, _stored(field))
-    column = _cast(topic, batch.column(position), field)
-    check_valid(column, field.name)
+    column = _cast(topic, _in_stored_type(batch.column(position), field.name), field)
     check_no_nulls(topic, column, field)
+    if not has_room(column, field.type):
+        raise _wrong(topic, field.name, NO_ROOM)
     return column
 
 
-def _cast(topic: str, column: Any, field: pa.Field) -> pa.Array:
+def _in_stored_type(column: pa.Array, name: str) -> pa.Array:
     if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        check_valid(column, name)
+    try:
+        column = stored(column)
+    except pa.ArrowException as error:
+        raise InvalidRequestError(
+            f"column {name!r} is no valid Arrow data: {error}", column=name
+        ) from error
+    check_valid(column, name)
+    return column
+
+
+def _cast(topic: str, column: pa.Array, field: pa.Field) -> pa.Array:
     wanted = _stored(field)
     if column.type == wanted:
         return column

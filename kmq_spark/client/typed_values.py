@@ -11,9 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from kmq_spark.client.declared_columns import NO_ROOM, has_narrow_parts, has_room
 from kmq_spark.client.structured import is_structured, members_of
 from kmq_spark.client.typed_scalars import Convert, MisfitError, scalar_converter
 from kmq_spark.errors import InvalidRequestError
+from kmq_storage.format.typed import stored_type
 from kmq_storage.names import nearest
 
 
@@ -21,7 +23,7 @@ class RowChecker:
     """Checks values against a schema, and brings them into the form that Arrow takes."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._columns = {field.name: (field, converter_of(field.type)) for field in schema}
+        self._columns = {field.name: (field, _column_converter(field.type)) for field in schema}
 
     def check(self, topic: str, members: Mapping[Any, Any]) -> dict[str, Any]:
         """The columns of one value; InvalidRequestError names the one that is wrong."""
@@ -61,6 +63,22 @@ def _converted(topic: str, field: pa.Field, convert: Convert, value: Any) -> Any
             topic=topic,
             column=field.name,
         ) from None
+
+
+def _column_converter(kind: pa.DataType) -> Convert:
+    """As `converter_of`, for a whole column: what it holds has room in its dictionaries."""
+    convert = converter_of(kind)
+    if not has_narrow_parts(kind):
+        return convert
+    stored = stored_type(kind)
+
+    def converted(value: Any) -> Any:
+        found = convert(value)
+        if not has_room(pa.array([found], stored), kind):
+            raise MisfitError(f"it {NO_ROOM}")
+        return found
+
+    return converted
 
 
 def converter_of(kind: pa.DataType) -> Convert:

@@ -2,13 +2,13 @@
 
 A topic's own columns never begin with `_`, so the columns that kmq adds can't collide with them.
 A column is stored in its *stored type*: a dictionary as its values, a view as plain text or
-bytes. Everything else is stored as it is.
+bytes, also inside of lists, maps and structs. Everything else is stored as it is.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 from pyarrow import types
@@ -83,7 +83,38 @@ def stored_type(declared: pa.DataType) -> pa.DataType:
         return pa.string()
     if types.is_binary_view(declared):
         return pa.binary()
+    if types.is_struct(declared):
+        return _with_stored(declared, list(declared), pa.struct)
+    if types.is_map(declared):
+        return _with_stored(
+            declared,
+            [declared.key_field, declared.item_field],
+            lambda parts: pa.map_(*parts, keys_sorted=declared.keys_sorted),
+        )
+    return _stored_list(declared)
+
+
+def _stored_list(declared: pa.DataType) -> pa.DataType:
+    """The stored type of a list, and every other type as it is."""
+    if types.is_list(declared):
+        return _with_stored(declared, [declared.value_field], lambda parts: pa.list_(*parts))
+    if types.is_large_list(declared):
+        return _with_stored(declared, [declared.value_field], lambda parts: pa.large_list(*parts))
+    if types.is_fixed_size_list(declared):
+        size = declared.list_size
+        return _with_stored(declared, [declared.value_field], lambda parts: pa.list_(*parts, size))
     return declared
+
+
+def _with_stored(
+    declared: pa.DataType,
+    parts: Sequence[pa.Field],
+    made: Callable[[list[pa.Field]], pa.DataType],
+) -> pa.DataType:
+    """A type made of the stored types of its parts; the declared one where they are the same."""
+    stored = [part.with_type(stored_type(part.type)) for part in parts]
+    same = all(one.type == part.type for one, part in zip(stored, parts, strict=True))
+    return declared if same else made(stored)
 
 
 def stored_columns(schema: pa.Schema) -> pa.Schema:
@@ -109,7 +140,7 @@ def check_schema(schema: object) -> pa.Schema:
             raise _refused(field.name, "begins with '_': such names are kmq's own, rename it")
         if schema.names.count(field.name) > 1:
             raise _refused(field.name, "is there twice")
-        why = _why_unsupported(field.type, nested=False) or _why_extended(field)
+        why = _why_unsupported(field.type) or _why_extended(field)
         if why is not None:
             raise _refused(field.name, f"of type {field.type} can't be stored: {why}")
     return schema
@@ -127,15 +158,13 @@ def _why_extended(field: pa.Field) -> str | None:
     return None
 
 
-def _why_unsupported(kind: pa.DataType, *, nested: bool) -> str | None:
+def _why_unsupported(kind: pa.DataType) -> str | None:
     if isinstance(kind, pa.BaseExtensionType):
         return f"extension types are not supported, use {kind.storage_type}"
     if types.is_union(kind) or types.is_run_end_encoded(kind):
         return "unions and run-end encoding are not supported"
     if types.is_list_view(kind) or types.is_large_list_view(kind):
         return "list views are not supported, use list"
-    if nested and kind != stored_type(kind):
-        return "dictionaries and views are supported as columns, not inside other types"
     if types.is_dictionary(kind):
         return _why_no_dictionary(kind)
     if types.is_timestamp(kind):
@@ -147,13 +176,15 @@ def _why_unsupported(kind: pa.DataType, *, nested: bool) -> str | None:
 
 
 def _why_no_part(part: pa.Field) -> str | None:
-    return _why_extended(part) or _why_unsupported(part.type, nested=True)
+    return _why_extended(part) or _why_unsupported(part.type)
 
 
 def _why_no_dictionary(kind: pa.DictionaryType) -> str | None:
-    why = _why_unsupported(kind.value_type, nested=True)
+    why = _why_unsupported(kind.value_type)
     if why is not None:
         return why
+    if kind.value_type != stored_type(kind.value_type):
+        return f"dictionaries of {kind.value_type} are not supported"
     try:
         pa.nulls(1, kind.value_type).dictionary_encode()
     except pa.ArrowNotImplementedError:

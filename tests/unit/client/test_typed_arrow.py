@@ -135,6 +135,52 @@ def test_a_dictionary_with_more_values_than_its_index_has_room_for_is_cut(store:
     table.validate(full=True)
 
 
+_WORD = pa.dictionary(pa.int8(), pa.string())
+_WORDS = pa.schema(
+    [("words", pa.list_(_WORD)), ("by", pa.map_(pa.string(), pa.struct([("w", _WORD)])))]
+)
+
+
+def test_dictionaries_inside_other_types_are_cut_as_well(store: kmq.Store):
+    store.create_topic("t", schema=_WORDS)
+    rows = [{"words": [f"v{n}", None], "by": [("k", {"w": f"w{n}"})]} for n in range(300)]
+    with store.producer() as producer:
+        for row in rows:
+            producer.send("t", row)
+    assert values(store, "t") == rows
+    table = store.read("t", columns=_WORDS.names).read_all()
+    assert table.schema == _WORDS
+    assert table.to_pylist() == rows
+    table.validate(full=True)
+
+
+def test_a_record_that_no_narrow_dictionary_can_hold_is_refused_by_its_column(store: kmq.Store):
+    store.create_topic("t", schema=_WORDS)
+    before = lsn(store)
+    many = {"words": [f"v{n}" for n in range(200)]}
+    with store.producer() as producer:
+        for send in (
+            lambda: producer.send("t", many),
+            lambda: producer.send_arrow("t", pa.table({"words": [["a"], many["words"]]})),
+        ):
+            with pytest.raises(kmq.InvalidRequestError, match="more different values") as refused:
+                send()
+            assert refused.value.context["column"] == "words"
+    assert lsn(store) == before
+
+
+def test_a_dictionary_whose_indices_lead_nowhere_is_refused_by_its_column(typed: kmq.Store):
+    wrong = pa.DictionaryArray.from_arrays(pa.array([0, 5]), pa.array([1]), safe=False)
+    before = lsn(typed)
+    with (
+        typed.producer() as producer,
+        pytest.raises(kmq.InvalidRequestError, match="no valid Arrow data") as refused,
+    ):
+        producer.send_arrow("t", pa.table({"id": wrong}))
+    assert refused.value.context["column"] == "id"
+    assert lsn(typed) == before
+
+
 @pytest.mark.parametrize("send", [True, False])
 def test_a_record_counts_the_bytes_of_all_its_columns(store: kmq.Store, send: bool):
     schema = pa.schema([("n", pa.int32()), ("s", pa.string()), ("l", pa.list_(pa.int16()))])
