@@ -60,8 +60,7 @@ class GroupSync:
         if synced >= written or self._is_doubtful():
             return min(synced, written)
         try:
-            self._journal.sync_staged(self._staged_between(synced, written))
-            self._journal.sync(synced + 1, written)
+            self._sync_between(synced, written, self._staged_between(synced, written))
         except OSError as error:
             if not is_of_the_disk(error):
                 raise
@@ -136,8 +135,7 @@ class GroupSync:
         try:
             staged = self._staged_between(synced, target)
             with self._hint.syncing():
-                self._journal.sync_staged(staged)
-                self._journal.sync(synced + 1, target)
+                self._sync_between(synced, target, staged)
         except OSError as error:
             if not is_of_the_disk(error):
                 raise
@@ -145,6 +143,17 @@ class GroupSync:
             self._write_again(synced, str(error))
         else:
             self._hint.publish_synced(target)
+
+    def _sync_between(self, synced: int, target: int, staged: set[str]) -> None:
+        """Sync frames, and before them the staged files that they name.
+
+        A file that somebody removed is no failing disk: its records are damage, which readers
+        name, and all others stay. Only where the page knows nothing may it be a file that a start
+        of the machine took away, and then the log ends before it.
+        """
+        there = {file for file in staged if not self._hint.valid or self._journal.has_staged(file)}
+        self._journal.sync_staged(there)
+        self._journal.sync(synced + 1, target)
 
     def _staged_between(self, synced: int, target: int) -> set[str]:
         """Files that `durability="os"` staged: they come to disk before the frames naming them."""

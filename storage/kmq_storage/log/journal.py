@@ -272,6 +272,10 @@ class Journal:
         if files:
             self._disk.sync_staged(files)
 
+    def has_staged(self, file: str) -> bool:
+        """Whether this staged file is there."""
+        return self._disk.exists(file)
+
     def stage_again(self, files: set[str]) -> None:
         """Write these staged files into fresh blocks: their sync failed."""
         for file in files:

@@ -192,9 +192,10 @@ class LocalDisk:
     def stage_again(self, path: str) -> None:
         """Write a staged file whose sync failed into fresh blocks, synced, under the same name."""
         target = self._place(path)
+        contents = self.read(path)
         temporary = f"{target}.tmp"  # only the holder of the sync lock does this
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        _fill(fd, [self.read(path)], sync=True)
+        _fill(fd, [contents], sync=True)
         os.rename(temporary, target)
         sync_folder(os.path.dirname(target))
 

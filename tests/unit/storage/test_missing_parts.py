@@ -72,6 +72,27 @@ def test_a_staged_file_that_was_cut_names_its_partition_and_offsets(folder: Path
         assert store.read("t", end={0: 1}).read_all().num_rows == 1
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_staged_file_that_is_gone_before_its_sync_takes_no_other_records_along(
+    tmp_path: Path, read_only: bool
+):
+    with kmq.open(tmp_path / "store", durability="os") as store, store.producer() as producer:
+        for topic in "tu":
+            store.create_topic(topic)
+        producer.send_batch("t", [bytes(1000)] * 3000).result()
+        producer.send("t", b"behind").result()
+        producer.send("u", b"other").result()
+    (staged,) = (tmp_path / "store" / "staged").iterdir()
+    staged.unlink()
+    with kmq.open(tmp_path / "store", read_only=read_only) as store:
+        assert store.offsets("t") == {0: (0, 3001)}
+        assert store.read("u").read_all().column("value").to_pylist() == [b"other"]
+        behind = store.read("t", start={0: 3000}).read_all()
+        assert behind.column("value").to_pylist() == [b"behind"]
+        (damage,) = store.verify().damage
+        assert (damage.file, damage.start, damage.end) == (f"staged/{staged.name}", 0, 3000)
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("rest", ["nothing", "an empty folder", "the hint page"])
