@@ -12,11 +12,11 @@ from kmq_storage.copying import copy_topics
 
 
 def _copy(arguments: Namespace, output: Output) -> None:
-    with (
-        kmq.open(arguments.source, create=False, read_only=True) as source,
-        kmq.open(arguments.target, maintenance=False) as target,
-    ):
-        report = copy_topics(source.log, target.log, arguments.topic)
+    with kmq.open(arguments.source, create=False, read_only=True) as source:
+        for name in arguments.topic or ():
+            source.describe_topic(name)  # before a target is made
+        with kmq.open(arguments.target, maintenance=False) as target:
+            report = copy_topics(source.log, target.log, arguments.topic)
     text = (
         f"copied {report.rows} records of {report.topics} topic(s) into {report.segments} "
         f"segment(s) of {report.bytes} bytes, and {report.queues} queue(s)"

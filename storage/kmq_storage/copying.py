@@ -94,15 +94,33 @@ def copy_topics(
 
 def _make(target: CommitLog, topic: Topic) -> None:
     found = target.refresh().find_topic(topic.name)
-    if found is not None and found.id != topic.id:
-        raise AlreadyExistsError(
-            f"Topic[{topic.name}] exists already in {target.files.url}, and is no copy of "
-            "this one.",
-            topic=topic.name,
-        )
+    if found is not None:
+        _check_is_copy(found, topic, target.files.url)
     definition = TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
     if found is None or (found.partitions, found.settings) != (topic.partitions, topic.settings):
         target.commit([Unit((definition,))])
+
+
+def _check_is_copy(found: Topic, topic: Topic, url: str) -> None:
+    """AlreadyExistsError for another topic, InvalidRequestError for what can't become like it."""
+    if found.id != topic.id:
+        raise AlreadyExistsError(
+            f"Topic[{topic.name}] exists already in {url}, and is no copy of this one; delete it "
+            "there, or copy into another store",
+            topic=topic.name,
+        )
+    versions = len(topic.settings.schemas)
+    known = found.settings.schemas[:versions] == topic.settings.schemas
+    for what, ahead in (
+        (f"{found.partitions} partitions", found.partitions > topic.partitions),
+        ("a newer schema", known and len(found.settings.schemas) > versions),
+    ):
+        if ahead:
+            raise InvalidRequestError(
+                f"Topic[{topic.name}] of {url} was changed since it was copied: it has {what}; "
+                "change the source likewise, or copy into another store",
+                topic=topic.name,
+            )
 
 
 class _PartitionCopy:
@@ -223,7 +241,8 @@ def _prove(reader: ChunkReader, topic: Topic, number: int, entry: SegmentEntry) 
     """Read back what was written; CorruptionError when it is something else."""
     layout, name = topic.layout(), topic.name
     try:
-        for chunk in reader.chunks(row_of_segment(entry).place((topic.id, number))):
+        place = row_of_segment(entry).place((topic.id, number))
+        for chunk in reader.chunks(place, name, number):
             span = (chunk.base_offset, chunk.end_offset)
             reader.read(chunk, *span, topic=name, partition=number, layout=layout)
     except CorruptionError as error:

@@ -261,7 +261,7 @@ def first_offset_since(
     part, index = topic.partition(number), topic.index(number)
     start = part.first
     while (row := index.first_since(microseconds, start, part.end)) is not None:
-        for chunk in reader.chunks(row.place((topic.id, number))):
+        for chunk in reader.chunks(row.place((topic.id, number)), topic.name, number):
             if chunk.max_timestamp >= microseconds and chunk.end_offset > start:
                 found = _first_in_chunk(topic, number, chunk, (microseconds, start), reader)
                 if found is not None:

@@ -90,3 +90,10 @@ def test_the_demo_says_on_its_first_line_why_it_does_not_run(
     (tmp_path / "mine.txt").write_text("not the demo's")
     assert main(["demo", "--store", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith("kmq demo: ")
+
+
+def test_a_copy_of_a_topic_that_is_not_there_makes_no_store(tmp_path: Path):
+    kmq.open(tmp_path / "source").close()
+    words = [str(tmp_path / "source"), str(tmp_path / "target"), "--topic", "orders"]
+    assert main(["copy", *words]) == 1
+    assert not (tmp_path / "target").exists()

@@ -207,7 +207,7 @@ class QueueReader:
 
     def _chunk(self, topic: Topic, offset: int) -> Chunk:
         (place,) = topic.places(PARTITION, offset, offset + 1)
-        chunks = self._reader.chunks(place)
+        chunks = self._reader.chunks(place, topic.name, PARTITION)
         return chunks[bisect_right(chunks, offset, key=lambda chunk: chunk.base_offset) - 1]
 
     def _values(self, topic: Topic, chunk: Chunk, offsets: _Numbers) -> pa.Array:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from kmq_storage import paths
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.manifest import Key, Page, PageRef, decode_page
 from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.log.proven_reads import proven
@@ -34,11 +34,20 @@ class Manifest:
         page = self._pages.get(ref.page_id)
         if page is None:
             file = paths.page_file(ref.page_id)
-            page = proven(self._files, file, lambda: decode_page(self._read(file), ref))
+            page = self._proven(file, ref)
             self._pages[ref.page_id] = page
             if len(self._pages) > _PAGES_KEPT:
                 self._pages.popitem(last=False)
         return page
+
+    def _proven(self, file: str, ref: PageRef) -> Page:
+        try:
+            return proven(self._files, file, lambda: decode_page(self._read(file), ref))
+        except FormatVersionError:
+            raise
+        except CorruptionError as error:
+            message = f"{error.message}; `kmq repair` makes it anew from what it names"
+            raise CorruptionError(message, **error.context) from error
 
     def _read(self, file: str) -> pa.Buffer:
         try:

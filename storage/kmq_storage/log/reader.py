@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage import paths
-from kmq_storage.errors import CorruptionError, KmqError
+from kmq_storage.errors import CorruptionError, FormatVersionError, KmqError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.frame import part_of
 from kmq_storage.format.layout import UNTYPED, Layout
@@ -60,15 +60,20 @@ class ChunkReader:
         #: The last run that was read by offsets, its file and the columns that were.
         self._run: tuple[str, Layout, Run] | None = None
 
-    def chunks(self, place: Place) -> tuple[Chunk, ...]:
+    def chunks(self, place: Place, topic: str, partition: int) -> tuple[Chunk, ...]:
         """The record batches at a place; a segment's footer knows them.
 
-        CorruptionError when the footer changed, with `missing` in its context when the file is
-        not there: it may have moved.
+        CorruptionError names topic, partition and offsets when the footer changed, with `missing`
+        in its context when the file is not there: it may have moved.
         """
         if isinstance(place, Chunk):
             return (place,)
-        footer = self.footer(place)
+        try:
+            footer = self.footer(place)
+        except FormatVersionError:
+            raise
+        except CorruptionError as error:
+            raise self._told(place, topic, partition, error) from error
         return pieces_of(place, footer) if is_run(place.columns) else footer.chunks
 
     def footer(self, place: Place) -> SegmentFooter:
@@ -175,19 +180,21 @@ class ChunkReader:
         except (CorruptionError, OSError) as error:
             raise self._lost(chunk, error) from error
 
-    def _told(self, chunk: Chunk, topic: str, partition: int, error: Exception) -> KmqError:
+    def _told(self, place: Place, topic: str, partition: int, error: Exception) -> KmqError:
         """An error that says what can't be read."""
-        lost = self._lost(chunk, error)
-        return _damaged(chunk, topic, partition, lost) if type(lost) is CorruptionError else lost
+        lost = self._lost(place, error)
+        return _damaged(place, topic, partition, lost) if type(lost) is CorruptionError else lost
 
-    def _lost(self, chunk: Chunk, error: Exception) -> KmqError:
+    def _lost(self, place: Place, error: Exception) -> KmqError:
         """An error that says where bytes can't be read."""
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             return unavailable(error, self._files.url)
-        file, at = self._files.named(chunk.location.file), chunk.location.position
+        file = self._files.named(place.location.file)
+        at = f", at byte {place.location.position}" if isinstance(place, Chunk) else ""
         if isinstance(error, CorruptionError):
-            return CorruptionError(f"{error.message}, at byte {at}", file=file)
-        return CorruptionError(f"{file} is missing, at byte {at}", file=file, missing=True)
+            missing = {"missing": True} if error.context.get("missing") else {}
+            return CorruptionError(f"{error.message}{at}", file=file, **missing)
+        return CorruptionError(f"{file} is missing{at}", file=file, missing=True)
 
     def _of_run(self, piece: RunPiece, layout: Layout) -> Run:
         file = piece.location.file
@@ -273,7 +280,8 @@ class ChunkReader:
         if isinstance(contents, pa.Buffer):
             self._touched_bytes += length
         if start + length > contents.size:
-            raise CorruptionError("file is shorter than its commit says")
+            file = self._files.named(location.file)
+            raise CorruptionError(f"{file} is shorter than its commit says", file=file)
         if isinstance(contents, pa.Buffer) or not parts:
             return contents.slice(start, length)
         return contents.parts(start, length, runs(parts))
@@ -313,14 +321,16 @@ def offset_of_row(batch: pa.RecordBatch, first: int, row: int) -> int:
     return first + row if offsets is None else int(offsets[row].as_py())
 
 
-def _damaged(chunk: Chunk, topic: str, partition: int, lost: CorruptionError) -> CorruptionError:
+def _damaged(place: Place, topic: str, partition: int, lost: CorruptionError) -> CorruptionError:
+    whole = isinstance(place, Chunk) or lost.context.get("missing")
+    anew = "" if whole else "let `kmq repair` write it anew if its batches are whole, "
     return CorruptionError(
-        f"{topic}-{partition}, offsets {chunk.base_offset} to {chunk.end_offset - 1}: "
-        f"{lost.message}; go on from offset {chunk.end_offset}, put the file back from a copy, or "
-        "give them up by `kmq repair --drop-damaged`",
+        f"{topic}-{partition}, offsets {place.base_offset} to {place.end_offset - 1}: "
+        f"{lost.message}; go on from offset {place.end_offset}, put the file back from a copy, "
+        f"{anew}or give them up by `kmq repair --drop-damaged`",
         **lost.context,
         topic=topic,
         partition=partition,
-        start=chunk.base_offset,
-        end=chunk.end_offset,
+        start=place.base_offset,
+        end=place.end_offset,
     )

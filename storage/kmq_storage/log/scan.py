@@ -200,7 +200,7 @@ def _slices(
 ) -> Iterator[Slice]:
     start, end = span
     covered = start
-    for step in _proven(reader, _steps(reader, places, span, layout), layout):
+    for step in _proven(reader, _steps(reader, places, span, layout, (topic, partition)), layout):
         behind = min(step.end_offset, end)
         first = max(covered, step.base_offset)
         if isinstance(step, Chunk):
@@ -212,12 +212,16 @@ def _slices(
 
 
 def _steps(
-    reader: ChunkReader, places: Sequence[Place], span: tuple[int, int], layout: Layout
+    reader: ChunkReader,
+    places: Sequence[Place],
+    span: tuple[int, int],
+    layout: Layout,
+    partition: tuple[str, int],
 ) -> Iterator[Place]:
     """The chunks to read, and each segment behind its own."""
     start, end = span
     for place in _announced(reader, places, layout):
-        chunks = reader.chunks(place)
+        chunks = reader.chunks(place, *partition)
         wanted = [c for c in chunks if c.base_offset < end and start < c.end_offset]
         yield from _announced(reader, wanted, layout)
         if not isinstance(place, Chunk):

@@ -99,7 +99,8 @@ class Searcher:
         """Where large batches around these offsets begin and end: one without a hit is not read."""
         with suppress(CorruptionError):  # what moved meanwhile is read with its neighbours
             places = self._topic.places(partition, int(offsets[0]), int(offsets[-1]) + 1)
-            chunks = (chunk for place in places for chunk in self._looking.chunks(place))
+            name, looking = self._topic.name, self._looking
+            chunks = (chunk for place in places for chunk in looking.chunks(place, name, partition))
             large = (chunk for chunk in chunks if chunk.location.length > _LARGE)
             return [at for chunk in large for at in (chunk.base_offset, chunk.end_offset)]
         return []

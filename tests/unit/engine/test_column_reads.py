@@ -43,7 +43,7 @@ def _chunk(store: kmq.Store) -> Chunk:
     """The only sealed batch."""
     topic = store.log.refresh().topic("t")
     (place,) = topic.places(0, 0, ROWS)
-    (chunk,) = ChunkReader(store.log.files).chunks(place)
+    (chunk,) = ChunkReader(store.log.files).chunks(place, "t", 0)
     return chunk
 
 

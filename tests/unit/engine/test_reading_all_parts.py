@@ -262,6 +262,6 @@ class _CountingReader(ChunkReader):
         super().__init__(disk)
         self.files: set[str] = set()
 
-    def chunks(self, place: Place) -> tuple[Chunk, ...]:
+    def chunks(self, place: Place, topic: str, partition: int) -> tuple[Chunk, ...]:
         self.files.add(place.location.file)
-        return super().chunks(place)
+        return super().chunks(place, topic, partition)

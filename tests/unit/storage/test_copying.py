@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -190,8 +191,28 @@ def test_a_copy_that_was_written_to_is_not_continued(source: kmq.Store, tmp_path
 def test_another_topic_of_that_name_is_not_written_over(source: kmq.Store, tmp_path: Path):
     with kmq.open(tmp_path / "target") as target:
         target.create_topic("plain")
-        with pytest.raises(kmq.AlreadyExistsError, match="no copy of this one"):
+        with pytest.raises(kmq.AlreadyExistsError, match="no copy of this one; delete it there"):
             copy_topics(source.log, target.log)
+
+
+def test_a_topic_that_was_changed_in_the_target_tells_how_the_copy_goes_on(
+    source: kmq.Store, tmp_path: Path
+):
+    schema = pa.schema([("id", pa.int32())])
+    wider = pa.schema([("id", pa.int64())])
+    source.create_topic("typed", schema=schema)
+    with kmq.open(tmp_path / "target") as target:
+        copy_topics(source.log, target.log)
+        target.add_partitions("plain", 4)
+        with pytest.raises(kmq.InvalidRequestError, match=r"\[plain\] .* it has 4 partitions; cha"):
+            copy_topics(source.log, target.log)
+        source.add_partitions("plain", 4)
+        target.alter_topic("typed", schema=wider)
+        with pytest.raises(kmq.InvalidRequestError, match=r"\[typed\] .* it has a newer schema; c"):
+            copy_topics(source.log, target.log)
+        source.alter_topic("typed", schema=wider)
+        copy_topics(source.log, target.log)
+        assert target.describe_topic("typed").schema == wider
 
 
 def test_damage_in_the_source_stops_the_copy(source: kmq.Store, tmp_path: Path):

@@ -64,7 +64,8 @@ def _chunks(store: kmq.Store, name: str) -> list[Chunk]:
     topic = store.log.refresh().topic(name)
     part, reader = topic.partition(0), ChunkReader(store.log.files)
     places = topic.places(0, part.start, part.end)
-    return [c for place in places if not isinstance(place, Chunk) for c in reader.chunks(place)]
+    sealed = (place for place in places if not isinstance(place, Chunk))
+    return [chunk for place in sealed for chunk in reader.chunks(place, name, 0)]
 
 
 def test_the_maker_makes_such_a_store(tmp_path: Path):

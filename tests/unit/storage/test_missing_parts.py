@@ -93,6 +93,33 @@ def test_a_staged_file_that_is_gone_before_its_sync_takes_no_other_records_along
         assert (damage.file, damage.start, damage.end) == (f"staged/{staged.name}", 0, 3000)
 
 
+@pytest.mark.parametrize("how", ["gone", "cut", "changed"])
+def test_a_damaged_segment_names_its_partition_its_offsets_and_the_way_out(folder: Path, how: str):
+    with kmq.open(folder) as store:
+        store.seal()
+    (segment,) = folder.glob("segments/*/0/*.arrow")
+    whole = segment.read_bytes()
+    segment.unlink()
+    if how == "cut":
+        segment.write_bytes(whole[:-1])
+    elif how == "changed":
+        segment.write_bytes(whole[:-20] + bytes(20))
+    with kmq.open(folder) as store:
+        when = datetime(2020, 1, 1, tzinfo=UTC)
+        for call in (
+            lambda: store.read("t").read_all(),
+            lambda: store.offsets_for_time("t", when),
+            lambda: store.consumer(topics=["t"]).poll(1.0),
+        ):
+            with pytest.raises(kmq.CorruptionError, match=r"^t-0, offsets 0 to 3000: ") as told:
+                call()
+            assert segment.name in told.value.message
+            assert "go on from offset 3001" in told.value.message
+            assert "kmq repair --drop-damaged" in told.value.message
+            context = told.value.context
+            assert (context["topic"], context["start"], context["end"]) == ("t", 0, 3001)
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("rest", ["nothing", "an empty folder", "the hint page"])

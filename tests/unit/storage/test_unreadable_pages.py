@@ -181,7 +181,7 @@ def test_records_that_the_disk_can_not_read_are_damage(tmp_path: Path, where: st
             store.seal()
         (place,) = store.log.refresh().topic("t").places(0, 0, 2000, 4)
         reader = ChunkReader(store.log.files)
-        (chunk,) = reader.chunks(place)
+        (chunk,) = reader.chunks(place, "t", 0)
         assert reader.read(chunk, 0, 2000).num_rows == 2000
         (file,) = (tmp_path / "s" / where).rglob("*.*")
         os.truncate(file, PAGESIZE)
