@@ -25,7 +25,7 @@ from kmq_storage.log.moving import trying_again
 from kmq_storage.log.paging import rows_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.store_files import check_no_store
+from kmq_storage.log.store_files import check_no_other_use, check_no_store, no_folder
 from kmq_storage.maintenance.checkpointing import check_undamaged
 from kmq_storage.maintenance.reports import CloneReport
 from kmq_storage.maintenance.seal import plan_seal
@@ -47,6 +47,8 @@ def make_clone(
     AlreadyExistsError when there is a store, InvalidRequestError where no files can be shared.
     """
     sharing = sharing_of(source, target)
+    with translated(target.url):
+        _check_free(target)  # before a lock is made there
     with translated(target.url), _alone(target):
         _begin(target, sharing)
         with sharing.keeping():
@@ -87,11 +89,21 @@ def _begin(target: Disk | BucketFiles, sharing: Sharing) -> None:
         target.remove(paths.CLONING_FILE)  # whoever made the clone died just after
         raise _exists(target)
     if not target.exists(paths.CLONING_FILE):
-        check_no_store(target)
+        _check_free(target)
         sharing.begin()
         if target.exists(paths.STORE_FILE):  # made meanwhile
             target.remove(paths.CLONING_FILE)
             raise _exists(target)
+
+
+def _check_free(target: Disk | BucketFiles) -> None:
+    """InvalidRequestError where files of others are: what is left over will be deleted."""
+    try:
+        if not target.exists(paths.STORE_FILE) and not target.exists(paths.CLONING_FILE):
+            check_no_store(target)
+            check_no_other_use(target, _LEFT_OVER)
+    except NotADirectoryError as error:
+        raise no_folder(target) from error
 
 
 def _exists(target: Disk | BucketFiles) -> AlreadyExistsError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError, InvalidRequestError, NotFoundError, UnavailableError
@@ -29,7 +31,7 @@ def open_identity(
             check_no_store(files)
             if not create or files.read_only:
                 raise NotFoundError(f"Store[{files.url}] doesn't exist.", url=files.url)
-            _check_no_other_use(files)
+            check_no_other_use(files)
             facts = files.bucket_facts()
             identity = Identity(environment.new_uuid(), log_file_bytes, facts)
             if files.publish(paths.STORE_FILE, [encode_identity(identity)], sync=True):
@@ -38,10 +40,7 @@ def open_identity(
                 environment.sleep(_SETTLE)
         return decode_identity(files.read(paths.STORE_FILE), files.url)
     except (NotADirectoryError, FileExistsError) as error:
-        raise InvalidRequestError(
-            f"store {files.url} is a file, not a folder, or a link that leads nowhere",
-            url=files.url,
-        ) from error
+        raise no_folder(files) from error
     except PermissionError as error:
         way_out = "" if files.read_only else "; who may only read opens it with read_only=True"
         raise UnavailableError(
@@ -55,9 +54,22 @@ def open_identity(
         ) from error
 
 
-def _check_no_other_use(files: Files) -> None:
-    """Who mistypes a path, or forgets the store's name, should not find a log among their files."""
+def no_folder(files: Files) -> InvalidRequestError:
+    """The error for a store where a file is in the way."""
+    return InvalidRequestError(
+        f"store {files.url} is a file, not a folder, or a link that leads nowhere", url=files.url
+    )
+
+
+def check_no_other_use(files: Files, folders: Iterable[str] = ()) -> None:
+    """Who mistypes a path, or forgets the store's name, should not find a log among their files.
+
+    Nor may anything be in these folders, by whoever empties them.
+    """
     foreign = files.foreign_file()
+    if foreign is None:
+        found = (file.path for folder in folders for file in files.walk(folder))
+        foreign = next(found, None)
     if foreign is not None:
         raise InvalidRequestError(
             f"there is no store in {files.url}, but other files are ({foreign}); name a folder of "

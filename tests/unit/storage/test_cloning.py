@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,3 +186,27 @@ def test_a_missing_segment_is_damage_of_the_source_and_stops_the_clone():
     with pytest.raises(kmq.CorruptionError, match="is missing"):
         make_clone(source.log, target)
     assert not target.exists(paths.STORE_FILE)
+
+
+@pytest.mark.parametrize("file", ["README", "log/app.log", "checkpoints/model.pt", "pages/a.html"])
+def test_no_clone_is_made_among_the_files_of_others_and_none_is_deleted(tmp_path: Path, file: str):
+    with kmq.open(tmp_path / "source") as source:
+        source.create_topic("t")
+    theirs = tmp_path / "theirs" / file
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("theirs")
+    with pytest.raises(kmq.InvalidRequestError, match=f"other files are .{file}"):
+        kmq.clone(tmp_path / "source", tmp_path / "theirs")
+    found = [path for path in (tmp_path / "theirs").rglob("*") if path.is_file()]
+    assert [path.read_text() for path in found] == ["theirs"]
+    with pytest.raises(kmq.InvalidRequestError, match="is a file, not a folder"):
+        kmq.clone(tmp_path / "source", theirs)
+
+
+def test_no_clone_deletes_the_objects_of_others(bucket: DyingBucket):
+    fill(open_bucket(bucket, create=True))
+    target = bucket.beside("theirs")
+    target.put("log/app.log", [b"theirs"])
+    with pytest.raises(kmq.InvalidRequestError, match=r"other files are .log/app\.log"):
+        clone_to(bucket, "theirs")
+    assert target.objects == {"log/app.log": b"theirs"}
