@@ -70,15 +70,17 @@ def plan_merges(
 
 def merge(log: CommitLog, plan: Iterable[Replacement], *, manner: Manner = PLAIN) -> CompactReport:
     """Carry out merges."""
-    before = after = conflicts = 0
+    before = after = dropped = conflicts = 0
     reader, replacer = ChunkReader(log.files), Replacer(log, manner.rest)
     for replaced in plan:
         with manner.apart():
-            if replacer.replace(replaced, replaced.merged(reader)) is None:
+            entry = replacer.replace(replaced, replaced.merged(reader))
+            if entry is None:
                 conflicts += 1
             else:
                 before, after = before + len(replaced.rows), after + 1
-    return CompactReport(before, after, 0, conflicts)
+                dropped += entry.old_rows - entry.rows
+    return CompactReport(before, after, dropped, conflicts)
 
 
 def compact_keys(

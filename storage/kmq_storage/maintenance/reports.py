@@ -44,7 +44,8 @@ class CompactReport:
     #: Segments there were before, and are instead now.
     before: int = 0
     after: int = 0
-    #: Records that a newer one of their key made superfluous, and tombstones that had their time.
+    #: Records that a newer one of their key made superfluous, messages of queues that ended, and
+    #: tombstones and ends that had their time.
     dropped: int = 0
     #: Runs of segments that another maintainer rewrote or trimmed meanwhile.
     conflicts: int = 0

@@ -205,3 +205,16 @@ def test_a_topic_that_is_gone_has_no_queue_to_delete(store: kmq.Store, queues: K
     store.delete_topic("inbox")
     with pytest.raises(NotFoundError):
         queues.delete("a")
+
+
+def test_a_compaction_tells_how_many_messages_of_ended_queues_it_dropped(store: kmq.Store):
+    queues = store.keyed_queues("inbox")
+    queues.put_batch(["a", "b"] * 50, [b"x"] * 100)
+    store.seal()
+    queues.put_batch(["a"] * 5, [b"y"] * 5)
+    store.seal()
+    assert store.compact("inbox").dropped == 0
+    queues.delete("a")
+    store.seal()
+    assert store.compact("inbox").dropped == 55
+    assert store.describe_topic("inbox").rows == 51
