@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kmq_spark.aio.callbacks import AsyncCallback, Callbacks
 from kmq_spark.aio.handles import Handle, T, in_slices
 from kmq_spark.client import consumer, queue, queue_delivery
 from kmq_spark.client.hand import Taken
@@ -28,16 +29,36 @@ class Consumer(Handle):
         self._consumer = handle
         #: One call after another, each until its result is handed out.
         self._turn = asyncio.Lock()
+        self._callbacks = Callbacks()
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._run, getattr(self._consumer, name))
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        if self._callbacks.asks:
+            return await self._callbacks.run(call, *arguments, **options)
         async with self._turn:
             return await super()._run(call, *arguments, **options)
 
+    async def subscribe(
+        self,
+        topics: Iterable[str] | str | None = None,
+        *,
+        pattern: str | None = None,
+        on_assign: AsyncCallback | None = None,
+        on_revoke: AsyncCallback | None = None,
+        on_lost: AsyncCallback | None = None,
+    ) -> None:
+        """As the twin's; the callbacks, `async def` or plain ones, run in the event loop."""
+        own = self._callbacks.listener
+        told = {"on_assign": own(on_assign), "on_revoke": own(on_revoke), "on_lost": own(on_lost)}
+        await self._run(self._consumer.subscribe, topics, pattern=pattern, **told)
+
     async def __aexit__(self, *raised: object) -> None:
         # In our thread, behind what a cancelled call is at; what waits there is ended before.
+        if self._callbacks.asks:
+            await self._callbacks.run(self._consumer.__exit__, *raised)
+            return
         self._consumer._stop()
         with suppress(ClosedError):
             leaving = self._submit(self._consumer.__exit__, *raised)
@@ -70,6 +91,8 @@ class Consumer(Handle):
                 yield record
 
     async def _wait(self, timeout: float | None, take: Callable[..., Taken[T]]) -> T:
+        self._callbacks.check_not_asked()
+
         async def taken(seconds: float) -> T:
             async with self._turn:  # nobody else takes before this was handed out, or cancelled
                 return (await Handle._run(self, take, timeout=seconds)).hand_out()
