@@ -80,10 +80,13 @@ class Upkeep:
         """Keep every file of what is there now, for a long reader, during a `with` block.
 
         At most for so many seconds, should this process die. Offsets that are trimmed meanwhile
-        can't be asked for anew, but what was found before can be read to its end.
+        can't be asked for anew, but what was found before can be read to its end. A pin is a file
+        in the store: IllegalStateError where that was opened read-only.
         """
+        from kmq_storage.log.disk_errors import check_writable
         from kmq_storage.maintenance.pins import pinned
 
+        check_writable(self.log.files)
         lsn = self.log.refresh().lsn
         return pinned(self.log, lsn, checked_stored_seconds("seconds", seconds, above=0))
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from kmq_storage import paths
 from kmq_storage.format.proven_json import decode_members, encode_members
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import translated
 from kmq_storage.objects.files import Files
 
 
@@ -38,7 +39,8 @@ def pinned(log: CommitLog, lsn: int, seconds: float) -> Iterator[None]:
     pin_id = log.environment.new_uuid().bytes
     expires = log.files.now() + round(seconds * 1e6)
     file = paths.pin_file(pin_id)
-    log.files.publish(file, [encode_pin(Pin(lsn, expires))], sync=True)
+    with translated(log.files.url):
+        log.files.publish(file, [encode_pin(Pin(lsn, expires))], sync=True)
     try:
         yield
     finally:

@@ -85,6 +85,7 @@ def test_a_read_only_store_refuses_every_write_and_reads(store: kmq.Store, store
             lambda: reader.add_partitions("t", 2),
             lambda: reader.consumer("g", topics=["t"]),
             lambda: reader.set_group_offsets("g", {"t": {0: 0}}),
+            lambda: reader.pin(60.0),
         ):
             with pytest.raises(kmq.IllegalStateError):
                 write()
