@@ -118,7 +118,9 @@ class Incremental:
         Once in a batch: either is everything stored and the group at its end, or nothing. After one
         that failed the group stays, unless a later one moves it.
         """
-        if self._member is None or self._written:
+        if self._member is None:
+            raise IllegalStateError("write inside of the `with` block: the group moves at its end")
+        if self._written:
             raise IllegalStateError(
                 "one write moves the group: put what belongs together into one DataFrame with a "
                 "'topic' column"

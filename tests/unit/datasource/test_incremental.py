@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kmq_spark.datasource.incremental import Incremental, incremental
-from kmq_storage.errors import DataLossError, InvalidRequestError, NotFoundError
+from kmq_storage.errors import DataLossError, IllegalStateError, InvalidRequestError, NotFoundError
 from tests.spark.shop import Shop
 from tests.unit.datasource.spark_stand_in import Frame, SparkStandIn
 
@@ -67,6 +67,15 @@ def test_a_write_that_failed_leaves_the_group_though_the_job_goes_on(shop: Shop)
         new.write(new.df, topic="copies")
     assert shop.committed("g", "orders") == {0: 3}
     assert shop.values("copies") == shop.values("orders")
+
+
+def test_a_write_outside_of_its_block_is_told_where_it_belongs(shop: Shop) -> None:
+    with _job(shop) as new:
+        frame = new.df
+    for job in (new, _job(shop)):
+        with pytest.raises(IllegalStateError, match="inside of the `with` block"):
+            job.write(frame, topic="copies")
+    assert shop.values("copies") == []
 
 
 @pytest.mark.parametrize("option", [{"txnAppId": "job"}, {"TXNVERSION": 7}])
