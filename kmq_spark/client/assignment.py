@@ -37,6 +37,8 @@ class Assignment:
         self._auto_commit = auto_commit
         self.fetcher = Fetcher(log, reset)
         self._subscription = Subscription()
+        #: What there was to be read when the subscription began.
+        self._were_there: frozenset[TopicPartition] = frozenset()
         self._group = member.group if member else ""
         #: The definitions of topics, and the generation of the group, that are followed.
         self._definitions, self.generation = -1, 0
@@ -60,7 +62,9 @@ class Assignment:
         if self._member is not None:
             self._member.enter(wanted)
         self._subscription = wanted
-        self._resolve(self._log.refresh())
+        state = self._log.refresh()
+        self._were_there = frozenset(wanted.resolve(state))
+        self._resolve(state)
 
     def refresh(self, *, begun: bool = False) -> StoreState:
         """See what others committed; pick up topics and partitions that came or went.
@@ -98,7 +102,8 @@ class Assignment:
         wanted_now = self._wanted(state)
         gained = [each for each in wanted_now if each not in self.fetcher.positions]
         for partition in gained:
-            self.fetcher.add(partition, self._committed(state, partition))
+            came_later = partition not in self._were_there
+            self.fetcher.add(partition, self._committed(state, partition), came_later=came_later)
             self.uncommitted.begin(partition, self.fetcher.positions[partition])
         if has_released:
             self._definitions, self.generation = definitions, generation

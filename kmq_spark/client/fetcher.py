@@ -41,13 +41,17 @@ class Fetcher:
         #: Whether nothing was found last, and nothing asks to look again but new commits.
         self.drained = False
 
-    def add(self, partition: TopicPartition, position: int | None) -> None:
+    def add(
+        self, partition: TopicPartition, position: int | None, *, came_later: bool = False
+    ) -> None:
         """Read this partition too, from a position or from where the reset policy says.
 
-        Where it says nothing there is none: reading is refused until somebody seeks.
+        Where it says nothing there is none: reading is refused until somebody seeks. One that came
+        later than its reader is all new: "latest" is before its first record.
         """
         if position is None:
-            position = self._reset_position(partition)
+            latest = self._reset == "latest"
+            position = self._reset_position(partition, first=latest and came_later)
         self.positions[partition] = position
         self.drained = False
 
@@ -189,13 +193,13 @@ class Fetcher:
         _LOGGER.warning("%s; going on at %s", error, self._reset)
         return self.positions[partition]
 
-    def _reset_position(self, partition: TopicPartition) -> int:
+    def _reset_position(self, partition: TopicPartition, *, first: bool = False) -> int:
         if self._reset == "none":
             return NO_POSITION
         topic = self._log.state.topic_by_id(partition.topic_id)
         assert topic is not None, "only partitions of live topics are added"
         part = topic.partition(partition.partition)
-        return part.first if self._reset == "earliest" else part.end
+        return part.first if first or self._reset == "earliest" else part.end
 
 
 def _unplaced(topic: str, number: int, part: Partition) -> OffsetOutOfRangeError:

@@ -186,3 +186,24 @@ def test_a_topic_made_anew_is_another_topic(shop: kmq.Store):
         assert record is not None
         assert (record.value, record.offset) == (b"new", 0)
         assert consumer.committed() == {}
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_latest_leaves_nothing_out_of_partitions_and_topics_that_come_later(
+    shop: kmq.Store, group: str | None
+):
+    shop.create_topic("late-1")
+    _send(shop, "late-1", b"before")
+    with shop.consumer(group, pattern="^late", auto_offset_reset="latest") as consumer:
+        shop.add_partitions("late-1", 2)
+        shop.create_topic("late-2")
+        with shop.producer() as producer:
+            producer.send("late-1", b"1", partition=0)
+            producer.send("late-1", b"2", partition=1)
+            producer.send("late-2", b"3")
+        found: list[kmq.Record] = []
+        while more := consumer.consume(timeout=0.2):
+            found += more
+        assert sorted(each.value or b"" for each in found) == [b"1", b"2", b"3"]
+    with shop.consumer(group, pattern="^late", auto_offset_reset="latest") as consumer:
+        assert consumer.poll() is None  # to who comes only now these were there before
