@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from inspect import iscoroutinefunction
 from operator import index
 from typing import Any
 
@@ -15,6 +16,16 @@ from kmq_storage import limits
 DURABILITIES = ("fsync", "os")
 #: The largest float: an int above it is no number of seconds, either.
 _MOST = sys.float_info.max
+
+
+def check_plain(what: str, function: object) -> None:
+    """InvalidRequestError for an `async def`, which would be called and never run."""
+    if iscoroutinefunction(function):
+        raise InvalidRequestError(
+            f"{what} must be a plain function: nobody would await {function!r}; "
+            "handles of kmq_spark.aio do",
+            option=what,
+        )
 
 
 def checked_seconds(what: str, value: object, *, above: float = -1e-9) -> float:

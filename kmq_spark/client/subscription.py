@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from inspect import iscoroutinefunction
 from typing import NamedTuple
 
-from kmq_spark.client.arguments import checked_partitions
+from kmq_spark.client.arguments import check_plain, checked_partitions
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.group_entries import Interest
 from kmq_storage.format.manifest import Key
@@ -46,11 +45,7 @@ class Subscription:
         for listener in (self.on_assign, self.on_revoke, self.on_lost):
             if listener is not None and not callable(listener):
                 raise InvalidRequestError(f"callbacks must be callable, not {listener!r}")
-            if iscoroutinefunction(listener):
-                raise InvalidRequestError(
-                    f"nobody would await {listener!r}: callbacks are plain functions here, "
-                    "consumers of kmq_spark.aio take both"
-                )
+            check_plain("a callback", listener)
 
     def resolve(self, state: StoreState) -> list[TopicPartition]:
         """The partitions that are wanted and exist."""

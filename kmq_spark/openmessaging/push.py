@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from kmq_spark.client.arguments import check_plain
 from kmq_spark.errors import IllegalStateError, InvalidRequestError
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue
@@ -74,6 +75,7 @@ class PushConsumer(StoreUser):
         found = getattr(found, "on_message", getattr(found, "onMessage", found))
         if not callable(found) or not isinstance(names, Iterable):
             raise InvalidRequestError(f"the listener of queue {queue} can't be called: {found!r}")
+        check_plain(f"the listener of queue {queue}", found)
         if queue in self._threads:
             raise InvalidRequestError(f"queue {queue} has a listener already")
         pull = PullConsumer(self._settings)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable
 from typing import Self
 
-from kmq_spark.client.arguments import checked_timeout
+from kmq_spark.client.arguments import check_plain, checked_timeout
 from kmq_spark.client.orderly.dead_letters import dead_letter_topic
 from kmq_spark.client.orderly.process_queue import QueueState
 from kmq_spark.client.orderly.reading import Reading
@@ -46,6 +46,7 @@ class OrderlyConsumer:
         self._topics = _checked_topics(log, group, topics)
         if not callable(listener):
             raise InvalidRequestError(f"listener must be callable, not {listener!r}")
+        check_plain("listener", listener)
         check_writable(log.files)
         self._listener, self._settings = listener, settings
         self._starting = threading.Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from queue import Empty, SimpleQueue
 
@@ -51,6 +52,8 @@ def test_a_listener_may_be_an_object_and_stand_in_the_place_of_topics(
             consumer.attach_queue("q", Listener())  # type: ignore[arg-type]
         with pytest.raises(kmq.InvalidRequestError, match="can't be called"):
             consumer.attach_queue("r", ["t"])
+        with pytest.raises(kmq.InvalidRequestError, match="nobody would await"):
+            consumer.attach_queue("r", asyncio.sleep)
 
 
 def test_a_listener_that_fails_gets_the_message_again_before_later_ones(

@@ -15,6 +15,10 @@ from tests.unit.client.stored import lsn
 from tests.unit.orderly.listening import Listener
 
 
+async def _awaited(_records: Any, _context: Any) -> kmq.OrderlyStatus:
+    return kmq.OrderlyStatus.SUCCESS
+
+
 @pytest.mark.parametrize(
     ("topics", "options", "error", "says"),
     [
@@ -29,6 +33,7 @@ from tests.unit.orderly.listening import Listener
         (["t"], {"auto_commit": "yes"}, kmq.InvalidRequestError, "auto_commit"),
         (["t"], {"max_reconsume": 1}, TypeError, "max_reconsume"),
         (["t"], {"listener": None}, kmq.InvalidRequestError, "listener must be callable"),
+        (["t"], {"listener": _awaited}, kmq.InvalidRequestError, "nobody would await"),
         (["t"], {"group": "a/b"}, kmq.InvalidRequestError, "group name"),
         (["t"], {"group": "x" * 245}, kmq.InvalidRequestError, "244"),
         (["t"], {"group": None}, kmq.InvalidRequestError, "group name"),
