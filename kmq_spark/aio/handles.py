@@ -59,6 +59,30 @@ class Handle:
         except RuntimeError:
             raise ClosedError("the handle is closed") from None
 
+    async def close(self) -> None:
+        """Close it, as the twin does; again is no error."""
+        await self.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        # From another thread: a call that waits in ours is ended by it.
+        await asyncio.to_thread(self._handle.__exit__, *raised)  # type: ignore[arg-type]
+        self._thread.shutdown(wait=False)
+
+
+class Receiver(Handle):
+    """A handle of many threads: what waits for records in one keeps no other call waiting."""
+
+    def __init__(self, handle: AbstractContextManager[Any]) -> None:
+        super().__init__(handle)
+        #: For all calls but those that receive.
+        self._other_calls = Handle(handle)
+
+    async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        return await self._other_calls._run(call, *arguments, **options)
+
     async def _received(
         self, receive: Callable[..., T], give_back: Callable[[T], object], seconds: float
     ) -> T:
@@ -72,17 +96,9 @@ class Handle:
             future.add_done_callback(lambda done: done.exception() or give_back(done.result()))
             raise
 
-    async def close(self) -> None:
-        """Close it, as the twin does; again is no error."""
-        await self.__aexit__(None, None, None)
-
-    async def __aenter__(self) -> Self:
-        return self
-
     async def __aexit__(self, *raised: object) -> None:
-        # From another thread: a call that waits in ours is ended by it.
-        await asyncio.to_thread(self._handle.__exit__, *raised)  # type: ignore[arg-type]
-        self._thread.shutdown(wait=False)
+        await super().__aexit__(*raised)
+        self._other_calls._thread.shutdown(wait=False)
 
 
 class Opening(Generic[H]):

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from kmq_spark.aio.handles import Handle, in_slices
+from kmq_spark.aio.handles import Receiver, in_slices
 from kmq_spark.client import keyed_queues, keyed_receiving
 from kmq_spark.errors import KmqError
 
 
-class KeyedQueues(Handle):
+class KeyedQueues(Receiver):
     """The twin of `kmq_spark.KeyedQueues`: every other method of it is here too, to be awaited."""
 
     def __init__(self, handle: keyed_queues.KeyedQueues) -> None:

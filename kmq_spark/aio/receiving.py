@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from kmq_spark.aio.callbacks import AsyncCallback, Callbacks
-from kmq_spark.aio.handles import Handle, T, in_slices
+from kmq_spark.aio.handles import Handle, Receiver, T, in_slices
 from kmq_spark.client import consumer, queue, queue_delivery
 from kmq_spark.client.hand import Taken
 from kmq_spark.client.orderly import consumer as orderly
@@ -138,7 +138,7 @@ class Delivery(queue_delivery.Delivery):
         await self[-1]._run(super().extend, seconds)
 
 
-class Queue(Handle):
+class Queue(Receiver):
     """The twin of `kmq_spark.Queue`: every other method of it is here too, to be awaited."""
 
     def __init__(self, handle: queue.Queue) -> None:
