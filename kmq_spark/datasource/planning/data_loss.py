@@ -91,7 +91,7 @@ def deletion(
 ) -> str:
     """What to tell of a topic that is gone, with what went unread; None: nobody knows that."""
     again = " and made again" if state.find_topic(name) else ""
-    told = "how much of it went unread is not known"
+    told = "how much of it went unread is not known (or this is another store than it was in)"
     if lost is not None:
         places = named([f"{each.topic}-{each.partition} from {each.start}" for each in lost])
         where = f" ({places})" if lost else ""

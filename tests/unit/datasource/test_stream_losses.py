@@ -139,6 +139,19 @@ def test_only_what_the_query_read_of_a_deleted_topic_is_lost_to_it(shop: Shop) -
         each.stop()
 
 
+def test_a_checkpoint_that_is_used_with_another_store_is_told_that_it_may_be_one(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.send("orders", 0, 5)
+    stream = Stream(shop, startingOffsets="earliest")
+    stream.start().all_available()
+    other = Shop(tmp_path / "other")
+    other.create("orders", 3)
+    with pytest.raises(DataLossError, match=r"orders.* made again: .*\(or this is another store"):
+        stream.start(path=other.url).all_available()
+    other.close()
+
+
 def test_a_new_partition_whose_first_records_are_gone_is_a_loss(shop: Shop) -> None:
     stream = Stream(shop, startingOffsets="earliest")
     shop.send("orders", 0, 1)
