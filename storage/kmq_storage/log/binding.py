@@ -78,7 +78,7 @@ from kmq_storage.log.queue_binding import (
 )
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
-from kmq_storage.log.uniq_binding import StoredBeforeError, bound_uniqs
+from kmq_storage.log.uniq_binding import StoredBeforeError, bound_uniqs, check_uniqs
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +264,15 @@ class _Binding:
         self._fitting.add(topic.id)
         records = (entry for entry in self._unit.entries if isinstance(entry, RecordsEntry))
         rows = sum(entry.rows for entry in records if entry.topic_id == topic.id)
+        try:
+            self._check_room(topic, capacity, rows)
+        except QueueFullError:
+            for entry in self._unit.entries:  # what is stored before needs no room
+                if isinstance(entry, UniqEntry) and entry.topic_id == topic.id:
+                    check_uniqs(self._state, entry, self._uniqs)
+            raise
+
+    def _check_room(self, topic: Topic, capacity: int | None, rows: int) -> None:
         added = self._added.get(topic.id, 0)
         if capacity is None:
             check_queue_capacity(self._state, topic.id, rows, added)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from kmq_storage.errors import ConflictError, KmqError
 from kmq_storage.format.uniq_entry import Uniq, UniqEntry
@@ -32,6 +32,15 @@ def bound_uniqs(
     `bases`: the first offset of the unit in each partition. `taken`: what this commit has, topic
     and digest; those of the entry are added.
     """
+    check_uniqs(state, entry, taken)
+    taken.update(entry.topic_id + each.digest for each in entry.uniqs)
+    return entry.bound(
+        tuple(Uniq(p, bases[entry.topic_id, p] + row, digest) for p, row, digest in entry.uniqs)
+    )
+
+
+def check_uniqs(state: StoreState, entry: UniqEntry, taken: Container[bytes]) -> None:
+    """StoredBeforeError when some of its records are stored, or in this commit."""
     topic = state.topic_by_id(entry.topic_id)
     if topic is None:
         raise ConflictError("the topic was deleted meanwhile")
@@ -43,10 +52,6 @@ def bound_uniqs(
             stored[partition, row] = place
     if stored:
         raise StoredBeforeError(entry.topic_id, stored, state.lsn)
-    taken.update(entry.topic_id + each.digest for each in entry.uniqs)
-    return entry.bound(
-        tuple(Uniq(p, bases[entry.topic_id, p] + row, digest) for p, row, digest in entry.uniqs)
-    )
 
 
 def places_in(entries: Sequence[object]) -> dict[bytes, tuple[int, int]]:

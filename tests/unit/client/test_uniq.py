@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,25 @@ def test_a_record_that_could_not_be_stored_is_no_first_one(store: kmq.Store):
         assert not good.result().duplicate
         assert bad.exception() is not None
     assert _values(store) == [b"small"]
+
+
+def test_what_is_stored_already_is_told_so_though_there_is_no_room_for_more(store: kmq.Store):
+    store.create_topic("t", capacity=1)
+    store.create_queue("q", capacity=1)
+    with store.producer() as producer:
+        for send in (partial(producer.send, "t"), partial(producer.send_to_queue, "q")):
+            assert not send(b"1", uniq="a").result(10).duplicate
+            assert send(b"1", uniq="a").result(10).duplicate
+            with pytest.raises(kmq.QueueFullError, match="1 more don't fit"):
+                send(b"2", uniq="b").result(10)
+        with producer.transaction() as tx:
+            again = [tx.send("t", b"1", uniq="a"), tx.send_to_queue("q", b"1", uniq="a")]
+        assert [each.result(10).duplicate for each in again] == [True, True]
+        refused = pytest.raises(kmq.TransactionAbortedError, match="1 more don't fit")
+        with refused, producer.transaction() as tx:
+            tx.send("t", b"1", uniq="a")
+            tx.send("t", b"2", uniq="b")
+    assert store.offsets("t") == {0: (0, 1)}
 
 
 def test_queues_and_topics_know_their_own_only(store: kmq.Store):
