@@ -23,9 +23,12 @@ from kmq_spark.errors import (
     CommitOutcomeUnknownError,
     KmqError,
     OffsetOutOfRangeError,
+    QueueFullError,
     UnavailableError,
 )
 from kmq_storage.cutting import cut
+from kmq_storage.deliveries import forget_expired
+from kmq_storage.environment import this_process
 from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
@@ -151,11 +154,22 @@ class Committer:
             try:
                 self._store(written)
             except RefusedError as refused:
+                if self._makes_room(refused.cause):
+                    continue
                 if isinstance(refused.cause, StoredBeforeError):
                     written.lsn = max(written.lsn, refused.cause.lsn)
                 units = self._without_refused(units, refused)
             else:
                 return
+
+    def _makes_room(self, cause: KmqError) -> bool:
+        """Whether a queue is full of records that expired since the last commit: not any more."""
+        name = cause.context.get("queue") if isinstance(cause, QueueFullError) else None
+        if name is not None:
+            with suppress(KmqError):  # it stays full, which is what its producer is told
+                queue = self._log.refresh().queues.find(name)
+                return queue is not None and forget_expired(self._log, queue, this_process())
+        return False
 
     def _without_refused(self, units: dict[Work, Unit], refused: RefusedError) -> dict[Work, Unit]:
         """The units again, with what is left of the refused work in its place among them."""
@@ -179,6 +193,8 @@ class Committer:
                 return
             except RefusedError as refused:
                 cause = refused.cause
+            if self._makes_room(cause):
+                continue
             if isinstance(cause, StoredBeforeError):  # each time it is about other rows
                 leave_out(cause, written.units, transaction.in_files)
                 written.lsn = max(written.lsn, cause.lsn)

@@ -54,7 +54,7 @@ def try_acquire(
     """
     now = log.now_us()
     if not queue.take(spans_of(log.state, queue), 1, now):
-        _forget_expired(log, queue, client)
+        forget_expired(log, queue, client)
         return None
     until = now + round(queue.settings.lock_timeout * 1e6)
     facts = (queue.id, now, until, min(most, _MOST), client)
@@ -68,13 +68,18 @@ def try_acquire(
     return acquired
 
 
-def _forget_expired(log: CommitLog, queue: Queue, client: str) -> None:
-    """Have records whose time is over take up no room, though nobody gets another one now."""
+def forget_expired(log: CommitLog, queue: Queue, client: str) -> bool:
+    """Have records whose time is over take up no room, though nobody gets another one now.
+
+    False when there are none.
+    """
     now = log.now_us()
-    if queue.has_expired(now):
-        with suppress(ConflictError):  # somebody else did
-            log.commit([Unit((AcquireEntry(queue.id, now, now, 0, client),))], durable=False)
-            log.refresh()
+    if not queue.has_expired(now):
+        return False
+    with suppress(ConflictError):  # somebody else did
+        log.commit([Unit((AcquireEntry(queue.id, now, now, 0, client),))], durable=False)
+    log.refresh()
+    return True
 
 
 def wait_for_more(

@@ -17,6 +17,7 @@ from kmq_storage.format.queue_entries import (
 from kmq_storage.log.queue_rows import PRIORITY
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.model import QueueSettings
+from tests.support.clock import Clock
 
 
 def test_what_expired_takes_no_room_and_is_forgotten_by_who_finds_nothing_else(store: kmq.Store):
@@ -32,6 +33,34 @@ def test_what_expired_takes_no_room_and_is_forgotten_by_who_finds_nothing_else(s
     assert store.queue("q").receive() == []
     assert store.log.refresh().lsn == before, "there is nothing left to forget"
     assert store.queue("q").stats().expired == 3
+
+
+def test_what_expired_since_the_last_commit_makes_room_for_a_producer(
+    store: kmq.Store, clock: Clock
+):
+    store.create_queue("q", capacity=2)
+    later = datetime.now(UTC) + timedelta(days=1)
+    with store.producer(linger=0) as producer:
+        producer.send_to_queue("q", b"old", expires_at=later).result()
+        producer.send_to_queue("q", b"kept").result()
+        with pytest.raises(kmq.QueueFullError):
+            producer.send_to_queue("q", b"too many").result()
+        clock.pass_seconds(2 * 86_400)
+        producer.send_to_queue("q", b"new").result()
+        with pytest.raises(kmq.QueueFullError):
+            producer.send_to_queue("q", b"too many").result()
+    assert [each.value for each in store.queue("q").receive(9)] == [b"kept", b"new"]
+
+
+def test_and_for_a_transaction(store: kmq.Store, clock: Clock):
+    store.create_queue("q", capacity=1)
+    with store.producer(linger=0) as producer:
+        later = datetime.now(UTC) + timedelta(days=1)
+        producer.send_to_queue("q", b"old", expires_at=later).result()
+        clock.pass_seconds(2 * 86_400)
+        with producer.transaction() as tx:
+            tx.send_to_queue("q", b"new")
+    assert [each.value for each in store.queue("q").receive(9)] == [b"new"]
 
 
 @pytest.mark.parametrize("order", ["key", "strict"])
