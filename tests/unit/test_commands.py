@@ -44,6 +44,7 @@ RUN_BY = {
     "log replay": ("tests/unit/test_cli_finding.py", "test_records_are_replayed"),
     "log trace": ("tests/unit/test_cli_finding.py", "test_the_path_of_a_record_is_printed"),
     "maintain": ("tests/unit/test_cli_maintain.py", "test_maintain_goes_on_until_it_is"),
+    "queue bind": (_QUEUE, "test_topics_are_bound_with_a_filter_and_unbound"),
     "queue create": (_QUEUE, "test_a_queue_is_created_listed_described_and_deleted"),
     "queue list": (_QUEUE, "test_a_queue_is_created_listed_described_and_deleted"),
     "queue redrive": (_QUEUE, "test_dead_letters_are_moved_back"),
