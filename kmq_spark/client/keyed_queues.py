@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import cached_property
 from itertools import chain
@@ -31,7 +31,13 @@ from kmq_spark.client.keyed_receiving import (
 )
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.values import to_bytes
-from kmq_spark.errors import ClosedError, CorruptionError, InvalidRequestError, UnavailableError
+from kmq_spark.errors import (
+    ClosedError,
+    CorruptionError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
 from kmq_storage import limits
 from kmq_storage.keyed.reading import QueueReader
 from kmq_storage.log.commit_log import CommitLog
@@ -43,8 +49,16 @@ _Index = TypeVar("_Index")
 class SharedQueues:
     """What all handles of one keyed topic in a store have in common."""
 
-    def __init__(self, log: CommitLog, name: str, producer: Callable[[], Producer]) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        name: str,
+        producer: Callable[[], Producer],
+        again: Callable[[], CommitLog] | None = None,
+    ) -> None:
+        """`again` opens the log once more, to read, when the store was closed."""
         self.name = name
+        self._again = again
         self.reader = QueueReader(log, name)
         #: None until the first put.
         self.made: Producer | None = None
@@ -64,6 +78,32 @@ class SharedQueues:
             if self.made is None:
                 self.made = self._new_producer()
             return self.made
+
+    def told(self, look: Callable[[QueueReader], _Index]) -> _Index:
+        """What a look for indexes finds; errors say that the messages are stored nevertheless."""
+        try:
+            try:
+                return look(self.reader)
+            except ClosedError:
+                if self._again is None:
+                    raise
+                return self._looked_again(look, self._again)
+        except (ClosedError, CorruptionError) as error:
+            raise type(error)(
+                f"the messages are stored, but their indexes can't be told: {error.message}",
+                **error.context,
+            ) from error
+
+    def _looked_again(
+        self, look: Callable[[QueueReader], _Index], again: Callable[[], CommitLog]
+    ) -> _Index:
+        """The same in the store as it is now: an index stays what it is."""
+        try:
+            log = again()
+        except (NotFoundError, UnavailableError) as error:
+            raise ClosedError(f"the store is closed, and not there any more: {error}") from error
+        with closing(log):
+            return look(QueueReader(log, self.name))
 
     def receiver(self, group: str) -> GroupReceiver:
         """What receives for a group."""
@@ -126,7 +166,7 @@ class KeyedQueues:
         if type(message) is not bytes:
             message = _message(message)
         sent = self._producer.send(self.name, message, name)
-        future: Future[int] = _Put((*sent, self._reader, name))  # type: ignore[misc]
+        future: Future[int] = _Put((*sent, self._shared, name))  # type: ignore[misc]
         return future
 
     def put_batch(
@@ -158,14 +198,10 @@ class KeyedQueues:
         sent = self._producer.send_arrow(self.name, table).result()
         ((first, _),) = sent.offsets.values()
         keys = table.column("key")
-        return IndexSequence(len(keys), lambda: _told(lambda: self._indexes(keys, first)))
-
-    def _indexes(self, keys: pa.ChunkedArray, first: int) -> list[int]:
-        found: list[int] = []
-        for some in keys.chunks:
-            at = _known(first) + len(found)
-            found += self._reader.indexes_of(some, at).tolist()
-        return found
+        shared = self._shared  # which stays when the handle is closed
+        return IndexSequence(
+            len(keys), lambda: shared.told(lambda reader: _indexes(reader, keys, first))
+        )
 
     def delete(self, *queues: str | bytes) -> None:
         """End queues with all that was put to them so far, and return when that is durable.
@@ -274,29 +310,22 @@ class _Put(Delivery[int]):
 
     __slots__ = ()
 
-    _reader: QueueReader = property(itemgetter(2))  # type: ignore[assignment]
+    _shared: SharedQueues = property(itemgetter(2))  # type: ignore[assignment]
     _queue: bytes = property(itemgetter(3))  # type: ignore[assignment]
 
     def result(self, timeout: float | None = None) -> int:
         """The index of the message; raises the send's error, or KmqTimeoutError."""
         place: Any = super().result(timeout)
-        return _told(lambda: self._reader.index_of(self._queue, _known(place.offset)))
+        return self._shared.told(lambda reader: reader.index_of(self._queue, _known(place.offset)))
 
 
-def _told(look: Callable[[], _Index]) -> _Index:
-    """What a look for indexes finds; errors say that the messages are stored nevertheless."""
-    try:
-        return look()
-    except ClosedError as error:
-        raise ClosedError(
-            "the messages are stored, but who has closed the store can't tell their indexes: look "
-            "at them before"
-        ) from error
-    except CorruptionError as error:
-        raise type(error)(
-            f"the messages are stored, but their indexes can't be told: {error.message}",
-            **error.context,
-        ) from error
+def _indexes(reader: QueueReader, keys: pa.ChunkedArray, first: int) -> list[int]:
+    """The indexes of messages with these queues that stand from an offset on."""
+    found: list[int] = []
+    for some in keys.chunks:
+        at = _known(first) + len(found)
+        found += reader.indexes_of(some, at).tolist()
+    return found
 
 
 def _known(offset: int) -> int:

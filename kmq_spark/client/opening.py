@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_flag
 from kmq_spark.client.store import Store
+from kmq_spark.errors import NotFoundError
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.open import open_commit_log, open_place
 from kmq_storage.objects.open import open_files
 
 if TYPE_CHECKING:
+    from kmq_storage.log.commit_log import CommitLog
     from kmq_storage.maintenance.reports import CloneReport
 
 
@@ -54,8 +56,19 @@ def open_store(
         storage_options=storage_options,
         environment=environment,
     )
-    log = open_commit_log(files, identity, environment, durable=durability == "fsync")
-    return Store(log, maintenance=maintained)
+    durable = durability == "fsync"
+
+    def again() -> CommitLog:
+        there, found = open_place(
+            files.url, read_only=True, storage_options=storage_options, environment=environment
+        )
+        if found.store_id != identity.store_id:
+            there.close()
+            raise NotFoundError(f"Store[{files.url}] is another one now.", store=files.url)
+        return open_commit_log(there, found, environment, durable=durable)
+
+    log = open_commit_log(files, identity, environment, durable=durable)
+    return Store(log, maintenance=maintained, again=again)
 
 
 def clone_store(

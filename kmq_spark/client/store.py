@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
@@ -45,12 +45,20 @@ _ASSIGNORS = ("range", "roundrobin", "sticky")
 class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
-    def __init__(self, log: CommitLog, *, maintenance: bool = True) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        *,
+        maintenance: bool = True,
+        again: Callable[[], CommitLog] | None = None,
+    ) -> None:
+        """`again` opens the log once more, to read."""
         #: The commit log beneath, for code that plans its own reads (the Spark source).
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
         self._handles: weakref.WeakSet[AbstractContextManager[Any]] = weakref.WeakSet()
         self._keyed_queues: dict[str, SharedQueues] = {}
+        self._again = again
 
     @property
     def url(self) -> str:
@@ -269,7 +277,7 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
         wanted = {"retention": retention, "retention_bytes": retention_bytes}
         settings = {setting: value for setting, value in wanted.items() if value is not None}
         ensure_keyed_topic(self.log, check_name("topic", name), settings)
-        made = SharedQueues(self.log, name, self.producer)
+        made = SharedQueues(self.log, name, self.producer, self._again)
         return KeyedQueues(self._keyed_queues.setdefault(name, made))
 
     def consumer(

@@ -6,6 +6,7 @@ ends; a closed handle that goes on.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,36 @@ def test_a_handle_whose_store_was_closed_is_closed_without_an_error(tmp_path: Pa
         queues = store.keyed_queues("inbox")
         queues.put("a", b"1")
     queues.close()
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_indexes_are_told_when_handle_and_store_are_closed(
+    tmp_path: Path, durability: str, *, sealed: bool
+):
+    with kmq.open(tmp_path / "store", durability=durability) as store:
+        with store.keyed_queues("inbox") as queues:
+            first = queues.put("a", b"1")
+            puts = [queues.put("a", b"%d" % n) for n in range(3)]
+            batch = queues.put_batch(["b", "a", "b"], [b"x", b"y", b"z"])
+        assert first.result() == 0
+        if sealed:
+            store.seal()
+        store.keyed_queues("inbox").put("a", b"later").result()
+    assert [put.result() for put in puts] == [1, 2, 3]
+    assert list(batch) == [0, 4, 1]
+    assert list(batch) == [0, 4, 1]
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_indexes_of_a_store_that_is_gone_are_not_told(tmp_path: Path, *, another: bool):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        put, many = queues.put("a", b"1"), queues.put_batch(["a"], [b"2"])
+    shutil.rmtree(tmp_path / "store")
+    if another:
+        with kmq.open(tmp_path / "store") as store:
+            store.keyed_queues("inbox").put_batch(["a"] * 9, [b"x"] * 9)
+    for look in (put.result, lambda: many[0]):
+        with pytest.raises(kmq.ClosedError, match=r"are stored, but .* not there any more"):
+            look()

@@ -381,15 +381,6 @@ def test_a_closed_store_refuses_puts_and_gets(tmp_path: Path):
             call()
 
 
-def test_who_closed_the_store_is_told_that_the_messages_are_stored(tmp_path: Path):
-    with kmq.open(tmp_path / "store") as store:
-        queues = store.keyed_queues("inbox")
-        put, many = queues.put("a", b"1"), queues.put_batch(["a"], [b"2"])
-    for look in (put.result, lambda: many[0]):
-        with pytest.raises(ClosedError, match="messages are stored"):
-            look()
-
-
 def test_who_only_reads_has_no_producer(tmp_path: Path):
     with kmq.open(tmp_path / "store") as store:
         store.keyed_queues("inbox").put("a", b"1").result()
