@@ -59,7 +59,10 @@ class Upkeep:
         return report
 
     def compact(self, topic: str) -> CompactReport:
-        """Rewrite a topic's segments into fewer; with `cleanup="compact"` without old values."""
+        """Rewrite a topic's segments into fewer; with `cleanup="compact"` without old values.
+
+        Of keyed queues without those that were deleted. Both are sealed first.
+        """
         from kmq_storage.maintenance.compact import compact_topic
 
         return compact_topic(self.log, topic)

@@ -108,9 +108,11 @@ def compact_keys(
 
 
 def compact_topic(log: CommitLog, name: str) -> CompactReport:
-    """Compact a topic with all that is in it now: what is not sealed yet is sealed first."""
-    if log.refresh().topic(name).settings.cleanup == "compact":
+    """Compact a topic; one that drops records with all that is in it now, which is sealed first."""
+    settings = log.refresh().topic(name).settings
+    if settings.keyed or settings.cleanup == "compact":
         planning(log, lambda state: _seal_topic(log, state, name))
+    if settings.cleanup == "compact":
         return planning(log, lambda state: compact_keys(log, state.topic(name), state.lsn))
     merged = planning(log, lambda state: _merge_topic(log, state, name))
     thinned = planning(log, lambda state: thin(log, state.topic(name), state.lsn))

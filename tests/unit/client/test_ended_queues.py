@@ -218,3 +218,19 @@ def test_a_compaction_tells_how_many_messages_of_ended_queues_it_dropped(store: 
     store.seal()
     assert store.compact("inbox").dropped == 55
     assert store.describe_topic("inbox").rows == 51
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_compaction_drops_the_messages_of_a_queue_that_was_just_deleted(
+    store: kmq.Store, *, sealed: bool
+):
+    queues = store.keyed_queues("inbox")
+    queues.put_batch(["a", "b"] * 50, [b"x"] * 100)
+    if sealed:
+        store.seal()
+    queues.delete("a")
+    store.compact("inbox")
+    left = store.read("inbox").read_all()
+    assert left["key"].to_pylist().count(b"a") == 1  # its end
+    assert left.num_rows == store.describe_topic("inbox").rows == 51
+    assert (queues.size("a"), queues.size("b")) == (0, 50)
