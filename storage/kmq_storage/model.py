@@ -87,6 +87,7 @@ class TopicInfo:
     settings: TopicSettings
     #: Start and end (next offset) of each partition.
     offsets: Mapping[int, tuple[int, int]]
+    #: Records; after a trim into the middle of compacted ones roughly, until these are rewritten.
     rows: int
     #: Bytes of keys, values, headers and properties.
     bytes: int

@@ -13,6 +13,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
+from kmq_storage.format.manifest import Row
 from tests.damage.store import make_store
 from tests.support.damage import flip
 from tests.support.sources import ROOT
@@ -202,3 +203,30 @@ def test_bytes_behind_the_end_of_a_staged_file_are_found(folder: Path, more: byt
         found = {damage.file for damage in _verified(folder).damage}
         file.write_bytes(before)
         assert found == {f"staged/{file.name}"}
+
+
+def test_a_file_whose_records_were_moved_since_the_newest_checkpoint_is_looked_at(
+    folder: Path,
+):
+    with kmq.open(folder, maintenance=False) as store:
+        store.seal()
+        store.checkpoint()
+        before = store.read("t").read_all()
+        moved = set((folder / "segments").rglob("*.arrow"))
+        store.compact("t")
+        live = {row.path(key) for key, row in _rows(store)}
+        (old, *_) = sorted(file for file in moved if str(file.relative_to(folder)) not in live)
+        flip(old, old.stat().st_size // 3)
+        (damage,) = store.verify(deep=True).damage
+        assert folder / damage.file == old
+        assert store.repair(drop_damaged=True).damage == []
+        assert store.read("t").read_all().equals(before)  # readers of today have another file
+
+
+def _rows(store: kmq.Store) -> list[tuple[tuple[bytes, int], Row]]:
+    return [
+        ((topic.id, number), row)
+        for topic in store.log.refresh().topics.values()
+        for number, part in enumerate(topic.parts)
+        for row in topic.index(number).rows(part.start, part.end)
+    ]

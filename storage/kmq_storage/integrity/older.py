@@ -1,4 +1,4 @@
-"""What only older checkpoints refer to: long readers may still be there."""
+"""What only checkpoints refer to, and no state any more: long readers may still be there."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from kmq_storage.integrity.rows import MISSING, by_file, check_place
 from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
-from kmq_storage.maintenance.references import References, references_of
+from kmq_storage.maintenance.references import References
 from kmq_storage.objects.files import Files
 
 
 def check_older(files: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
-    """What is wrong with files that a state doesn't refer to, but checkpoints do.
+    """What is wrong with files in which a state has no records, but checkpoints do.
 
-    A file that is missing is being collected.
+    The newest one, too: what was replaced since stands in its pages. A file that is missing is
+    being collected.
     """
     try:
-        known = references_of(files, state)
+        known = _with_records(files, state)
     except (CorruptionError, FileNotFoundError):
         return  # which files those are can't be told
     for lsn, digest in checkpoints(files):
@@ -33,6 +34,16 @@ def check_older(files: Files, state: StoreState, *, deep: bool) -> Iterator[Find
             known.add_pages(checkpoint.refs)
         except (CorruptionError, FileNotFoundError):
             continue  # damaged, which is known by now, or collected
+
+
+def _with_records(files: Files, state: StoreState) -> References:
+    """The files in which a state has records: those that are looked at anyway."""
+    known = References(files)
+    for topic in state.topics.values():
+        for number, part in enumerate(topic.parts):
+            rows = topic.index(number).rows(part.start, part.end)
+            known.add_ids(row.file for row in rows if row.kind != LOG)
+    return known
 
 
 def _check(
@@ -54,6 +65,8 @@ def _unknown(
         if ref.page_id in known.pages:
             continue
         page = manifest.page(ref)
+        if known.has_all(page.file_words()[page.column("kind") != LOG]):
+            continue
         for key, span in page.spans.items():
             rows = page.rows(*span)
             yield key, [row for row in rows if row.kind != LOG and not known.has(row.file)]

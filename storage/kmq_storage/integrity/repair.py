@@ -66,7 +66,7 @@ def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     yield from repaired
     if drop_damaged and any(each.file.startswith(paths.LOG_FOLDER) for each in damage):
         yield from _leave_behind(log)
-    elif repaired:
+    elif repaired or drop_damaged:  # without what was given up, also by a repair that was killed
         yield f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
     if drop_damaged:
         yield from _forget_older(log, damage)

@@ -77,10 +77,16 @@ class References:
 
     def has(self, file_id: bytes) -> bool:
         """Whether a file is among them."""
+        return self.has_all(np.array([_word(file_id)], np.uint64))
+
+    def has_all(self, words: npt.NDArray[np.uint64]) -> bool:
+        """Whether all of some files are, by the first 8 bytes of their ids."""
         if self._sorted is None:
             self._sorted = np.unique(np.concatenate(self._ids))
-        at = int(np.searchsorted(self._sorted, np.uint64(_word(file_id))))
-        return at < len(self._sorted) and int(self._sorted[at]) == _word(file_id)
+        at = np.searchsorted(self._sorted, words)
+        if not len(self._sorted):
+            return not len(words)
+        return bool((self._sorted[np.minimum(at, len(self._sorted) - 1)] == words).all())
 
     def lowest_log_file(self) -> int:
         """The first LSN of the first log file that has records of some row."""
