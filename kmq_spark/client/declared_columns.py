@@ -110,5 +110,12 @@ def _fixed_lists(column: Any, kind: Any, mask: pa.Array | None) -> pa.Array:
     length, rows = kind.list_size, len(column)
     if not length:
         return pa.array(column.to_pylist(), pa.list_(stored_type(kind.value_type), 0)).cast(kind)
-    values = declared(column.values.slice(column.offset * length, rows * length), kind.value_type)
+    if mask is None or stored_type(column.type) == column.type:
+        whole = column.values.slice(column.offset * length, rows * length)
+        values = declared(whole, kind.value_type)
+        return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)
+    # What stands beneath null is anything: indices of a dictionary that has no values, too.
+    none = np.repeat(mask.to_numpy(zero_copy_only=False), length)
+    places = pa.array(np.cumsum(~none) - 1, mask=none)
+    values = declared(column.flatten(), kind.value_type).take(places)
     return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)

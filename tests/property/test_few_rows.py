@@ -7,6 +7,8 @@ depends on how many records were sent at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +18,10 @@ from hypothesis import strategies as st
 
 import kmq_spark as kmq
 from kmq_spark.client.few_rows import FewRows, are_few
-from kmq_spark.client.routing import Router
+from kmq_spark.client.routing import Router, Rows
 from kmq_spark.client.row_work import RowWork
 from kmq_spark.client.sends import RowSends
-from kmq_spark.client.storable import unstorable
+from kmq_spark.client.storable import one_is_unstorable, unstorable
 from kmq_spark.client.work import Means
 from kmq_storage.format.few_rows import decode_rows, encode_rows
 from kmq_storage.format.records import (
@@ -153,8 +155,9 @@ def test_both_ways_give_the_same_batches_places_and_errors(rows, keyed: bool):
 
 @given(sizes=st.lists(st.integers(0, 200), min_size=1, max_size=9), partition=st.integers(-1, 6))
 def test_a_single_send_is_refused_by_the_rule_of_many_rows(sizes: list[int], partition: int):
-    many = unstorable(_topic(), np.array(sizes), partition)
-    assert many.tolist() == [unstorable(_topic(), size, partition) for size in sizes]
+    rows = cast("Rows", SimpleNamespace(sizes=np.array(sizes)))
+    many = unstorable(_topic(), rows, partition)
+    assert many.tolist() == [one_is_unstorable(_topic(), n, partition, None) for n in sizes]
     assert many.tolist() == [size > 100 or not 0 <= partition < 5 for size in sizes]
 
 

@@ -181,6 +181,16 @@ def test_a_dictionary_whose_indices_lead_nowhere_is_refused_by_its_column(typed:
     assert lsn(typed) == before
 
 
+@pytest.mark.parametrize("length", [1, 3])
+def test_what_stands_beneath_a_null_list_is_not_looked_at(store: kmq.Store, length: int):
+    words = pa.array([None, ["a"] * length, None], pa.list_(_WORD, length))
+    store.create_topic("t", schema=pa.schema([("words", words.type)]))
+    rows = words.to_pylist()
+    for some in (words[:1], words[1:]):  # the first has indices, and a dictionary without values
+        _send_arrow(store, pa.table({"words": some}))
+    assert store.read("t").read_all()["words"].to_pylist() == rows
+
+
 @pytest.mark.parametrize("send", [True, False])
 def test_a_record_counts_the_bytes_of_all_its_columns(store: kmq.Store, send: bool):
     schema = pa.schema([("n", pa.int32()), ("s", pa.string()), ("l", pa.list_(pa.int16()))])
