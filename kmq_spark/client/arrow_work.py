@@ -50,6 +50,7 @@ class ArrowWork:
         The first row that can't be stored refuses them all.
         """
         topic = state.topic(self.topic)
+        self._send.topic_id = topic.id
         prepared, self._prepared = self._prepared, None
         placed, self._placed = self._placed, None
         if placed is not None and placed[0] == _definition(topic):

@@ -195,12 +195,12 @@ class KeyedQueues:
         table = checked_table(data)
         if not table.num_rows:
             return IndexSequence(0, list)
-        sent = self._producer.send_arrow(self.name, table).result()
-        ((first, _),) = sent.offsets.values()
-        keys = table.column("key")
+        sent: Any = self._producer.send_arrow(self.name, table)
+        ((first, _),) = sent.result().offsets.values()
+        keys, topic_id = table.column("key"), sent[0].topic_id
         shared = self._shared  # which stays when the handle is closed
         return IndexSequence(
-            len(keys), lambda: shared.told(lambda reader: _indexes(reader, keys, first))
+            len(keys), lambda: shared.told(lambda reader: _indexes(reader, keys, first, topic_id))
         )
 
     def delete(self, *queues: str | bytes) -> None:
@@ -316,21 +316,23 @@ class _Put(Delivery[int]):
     def result(self, timeout: float | None = None) -> int:
         """The index of the message; raises the send's error, or KmqTimeoutError."""
         place: Any = super().result(timeout)
-        return self._shared.told(lambda reader: reader.index_of(self._queue, _known(place.offset)))
+        offset, sends = _known(place.offset), self._outcome
+        topic_id: bytes = sends.topic_id  # type: ignore[attr-defined]
+        return self._shared.told(lambda reader: reader.index_of(self._queue, offset, topic_id))
 
 
-def _indexes(reader: QueueReader, keys: pa.ChunkedArray, first: int) -> list[int]:
-    """The indexes of messages with these queues that stand from an offset on."""
+def _indexes(reader: QueueReader, keys: pa.ChunkedArray, first: int, topic_id: bytes) -> list[int]:
+    """The indexes of messages with these queues that stand from an offset of a topic on."""
     found: list[int] = []
     for some in keys.chunks:
         at = _known(first) + len(found)
-        found += reader.indexes_of(some, at).tolist()
+        found += reader.indexes_of(some, at, topic_id).tolist()
     return found
 
 
 def _known(offset: int) -> int:
     if offset < 0:
-        raise UnavailableError(
+        raise NotFoundError(
             "the messages are stored, but their commit was collected before anybody could tell "
             "where: their indexes are not known"
         )

@@ -99,6 +99,12 @@ class RowSends(Sends):
     def __len__(self) -> int:
         return len(self.values) if self._count is None else self._count
 
+    @property
+    def topic_id(self) -> bytes:
+        """Which topic of its name has the rows, once they are committed."""
+        assert self._places is not None, "only committed rows have a place"
+        return self._places.topic_id
+
     def take_back(self, index: int) -> None:
         """Forget the last row, which may be there in part."""
         for column in (self.values, self.keys, self.times):
@@ -137,9 +143,7 @@ class RowSends(Sends):
             duplicates = [known.is_duplicate(start + row) for row in range(first, end)]
         queue = queue_of_log(self.topic)
         shown, more = (
-            (self.topic, ())
-            if queue is None
-            else (None, (repeat(queue), repeat(self._places.topic_id)))
+            (self.topic, ()) if queue is None else (None, (repeat(queue), repeat(self.topic_id)))
         )
         members = zip(repeat(shown), partitions, offsets, times, duplicates, *more, strict=False)
         return list(map(RecordMetadata, members))
@@ -195,7 +199,7 @@ class BatchSend(RowSends):
 class ArrowSend(Sends):
     """Arrow data that is stored whole or not at all."""
 
-    __slots__ = ("_rows", "batches", "offsets", "partition", "work")
+    __slots__ = ("_rows", "batches", "offsets", "partition", "topic_id", "work")
 
     def __init__(
         self,
@@ -213,6 +217,8 @@ class ArrowSend(Sends):
         self.size = sum(int(each.batch.nbytes) for each in batches)
         #: First offset and the one after the last, per partition.
         self.offsets: dict[int, tuple[int, int]] = {}
+        #: Which topic of its name has them.
+        self.topic_id = b""
 
     def __len__(self) -> int:
         return self._rows

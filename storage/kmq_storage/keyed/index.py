@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmq_storage.errors import DataLossError, UnavailableError
+from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.queue_table import grouped
 from kmq_storage.format.records import keys_of, tombstones_of
 from kmq_storage.keyed.parts import Parts
@@ -78,7 +78,8 @@ class QueueIndex:
         #: Which runs have queues that begin anew, the newest first.
         self._anew: list[int] = []
         #: The first offset that is kept.
-        self._start = 0
+        self._first = 0
+        self._topic = ""
         self._layout_lsn = -1
 
     @property
@@ -91,7 +92,7 @@ class QueueIndex:
         part = topic.partition(PARTITION)
         if part.layout_lsn != self._layout_lsn:
             self._follow_runs(topic)
-            self._start, self._layout_lsn = part.start, part.layout_lsn
+            self._first, self._topic, self._layout_lsn = part.first, topic.name, part.layout_lsn
         if self.end < part.end:
             for found in _sorted_at_once(self._behind(topic, part.end)):
                 self.loose.add(*found.messages, found.end)
@@ -125,7 +126,8 @@ class QueueIndex:
     def index_at(self, name: bytes, offset: int) -> int:
         """The index of the message of a queue that stands at an offset.
 
-        UnavailableError when it was dropped, as its queue ended or was trimmed since.
+        NotFoundError when it was dropped, as its queue ended since; OffsetOutOfRangeError when it
+        was trimmed.
         """
         self._check(offset, [(name, offset)])
         return self._count(name, offset)
@@ -160,19 +162,28 @@ class QueueIndex:
         return self.loose.count(name, life.end) if life.end >= 0 else 0
 
     def _check(self, offset: int, messages: Iterable[tuple[bytes, int]]) -> None:
-        """UnavailableError unless messages from an offset on are there still."""
-        if offset < self._start:
-            raise UnavailableError(
-                f"the messages from offset {offset} on were trimmed since: their indexes are not "
-                "known any more"
+        """Its error unless messages from an offset on are there still."""
+        if offset < self._first:
+            raise OffsetOutOfRangeError(
+                f"the messages from offset {offset} of {self._topic} on were stored, and trimmed "
+                "since: their indexes are not known any more, the topic has "
+                f"{self._first} to {self.end} (next)",
+                topic=self._topic,
+                partition=PARTITION,
+                offset=offset,
+                start=self._first,
+                end=self.end,
             )
         for run in self.runs:
             if run.has_gaps and run.place.base_offset <= offset < run.place.end_offset:
                 for name, at in messages:
                     if not run.has(name, at):
-                        raise UnavailableError(
-                            f"the queue {name!r} ended since, and the message is not kept any "
-                            "more: its index is not known"
+                        raise NotFoundError(
+                            f"the message was stored, and its queue {name!r} in {self._topic} "
+                            "ended since: it is not kept any more, and its index is not known",
+                            topic=self._topic,
+                            queue=name,
+                            offset=at,
                         )
 
     def places(self, name: bytes, first: int, most: int) -> tuple[list[RunRows], _Numbers]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
+from kmq_storage.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.gathered import Gathered, gathered, ranges
 from kmq_storage.keyed.index import QueueIndex, RunRows
 from kmq_storage.keyed.many import Asked, QueueRows
@@ -166,13 +166,26 @@ class QueueReader:
                 self.messages(queue, first, most)  # which says whose messages can't be read
             raise
 
-    def index_of(self, queue: bytes, offset: int) -> int:
-        """The index of the message of a queue that stands at an offset."""
-        return self._looking(lambda index, _: index.index_at(queue, offset))
+    def index_of(self, queue: bytes, offset: int, topic_id: bytes) -> int:
+        """The index of the message of a queue that stands at an offset of the topic of this id.
 
-    def indexes_of(self, queues: pa.Array, offset: int) -> _Numbers:
-        """The indexes of messages of these queues that stand one behind the other."""
-        return self._looking(lambda index, _: index.indexes(queues, offset))
+        NotFoundError when another one has its name now.
+        """
+
+        def found(index: QueueIndex, topic: Topic) -> int:
+            _check_same(topic, topic_id)
+            return index.index_at(queue, offset)
+
+        return self._looking(found)
+
+    def indexes_of(self, queues: pa.Array, offset: int, topic_id: bytes) -> _Numbers:
+        """The indexes of messages of these queues that stand one behind the other; as above."""
+
+        def found(index: QueueIndex, topic: Topic) -> _Numbers:
+            _check_same(topic, topic_id)
+            return index.indexes(queues, offset)
+
+        return self._looking(found)
 
     def _looking(self, look: Callable[[QueueIndex, Topic], _Found]) -> _Found:
         """Look with an index that knows what is visible, once more where files moved."""
@@ -286,6 +299,15 @@ class _LooseRows:
         offsets = self._part.offsets[ranges(firsts, counts)]
         wanted, rows = np.unique(offsets, return_inverse=True)
         yield gathered(list(self._read(wanted)), rows, np.ones_like(rows))
+
+
+def _check_same(topic: Topic, topic_id: bytes) -> None:
+    if topic.id != topic_id:
+        raise NotFoundError(
+            f"the messages were stored in a topic {topic.name} that was deleted since, and another "
+            "one has its name now: their indexes are not known any more",
+            topic=topic.name,
+        )
 
 
 def _given_up(index: QueueIndex, topic: Topic, queue: bytes, first: int) -> OffsetOutOfRangeError:

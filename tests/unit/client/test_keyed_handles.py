@@ -100,3 +100,29 @@ def test_indexes_of_a_store_that_is_gone_are_not_told(tmp_path: Path, *, another
     for look in (put.result, lambda: many[0]):
         with pytest.raises(kmq.ClosedError, match=r"are stored, but .* not there any more"):
             look()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_index_of_a_message_of_a_deleted_topic_is_not_that_of_another(
+    tmp_path: Path, *, closed: bool
+):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        puts = [queues.put("a", b"%d" % n) for n in range(3)]
+        queues.flush()
+        many = queues.put_batch(["a"] * 200, [b"x" * 1000] * 200)
+        store.delete_topic("inbox")
+        looks = (puts[0].result, puts[2].result, lambda: list(many))
+        for look in looks:
+            with pytest.raises(kmq.NotFoundError, match="doesn't exist"):
+                look()
+        store.keyed_queues("inbox").put_batch(["b"] * 1000, [b"y"] * 1000)
+        if not closed:
+            for look in looks:
+                with pytest.raises(kmq.NotFoundError, match="deleted since, and another"):
+                    look()
+            assert queues.put("a", b"new").result() == 0
+    if closed:
+        for look in looks:
+            with pytest.raises(kmq.NotFoundError, match="deleted since, and another"):
+                look()

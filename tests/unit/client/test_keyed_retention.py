@@ -16,7 +16,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.keyed_queues import KeyedQueues
-from kmq_spark.errors import FormatVersionError, OffsetOutOfRangeError, UnavailableError
+from kmq_spark.errors import FormatVersionError, OffsetOutOfRangeError
 from kmq_storage import limits
 from kmq_storage.copying import copy_topics
 from kmq_storage.format.queue_table import Beginnings
@@ -149,11 +149,23 @@ def test_indexes_that_are_asked_for_after_a_trim_are_not_invented(
     later = queues.put("a", b"4")
     later.result()
     store.trim("inbox", {0: 3})
-    with pytest.raises(UnavailableError, match="trimmed since"):
-        put.result()
-    with pytest.raises(UnavailableError, match="trimmed since"):
-        list(batch)
+    for look in (put.result, lambda: list(batch)):
+        with pytest.raises(OffsetOutOfRangeError, match="trimmed since") as told:
+            look()
+        assert not told.value.retryable, "who puts again doubles what is stored"
     assert later.result() == 2
+
+
+def test_the_last_message_that_a_trim_took_is_told_as_trimmed(
+    store: kmq.Store, queues: KeyedQueues
+):
+    puts = [queues.put("a", b"%d" % n) for n in range(6)]
+    queues.flush()
+    store.trim("inbox", {0: 3})
+    with pytest.raises(OffsetOutOfRangeError, match="trimmed since") as told:
+        puts[2].result()
+    assert (told.value.context["start"], told.value.context["end"]) == (3, 6)
+    assert [put.result() for put in puts[3:]] == [3, 4, 5]
 
 
 @pytest.mark.parametrize("where", WHERE)
