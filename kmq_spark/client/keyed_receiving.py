@@ -127,6 +127,21 @@ class KeyedDelivery:
                 topic=self.topic,
             )
 
+    def check_held(self, account: Account, now: int) -> None:
+        """LeaseExpiredError unless the message is held by this delivery still."""
+        if not account.holds(self._offset, self.delivery_count, now):
+            raise LeaseExpiredError(
+                f"delivery {self.delivery_count} of message {self.index} of queue {self.queue!r} "
+                f"in {self.topic} is not held any more by group {self.group}: it was answered, or "
+                "its lock ended; whoever has it next answers it",
+                topic=self.topic,
+                queue=self.queue,
+                index=self.index,
+                offset=self._offset,
+                group=self.group,
+                delivery_count=self.delivery_count,
+            )
+
     def __repr__(self) -> str:
         return (
             f"KeyedDelivery(queue={self.queue!r}, index={self.index}, "
@@ -239,7 +254,7 @@ class GroupReceiver:
                 each.check_process()
                 account = accounts.get(each._name) or self._account(state, each._name)
                 each.check_topic(account.topic_id)
-                account.check_held(each._offset, each.delivery_count, now)
+                each.check_held(account, now)
                 accounts[each._name] = changed(account, each._offset)
             self._commit(lsn, accounts)
 

@@ -10,8 +10,6 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from kmq_storage.errors import LeaseExpiredError
-
 #: Messages of one queue that may be under way at a time.
 UNDER_WAY_MAX = 1_000
 _HEAD = struct.Struct("<16sq")
@@ -99,16 +97,10 @@ class Account:
             ),
         )
 
-    def check_held(self, offset: int, count: int, now: int) -> None:
-        """LeaseExpiredError unless a message is held by the delivery of this number still."""
+    def holds(self, offset: int, count: int, now: int) -> bool:
+        """Whether a message is held by the delivery of this number still."""
         held = [each for each in self.under_way if each.offset == offset and each.is_held]
-        if not any(each.count == count and each.at > now for each in held):
-            raise LeaseExpiredError(
-                f"delivery {count} of the message at offset {offset} is not held any more: it was "
-                "answered, or its lock ended; whoever has it next answers it",
-                offset=offset,
-                delivery_count=count,
-            )
+        return any(each.count == count and each.at > now for each in held)
 
 
 def _sorted(found: Iterable[UnderWay]) -> tuple[UnderWay, ...]:

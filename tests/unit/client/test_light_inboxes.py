@@ -70,8 +70,10 @@ def test_what_is_acknowledged_is_done_and_what_is_not_comes_again(queues: KeyedQ
 def test_all_or_none_are_acknowledged_over_several_queues(queues: KeyedQueues):
     (late,) = queues.receive("a", lock_timeout=1e-6)
     held = [*queues.receive("b"), *queues.receive("a", 3)]
-    with pytest.raises(LeaseExpiredError):
+    with pytest.raises(LeaseExpiredError, match="message 0 of queue 'a' in inbox") as told:
         queues.ack([*held, late])
+    named = {"topic": "inbox", "queue": "a", "index": 0, "offset": 0, "group": "default"}
+    assert told.value.context == {**named, "delivery_count": 1}
     assert (queues.lag("a"), queues.lag("b")) == (3, 1)
     queues.ack(held)
     queues.ack([])
