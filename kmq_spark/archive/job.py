@@ -28,7 +28,7 @@ from kmq_spark.lake.batches import batch_folder, finish_batch
 from kmq_spark.lake.columns import columns_of
 from kmq_spark.lake.files import check_readable
 from kmq_spark.lake.places import ArchivePlace, fixed
-from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord
+from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord, ArchiveRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,7 +79,7 @@ def run(
     keep = None if keep is None else checked_seconds("keep", keep)
     place = _place(beside(fixed(path), os.fspath(url), storage_options or {}))
     if keep is not None:
-        check_readable(place)  # what can't be read there is not to be trimmed here
+        _check_trimmable(spark, place, file_format)
     known = lost_records(place)
     query = start(
         spark,
@@ -99,9 +99,17 @@ def run(
     with open_store(url, create=False, storage_options=storage_options) as store:
         group = query.name
         if keep is not None:
-            check_readable(place)
+            _check_trimmable(spark, place, file_format)
         trimmed = {} if keep is None else trim_archived(store, group, keep)
         return ArchiveReport(store.describe_group(group).committed, trimmed, lost)
+
+
+def _check_trimmable(spark: SparkSession, place: ArchivePlace, file_format: str | None) -> None:
+    """What can't be read there is not to be trimmed here; only a Delta table may be such."""
+    record = ArchiveRecords(place).newest()
+    found = record.format if record is not None else file_format or _format_of(spark)
+    if found == DELTA:
+        check_readable(place)
 
 
 def _lost(progress: StreamingQueryProgress) -> int:

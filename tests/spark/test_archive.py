@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -244,6 +245,20 @@ def test_a_place_that_spark_has_no_file_system_for_is_refused_before_anything_is
         _archive(spark, shop.url, s3_url, topics=["orders"])
     assert open_files(s3_url).list("") == []
     assert shop.store.groups() == []
+
+
+def test_an_archive_in_parquet_needs_no_library_of_delta_to_trim_the_log(
+    spark: SparkSession, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _send(shop)
+    monkeypatch.setitem(sys.modules, "deltalake", None)  # as where it is not installed
+    made = partial(_archive, spark, shop.url, keep=0)
+    with pytest.raises(InvalidRequestError, match=r"pip install 'kmq-spark\[delta\]'"):
+        made(tmp_path / "delta", topics=["orders"], file_format="delta")
+    report = made(tmp_path / "parquet", topics=["orders"], file_format="parquet")
+    assert report.trimmed == {"orders": {0: 5, 1: 5, 2: 5}}
+    _send(shop)
+    assert made(tmp_path / "parquet").trimmed == {"orders": {0: 10, 1: 10, 2: 10}}
 
 
 def test_an_archive_that_lost_its_checkpoint_is_not_written_on(
