@@ -119,7 +119,7 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
     return GroupInfo(
         name,
         group.generation,
-        _members(state, log, name),
+        members_in(state, log, name),
         committed,
         {
             topic: {n: end for n, (_, end) in info.offsets().items()}
@@ -140,7 +140,8 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
     )
 
 
-def _members(state: StoreState, log: CommitLog, name: str) -> list[MemberInfo]:
+def members_in(state: StoreState, log: CommitLog, name: str) -> list[MemberInfo]:
+    """The live members of a group that is in a state of this log."""
     group = state.groups[name]
     if has_exclusive_member(log, name) and not group.plan.members:
         joined = to_datetime(group.joined)

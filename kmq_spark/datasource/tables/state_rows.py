@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kmq_storage.groups import describe_in
+from kmq_storage.groups import describe_in, members_in
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
@@ -76,7 +76,7 @@ def _lag_rows(group: GroupInfo) -> Iterator[Row]:
 def member_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
     """A row per live member of a group."""
     for name in sorted(state.groups):
-        for member in describe_in(state, log, name).members:
+        for member in members_in(state, log, name):
             assignment = sorted(member.assignment.items())
             joined = to_microseconds(member.joined)
             yield (name, member.name, member.client, joined, assignment, member.epoch)

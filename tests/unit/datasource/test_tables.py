@@ -25,6 +25,7 @@ from kmq_spark.datasource.executor import commit_rows, segment_rows
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.tables import plan
 from kmq_spark.datasource.tables.state_rows import ROWS
+from kmq_storage import groups
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.checkpoint import write_checkpoint
 from kmq_storage.log.commit_log import CommitLog
@@ -124,6 +125,18 @@ def test_groups_show_what_they_committed_and_how_far_they_are_behind(shop: Shop)
         ("idle", "me", [("orders", [0, 1])])
     ]
     assert _read(shop, "members") == _read(shop, "queues") == []
+
+
+def test_members_are_told_without_a_count_of_what_their_groups_have_not_read(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.send("orders", 0, 10)
+    with shop.store.consumer("billing", topics=["orders"], name="me") as consumer:
+        consumer.consume(4, timeout=5.0)
+        consumer.commit()
+        for count in ("_size_from", "_age_of"):  # one of each for each partition of each group
+            monkeypatch.delattr(groups, count)
+        assert [row["name"] for row in _read(shop, "members")] == ["me"]
 
 
 def test_queues_show_where_their_records_are(shop: Shop) -> None:
