@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kmq_spark.datasource.groups.committed import GroupMember, advance_group, announce
 from kmq_spark.datasource.groups.move import OPTION, move_option
@@ -22,7 +22,7 @@ from kmq_spark.datasource.planning.coverage import cover, first_of_stream, known
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import history_of
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
-from kmq_spark.datasource.store_url import is_storage_option
+from kmq_spark.datasource.store_url import as_options, is_storage_option
 from kmq_spark.datasource.streams.admission import Limits
 from kmq_spark.datasource.streams.plan import admitted
 from kmq_storage.environment import SYSTEM
@@ -50,7 +50,12 @@ _RESOLVED = (
 
 
 def incremental(
-    spark: SparkSession, url: str | os.PathLike[str], group: str, **options: object
+    spark: SparkSession,
+    url: str | os.PathLike[str],
+    group: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: object,
 ) -> Incremental:
     """What a group has not read yet, up to a fixed end; the group moves on a clean exit only.
 
@@ -60,10 +65,12 @@ def incremental(
 
     Options are those of a batch read; `startingOffsets` counts where the group has no commit
     (default: earliest), `maxOffsetsPerTrigger` and `maxBytesPerTrigger` make the end nearer.
+    `storage_options` as in `kmq.open`.
     """
     if not isinstance(url, str | os.PathLike):
         raise InvalidRequestError(f"store {url!r} is not a path or URL", option="url")
     texts = {name: _text(value) for name, value in options.items()}
+    texts = {**as_options(storage_options or {}), **texts}
     return Incremental(spark, os.fspath(url), group, texts)
 
 

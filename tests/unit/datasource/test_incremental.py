@@ -10,9 +10,11 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
+import kmq_spark as kmq
 from kmq_spark.datasource.incremental import Incremental, incremental
 from kmq_storage.errors import DataLossError, IllegalStateError, InvalidRequestError, NotFoundError
 from tests.spark.shop import Shop
+from tests.support.s3 import S3Server
 from tests.unit.datasource.spark_stand_in import Frame, SparkStandIn
 
 
@@ -36,6 +38,19 @@ def _job(shop: Shop, **options: object) -> Incremental:
 def _values(new: Incremental) -> list[bytes]:
     batches = cast("Frame", new.df).batches()
     return [value for each in batches for value in each.column("value").to_pylist()]
+
+
+def test_a_bucket_that_only_storage_options_open_is_read_and_written(moto: S3Server) -> None:
+    url, given = moto.new_url(), moto.options()
+    with kmq.open(url, storage_options=given) as store:
+        for topic in ("orders", "copies"):
+            store.create_topic(topic)
+        with store.producer() as producer:
+            producer.send("orders", b"one")
+        with incremental(SPARK, url, "g", storage_options=given, subscribe="orders") as new:
+            new.write(new.df, topic="copies")
+        assert store.offsets("copies") == {0: (0, 1)}
+        assert store.describe_group("g").committed == {"orders": {0: 1}}
 
 
 def _make_again(shop: Shop) -> None:

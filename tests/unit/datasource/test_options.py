@@ -116,6 +116,7 @@ REFUSED = {
         {"queues": "a", "archive": "/data/lake"},
         "choose by column 'key' the",
     ),
+    "a mapping for a client": ({"storage_options": "{}"}, "of its own, as 'storage.endpoint'"),
     "a list of paths": ({"paths": '["/a","/b"]'}, r"one store: load\(path\) with its text"),
     "a partition twice": ({"startingOffsets": '{"a":{"0":1,"00":2}}'}, "once, not a.0. twice"),
     "a name twice": ({"startingOffsets": '{"a":{"0":1},"a":{"*":2}}'}, "'a' is there twice"),
