@@ -175,7 +175,7 @@ class KeyedQueues:
         """Append messages to queues, all or none, and return when they are durable.
 
         The index of each is worked out when it is looked at. Sequences have equal length; errors
-        are raised.
+        are raised. A callback of a put can't wait (IllegalStateError): it uses `put`.
         """
         columns = [column_of("queues", queues), column_of("messages", messages)]
         if len(columns[0]) != len(columns[1]):
@@ -195,6 +195,7 @@ class KeyedQueues:
         table = checked_table(data)
         if not table.num_rows:
             return IndexSequence(0, list)
+        self._producer._check_waits()  # before anything is sent
         sent: Any = self._producer.send_arrow(self.name, table)
         ((first, _),) = sent.result().offsets.values()
         keys, topic_id = table.column("key"), sent[0].topic_id
@@ -211,6 +212,7 @@ class KeyedQueues:
         """
         names = [queue_name(queue) for queue in queues]
         if names:
+            self._producer._check_waits()
             self._producer.send_batch(self.name, [None] * len(names), names).result()
 
     def get(self, queue: str | bytes, offset: int, num: int) -> list[bytes]:

@@ -127,7 +127,7 @@ class KeyedDelivery:
                 topic=self.topic,
             )
 
-    def check_held(self, account: Account, now: int) -> None:
+    def _check_held(self, account: Account, now: int) -> None:
         """LeaseExpiredError unless the message is held by this delivery still."""
         if not account.holds(self._offset, self.delivery_count, now):
             raise LeaseExpiredError(
@@ -254,7 +254,7 @@ class GroupReceiver:
                 each.check_process()
                 account = accounts.get(each._name) or self._account(state, each._name)
                 each.check_topic(account.topic_id)
-                each.check_held(account, now)
+                each._check_held(account, now)
                 accounts[each._name] = changed(account, each._offset)
             self._commit(lsn, accounts)
 

@@ -252,8 +252,15 @@ class Pending:
 
     def expedite(self, *, helping: bool = False) -> None:
         """Stop lingering: somebody waits, and commits in its own thread if it is `helping`."""
+        if helping:
+            self.check_waits()
         if not (helping and self.commit_here()):
             self.call_worker()
+
+    def check_waits(self) -> None:
+        """IllegalStateError in a callback: who waits there, waits for itself."""
+        if threading.current_thread() in self.workers:
+            raise IllegalStateError("a callback can't wait for a commit: its thread would make it")
 
     def call_worker(self, *, now: bool = True) -> None:
         """There is something to do for the worker, or will be unless a caller does it first."""

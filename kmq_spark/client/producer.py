@@ -286,6 +286,10 @@ class Producer(Transactional):
         """
         return self._send_arrow(queue_log(check_name("queue", queue, is_new=False)), data, 0)
 
+    def _check_waits(self) -> None:
+        """IllegalStateError in a callback of this producer, which can't wait for what it sends."""
+        self._pending.check_waits()
+
     def flush(self, timeout: float | None = None) -> int:
         """Wait until everything sent before is durable; the number of records that are not.
 

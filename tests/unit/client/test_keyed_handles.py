@@ -7,10 +7,12 @@ ends; a closed handle that goes on.
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -126,3 +128,35 @@ def test_the_index_of_a_message_of_a_deleted_topic_is_not_that_of_another(
         for look in looks:
             with pytest.raises(kmq.NotFoundError, match="deleted since, and another"):
                 look()
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_a_callback_that_would_wait_for_itself_is_refused_and_stores_nothing(
+    tmp_path: Path, durability: str
+):
+    with kmq.open(tmp_path / "store", durability=durability) as store:
+        queues = store.keyed_queues("inbox")
+        calls: list[Callable[[], Any]] = [
+            lambda: queues.put_batch(["a"], [b"2"]),
+            lambda: queues.put_arrow(pa.table({"queue": ["a"], "value": [b"2"]})),
+            lambda: queues.delete("a"),
+            lambda: queues.put("b", b"waited for").result(),
+        ]
+        told, done = list[str](), threading.Event()
+
+        def call_all(_: object) -> None:
+            for call in calls:
+                try:
+                    call()
+                except kmq.IllegalStateError as error:
+                    told.append(error.message)
+            queues.put("c", b"not waited for")
+            done.set()
+
+        queues.put("a", b"1").add_done_callback(call_all)
+        assert done.wait(60), "nothing hangs"
+        assert len(told) == len(calls)
+        assert all("a callback can't wait" in message for message in told)
+        queues.flush()
+        assert queues.get("a", 0, 9) == [b"1"]
+        assert [queues.size(name) for name in ("b", "c")] == [1, 1], "what was sent is stored"
