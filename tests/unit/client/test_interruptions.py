@@ -11,12 +11,13 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -188,6 +189,35 @@ def test_a_send_interrupted_anywhere_leaves_the_others_stored_and_the_producer_u
             after = producer.send("t", b"after", b"k")
             assert producer.flush(10) == 0
             assert after.result(0).offset - before.result(0).offset in (1, 2)
+    assert at > 5
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize("way", ["arrow", "batch", "queues"])
+def test_a_batch_behind_a_send_that_was_interrupted_anywhere_is_stored(
+    way: str, *, in_transaction: bool
+):
+    at, interrupted = 1, True
+    while interrupted:
+        interrupted = False
+        with kmq.open(f"memory://{uuid.uuid4().hex}", maintenance=False) as store:
+            queues = store.keyed_queues("t")
+            with store.producer(linger=10.0) as producer, ExitStack() as transaction:
+                if in_transaction:
+                    transaction.enter_context(producer.transaction())
+                try:
+                    with Interruption(at):
+                        (queues.put if way == "queues" else producer.send)("t", b"v")
+                except KeyboardInterrupt:
+                    interrupted, at = True, at + 1
+                if way == "queues":
+                    assert len(queues.put_batch(["t"], [b"after"])) == 1
+                elif way == "arrow":
+                    producer.send_arrow("t", pa.table({"key": [b"t"], "value": [b"after"]}))
+                else:
+                    producer.send_batch("t", [b"after"], ["t"])
+            found = store.read("t", columns=["value"]).read_all()["value"].to_pylist()
+            assert found in ([b"after"], [b"v", b"after"]), at
     assert at > 5
 
 
