@@ -104,6 +104,12 @@ def _grown(state: StoreState, record: ArchiveRecord, topics: Sequence[str]) -> A
                 "the archive are not: archive it into a place of its own",
                 topic=topic.name,
             )
+        if topic.settings.schema != found[0].settings.schema:
+            raise InvalidRequestError(
+                f"topics {found[0].name} and {topic.name} have different schemas: archive them "
+                "into places of their own, or give both the same columns (alter_topic)",
+                topic=topic.name,
+            )
         begins = {p: start for p, (start, _) in topic.offsets().items() if start}
         starts.setdefault(topic.topic_id.hex, begins)
     return replace(record, topics=names, starts=starts)

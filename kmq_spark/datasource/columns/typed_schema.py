@@ -29,6 +29,7 @@ from kmq_spark.datasource.spark_versions import IN_UTC
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.typed import stored_type
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.names import nearest
 
 _METADATA = (
     StructField("_topic", StringType()),
@@ -60,14 +61,63 @@ def one_schema(topics: Sequence[Topic]) -> pa.Schema | None:
 
     InvalidRequestError, naming two, where they differ.
     """
+    check_one_kind(topics)
     schemas = [topic.settings.schema for topic in topics]
     for topic, schema in zip(topics, schemas, strict=True):
         if schema != schemas[0]:
             raise InvalidRequestError(
-                f"topics {topics[0].name} and {topic.name} have different schemas: "
-                "one DataFrame can't hold both, load them one by one"
+                f"topics {topics[0].name} and {topic.name} have different schemas: load them one "
+                "by one, or only the columns that both have (option 'columns')",
+                topic=topic.name,
             )
     return schemas[0] if schemas else None
+
+
+def check_one_kind(topics: Sequence[Topic]) -> None:
+    """InvalidRequestError for typed topics beside untyped ones."""
+    for topic in topics:
+        if bool(topic.settings.schemas) != bool(topics[0].settings.schemas):
+            raise InvalidRequestError(
+                f"topics {topics[0].name} and {topic.name} have different schemas (one is typed): "
+                "one DataFrame can't hold both, load them one by one",
+                topic=topic.name,
+            )
+
+
+def chosen_of_all(names: Sequence[str], topics: Sequence[Topic]) -> StructType:
+    """Columns of typed topics; InvalidRequestError unless each topic has them, of one type."""
+    first, *others = {topic.settings.schemas: topic for topic in topics}.values()
+    found = chosen(names, _all_columns_of(first))
+    for topic in others:
+        own = {field.name: field.dataType for field in _all_columns_of(topic).fields}
+        for field in found.fields:
+            kind = own.get(field.name)
+            if kind != field.dataType:
+                there = "not there" if kind is None else kind.simpleString()
+                raise InvalidRequestError(
+                    f"option 'columns' names {field.name!r}, which is "
+                    f"{field.dataType.simpleString()} in topic {first.name}, and {there} in topic "
+                    f"{topic.name}: load them one by one",
+                    option="columns",
+                    topic=topic.name,
+                )
+    return found
+
+
+def chosen(names: Sequence[str], everything: StructType) -> StructType:
+    """The columns of these names, in their order; InvalidRequestError for one that isn't there."""
+    for name in names:
+        if name not in everything.names:
+            hint = nearest(name, everything.names) or f"; there are {', '.join(everything.names)}"
+            raise InvalidRequestError(
+                f"option 'columns' names {name!r}, which no record has{hint}", option="columns"
+            )
+    return StructType([everything[name] for name in names])
+
+
+def _all_columns_of(topic: Topic) -> StructType:
+    assert topic.settings.schema is not None, "a typed topic has a schema"
+    return all_typed_columns(topic.settings.schema)
 
 
 def typed_spark_schema(schema: pa.Schema, *, include_metadata: bool) -> StructType:

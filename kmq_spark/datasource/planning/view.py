@@ -16,6 +16,9 @@ from kmq_spark.datasource.columns.schema import (
 )
 from kmq_spark.datasource.columns.typed_schema import (
     all_typed_columns,
+    check_one_kind,
+    chosen,
+    chosen_of_all,
     lacking,
     one_schema,
     spark_arrow_schema,
@@ -24,7 +27,6 @@ from kmq_spark.datasource.columns.typed_schema import (
 from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.names import nearest
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,13 @@ def _all_keyed(topics: Sequence[Topic], options: SourceOptions) -> bool:
 
 def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructType:
     """The columns of these topics; InvalidRequestError when they have not the same."""
-    schema, keyed = one_schema(topics), _all_keyed(topics, options)
+    check_one_kind(topics)
+    keyed = _all_keyed(topics, options)
+    if options.columns is not None and _are_typed(topics):
+        return chosen_of_all(options.columns, topics)
     if options.columns is not None:
-        everything = all_columns(keyed=keyed) if schema is None else all_typed_columns(schema)
-        return _chosen(options.columns, everything)
+        return chosen(options.columns, all_columns(keyed=keyed))
+    schema = one_schema(topics)
     if schema is None:
         return _plain_columns(options, keyed=keyed)
     untyped = {
@@ -138,20 +143,14 @@ def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructTy
     return typed_spark_schema(schema, include_metadata=options.include_metadata)
 
 
-def _chosen(names: Sequence[str], everything: StructType) -> StructType:
-    for name in names:
-        if name not in everything.names:
-            hint = nearest(name, everything.names) or f"; there are {', '.join(everything.names)}"
-            raise InvalidRequestError(
-                f"option 'columns' names {name!r}, which no record has{hint}", option="columns"
-            )
-    return StructType([everything[name] for name in names])
+def _are_typed(topics: Sequence[Topic]) -> bool:
+    return any(topic.settings.schemas for topic in topics)
 
 
 def view_of(wanted: StructType, topics: Sequence[Topic], options: SourceOptions) -> View:
     """The view of a read that Spark planned for these columns."""
     current = columns_of_read(topics, options)
-    if one_schema(topics) is not None:
+    if _are_typed(topics):
         _refuse_own_schema(wanted, current)
         return View(spark_arrow_schema(wanted), wanted)
     if wanted.simpleString() != current.simpleString():

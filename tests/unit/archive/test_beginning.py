@@ -99,3 +99,16 @@ def test_a_topic_whose_folder_no_file_system_takes_is_refused_before_the_archive
     assert not (tmp_path / "lake" / FOLDER).exists()
     store.create_topic(name[1:], schema=schema)
     assert _begin(store, tmp_path / "lake", name[1:]).topics == (name[1:],)
+
+
+def test_topics_of_different_schemas_are_refused_before_a_record_is_there(
+    store: kmq.Store, tmp_path: Path
+):
+    path, columns = tmp_path / "lake", [pa.field("id", pa.int64()), pa.field("name", pa.string())]
+    store.create_topic("short", schema=pa.schema(columns[:1]))
+    store.create_topic("long", schema=pa.schema(columns))
+    with pytest.raises(InvalidRequestError, match="topics long and short have different schemas"):
+        _begin(store, path, "short", "long")
+    assert not (path / FOLDER).exists()
+    store.alter_topic("short", schema=pa.schema(columns))
+    assert _begin(store, path, "short", "long").typed

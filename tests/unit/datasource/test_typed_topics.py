@@ -118,6 +118,26 @@ def test_a_read_of_several_topics_goes_on_while_their_schemas_grow_one_after_the
     assert rows == [{"id": 2, "_topic": "other"}, {"id": 1, "_topic": "typed"}]
 
 
+def test_topics_of_several_schemas_are_read_by_the_columns_that_all_of_them_have(
+    shop: Shop,
+) -> None:
+    shop.create("other", schema=pa.schema([pa.field("new", pa.int8()), *SCHEMA]))
+    shop.create("wide", schema=pa.schema([pa.field("id", pa.int64())]))
+    _send(shop, {"id": 1})
+    _send(shop, {"id": 2, "new": 1}, topic="other")
+    source = _source(shop, subscribe="typed,other", columns="_topic,id")
+    reader = source.reader(source.schema())
+    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+    rows = pa.Table.from_batches(batches).to_pylist()
+    assert rows == [{"_topic": "other", "id": 2}, {"_topic": "typed", "id": 1}]
+    with pytest.raises(InvalidRequestError, match=r"only the columns that both have \(option 'col"):
+        _source(shop, subscribe="typed,other").schema()
+    with pytest.raises(InvalidRequestError, match="'new', which is tinyint in topic other, and no"):
+        _source(shop, subscribe="typed,other", columns="id,new").schema()
+    with pytest.raises(InvalidRequestError, match=r"'id', which is int in .* bigint in topic wide"):
+        _source(shop, subscribe="typed,wide", columns="id").schema()
+
+
 def test_a_schema_of_the_users_own_is_refused(shop: Shop) -> None:
     wanted = StructType([StructField("other", StringType())])
     with pytest.raises(InvalidRequestError, match="'other' is not one of the topic's"):
