@@ -18,6 +18,9 @@ from kmq_storage.names import check_name
 
 Offsets = Mapping[str, Mapping[int, int]]
 
+#: So many members are named by an error.
+_TOLD = 3
+
 
 def offset_entries(
     state: StoreState, group: str, offsets: Offsets, *, generation: int = -1
@@ -42,8 +45,13 @@ def has_live_member(log: CommitLog, group: str) -> bool:
 def check_idle(log: CommitLog, group: str) -> None:
     """IllegalStateError while some process is a member of the group."""
     if has_live_member(log, group):
+        state = log.state
+        members = members_in(state, log, group) if group in state.groups else ()
+        told = "; ".join(f"{each.name} of {each.client}" for each in members[:_TOLD])
         raise IllegalStateError(
-            f"group {group} has a live member; close it before changing the group", group=group
+            f"group {group} has a live member{told and f' ({told})'}; close it before changing the "
+            "group",
+            group=group,
         )
 
 

@@ -64,6 +64,25 @@ def test_two_queries_share_a_source_and_it_joins_itself(
     assert pairs.places == [("orders", 0, n) for n in range(3)]  # 0 with 3, 1 with 4, 2 with 5
 
 
+def test_a_stream_joins_what_a_batch_frame_had_when_it_was_planned_or_what_each_batch_loads(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    shop.create("names")
+    batch = spark.read.format("kmq").option("subscribe", "names")
+    frame, planned, loaded = batch.load(shop.url).select("value"), Collector(), Collector()
+    for number in range(2):
+        shop.send("orders", 0, 1)
+        shop.send("names", 0, 1)
+        joined = load(spark, shop).crossJoin(frame.withColumnRenamed("value", "name"))
+        run(joined, planned, tmp_path / "planned")
+        run(
+            load(spark, shop),
+            lambda rows, n: loaded(rows.crossJoin(batch.load(shop.url).select("value")), n),
+            tmp_path / "loaded",
+        )
+        assert (planned.sizes[number], loaded.sizes[number]) == (1, number + 1)
+
+
 @pytest.mark.parametrize(("reuse", "counted"), [(True, 6), (False, 12)])
 def test_a_stream_that_is_joined_with_itself_has_one_offset(
     spark: SparkSession, shop: Shop, tmp_path: Path, *, reuse: bool, counted: int
