@@ -20,6 +20,7 @@ from kmq_spark.datasource.tables.plan import plan_commits, plan_segments
 from kmq_spark.datasource.tables.state_rows import ROWS
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.state import StoreState
 
@@ -47,6 +48,7 @@ class KmqTableReader(DataSourceReader):
         return looking_again(log, lambda state: self._tasks(log, state))
 
     def _tasks(self, log: CommitLog, state: StoreState) -> list[InputPartition]:
+        warn_of_doubtful_ends(state, state.topics.values())
         if self._table == "segments":
             return [*plan_segments(state)]
         if self._table == "commits":

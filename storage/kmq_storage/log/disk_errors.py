@@ -117,4 +117,9 @@ def collected(url: str, lsn: int, first: int) -> OffsetOutOfRangeError:
 
 def damaged_commit(file: str, lsn: int, reason: str) -> CorruptionError:
     """A commit that can't be read where the next one should stand."""
-    return CorruptionError(f"commit {lsn} in {file} is damaged ({reason})", file=file, lsn=lsn)
+    return CorruptionError(
+        f"commit {lsn} in {file} is damaged ({reason}); put the file back from a copy, or repair "
+        "the store",
+        file=file,
+        lsn=lsn,
+    )

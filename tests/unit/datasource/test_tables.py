@@ -26,6 +26,7 @@ from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.tables import plan
 from kmq_spark.datasource.tables.state_rows import ROWS
 from kmq_storage import groups
+from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.checkpoint import write_checkpoint
 from kmq_storage.log.commit_log import CommitLog
@@ -33,6 +34,7 @@ from kmq_storage.log.live_rows import Cover
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
 from tests.spark.shop import Shop
+from tests.support.damage import flip
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "spark-tables.md"
 
@@ -158,6 +160,23 @@ def test_queues_show_where_their_records_are(shop: Shop) -> None:
         "expired": 0,
     }
     assert (none["queue"], none["topics"], none["ready"]) == ("none", [], 0)
+
+
+def test_tables_say_that_the_log_can_not_be_read_to_its_end(tmp_path: Path) -> None:
+    made = Shop(tmp_path / "shop")
+    made.create("orders", 2)
+    log = tmp_path / "shop" / "log" / "00000000000000000001.log"
+    written = len(log.read_bytes().rstrip(b"\0"))
+    made.commit("billing", "orders", {0: 0})
+    made.close()
+    flip(log, written + 40)  # in the frame of the group's commit
+    with pytest.warns(kmq.KmqWarning, match=r"more may have been stored than is told of orders-0"):
+        assert _read(made, "groups") == []
+    with (
+        pytest.warns(kmq.KmqWarning, match="commits 2 to 2"),
+        pytest.raises(CorruptionError, match="put the file back from a copy, or repair the store"),
+    ):
+        _read(made, "commits")
 
 
 def test_commits_are_those_of_the_log_in_ranges(
