@@ -23,6 +23,7 @@ from kmq_spark.client.opening import open_store
 from kmq_spark.datasource.groups.lag import sources_of
 from kmq_spark.datasource.groups.listener import follow
 from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.spark_versions import check_streaming_read
 from kmq_spark.datasource.store_url import StoreUrl, as_options, beside, storage_options
 from kmq_spark.lake.batches import batch_folder, finish_batch
 from kmq_spark.lake.columns import columns_of
@@ -134,6 +135,7 @@ def start(
     not tell any more what it has written. The query fails when a typed topic gets a column: start
     it again, and it goes on with that.
     """
+    check_streaming_read()
     given = storage_options or {}
     path = beside(fixed(path), os.fspath(url), given)
     check_reachable(spark, path)

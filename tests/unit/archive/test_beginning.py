@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import kmq_spark as kmq
+from kmq_spark import archive
 from kmq_spark.archive.beginning import begin
+from kmq_spark.datasource import spark_versions
 from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord
-from kmq_storage.errors import InvalidRequestError
+from kmq_storage.errors import IllegalStateError, InvalidRequestError
 
 
 @pytest.fixture
@@ -112,3 +116,13 @@ def test_topics_of_different_schemas_are_refused_before_a_record_is_there(
     assert not (path / FOLDER).exists()
     store.alter_topic("short", schema=pa.schema(columns))
     assert _begin(store, path, "short", "long").typed
+
+
+def test_a_spark_that_reads_no_streams_is_refused_before_the_archive_is_there(
+    store: kmq.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(spark_versions, "_STREAMS_SINCE", (99, 0))
+    spark, path = cast("SparkSession", None), tmp_path / "lake"  # it is not even asked
+    with pytest.raises(IllegalStateError, match="can't read a stream from kmq"):
+        archive.start(spark, store.url, path, topics=["orders"])
+    assert not path.exists()
