@@ -51,13 +51,14 @@ class LogFolder:
     def look_again(self) -> None:
         """Forget files that were replaced, and list those that are there now."""
         rolls = self._hint.rolls
-        self._rolls = _UNSETTLED if rolls is not None and rolls % 2 else rolls
         names = self._files.list(paths.LOG_FOLDER)
         found = sorted(lsn for lsn in map(paths.try_first_lsn, names) if lsn is not None)
         self._opened.clear()
         self._contents.clear()
         self._readable.clear()
         self.first_lsns = found
+        # Last: who is interrupted before looks again, and writes into no file that was replaced.
+        self._rolls = _UNSETTLED if rolls is not None and rolls % 2 else rolls
 
     def file_of(self, lsn: int) -> int | None:
         """The file that the frame with this LSN stands in, or will."""
@@ -78,8 +79,8 @@ class LogFolder:
                 opened = self._files.open_log(paths.log_file(file), self.file_bytes, create=False)
             except FileNotFoundError:
                 return None
+            self._contents[file] = opened.contents()  # first, should this be interrupted
             self._opened[file] = opened
-            self._contents[file] = opened.contents()
         return self._opened[file]
 
     def contents(self, file: int) -> pa.Buffer | None:

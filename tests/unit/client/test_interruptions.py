@@ -330,3 +330,35 @@ def test_a_producer_may_linger_for_ever(shop: kmq.Store):
         assert producer.send("t", b"v").result(10)
         producer.send("t", b"w")
         assert producer.flush(10) == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_who_is_interrupted_while_log_files_change_writes_into_none_that_was_replaced(
+    tmp_path: Path,
+):
+    with (
+        kmq.open(tmp_path / "store", durability="os", maintenance=False) as store,
+        kmq.open(tmp_path / "store", durability="os", maintenance=False) as other,
+    ):
+        store.create_topic("t")
+        at, interrupted, sent = 0, True, 0
+        while interrupted:
+            interrupted, at = False, at + 1
+            with store.producer(linger=0) as producer:
+                producer.send("t", b"").result(10)
+                end: Any = other.log._end  # type: ignore[attr-defined]
+                with end:
+                    end.journal.renew(1, end.cursor)  # as after a failed sync
+                folder = store.log._end.journal.folder  # type: ignore[attr-defined]
+                try:
+                    with Interruption(at, "/kmq_storage/log/log_folder"):
+                        folder.open(folder.file_of(1))
+                except KeyboardInterrupt:
+                    interrupted = True
+                last = producer.send("t", b"").result(10)
+            assert last.offset == sent + 1, at
+            assert other.offsets("t") == {0: (0, last.offset + 1)}, at
+            sent = last.offset + 1
+        assert at > 3
+    with kmq.open(tmp_path / "store") as store:
+        assert store.read("t").read_all().num_rows == sent
