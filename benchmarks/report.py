@@ -59,9 +59,15 @@ def _unit(figure: Figure) -> str:
 def _metric(group: str, name: str | float, results: Results) -> float | None:
     if not isinstance(name, str):
         return name
-    function, metric = name.split(".")
-    result = results.get(function if ":" in function else f"{group}:{function}")
+    case, metric = case_of(group, name)
+    result = results.get(case)
     return result.median(metric) if result else None
+
+
+def case_of(group: str, name: str) -> tuple[str, str]:
+    """The case and its metric that a figure of a group names."""
+    function, metric = name.split(".")
+    return function if ":" in function else f"{group}:{function}", metric
 
 
 def _met(figure: Figure, ratio: float | None, target: float | None) -> bool | None:

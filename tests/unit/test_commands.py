@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.__main__ import parse
 from benchmarks.figures import GROUPS
+from benchmarks.report import case_of
 from kmq_spark.cli.table import COMMANDS
 from tests.support.sources import ROOT, named_tests
 from tests.unit.test_readme import DOCUMENTS
@@ -111,6 +112,13 @@ def test_a_module_that_is_shown_knows_the_options_that_are_shown(command: str):
 )
 def test_groups_of_benchmarks_that_are_shown_can_be_measured(arguments: list[str]):
     assert set(parse(arguments).groups) <= set(GROUPS)
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_figures_of_benchmarks_are_made_of_cases_of_their_group(name: str):
+    metrics = [each for figure in GROUPS[name].figures for each in (figure.ours, figure.peer)]
+    cases = {case_of(name, metric)[0] for metric in metrics if isinstance(metric, str)}
+    assert cases <= set(GROUPS[name].cases)
 
 
 def test_the_page_of_benchmarks_lists_the_groups_that_run_without_being_named():
