@@ -26,11 +26,16 @@ class _Blank:
         return 0
 
 
-def check_checkpoints(disk: SimulatedDisk, identity: Identity) -> None:
-    """Each state of a checkpoint is that of the one before it, or of nothing, and the log since."""
+def check_checkpoints(disk: SimulatedDisk, identity: Identity, *, grace: bool) -> None:
+    """Each state of a checkpoint is that of the one before it, or of nothing, and the log since.
+
+    Without `grace` pages may be collected before the root that keeps them is published.
+    """
     found = [_from_root(disk, identity, *root) for root in sorted(checkpoints(disk))]
     # A collector that was killed leaves a root without its pages, but never the newest one.
-    replicas = [each for each in found[:-1] if _has_pages(disk, each.state)] + found[-1:]
+    sure = found[-1:] if grace else []
+    replicas = [each for each in found if each in sure or _has_pages(disk, each.state)]
+    assert replicas or not found, "a checkpoint is whole"
     journal = _journal(disk, identity)
     if journal.folder.first_lsn() == 1:
         replicas.insert(0, _from_nothing(disk, identity))
