@@ -88,10 +88,7 @@ def checked_flag(option: str, value: object) -> bool:
 
 def checked_offset(value: object) -> int:
     """An offset; whether it lies in the log is seen later."""
-    offset = whole(value)
-    if offset is not None:
-        return offset
-    raise InvalidRequestError(f"offset must be a whole number, not {value!r}")
+    return _checked_whole("offset", value)
 
 
 def checked_offsets(value: Any) -> dict[str, dict[int, int]]:
@@ -106,10 +103,14 @@ def checked_offsets(value: Any) -> dict[str, dict[int, int]]:
 
 def checked_partition(value: object) -> int:
     """The number of a partition; whether there is one is seen later."""
+    return _checked_whole("partition", value)
+
+
+def _checked_whole(what: str, value: object) -> int:
     number = whole(value)
     if number is not None:
         return number
-    raise InvalidRequestError(f"partition must be a whole number, not {value!r}")
+    raise InvalidRequestError(f"{what} must be a whole number, not {value!r}")
 
 
 def checked_partitions(value: Any) -> dict[str, list[int]]:

@@ -121,12 +121,15 @@ def answered_by(data: pa.Table | pa.RecordBatch) -> tuple[bytes, list[Run]]:
     """The id of the queue that the rows of a table are of, and what an answer for them names."""
     tokens = _tokens_of(data)
     queue_id = tokens["queue"][:1].tobytes()
-    return queue_id, runs_of_table(queue_id, data)
+    return queue_id, _runs_of_tokens(queue_id, tokens)
 
 
 def runs_of_table(queue_id: bytes, data: pa.Table | pa.RecordBatch) -> list[Run]:
     """What an answer for the rows of a table names; InvalidRequestError for another queue's."""
-    tokens = _tokens_of(data)
+    return _runs_of_tokens(queue_id, _tokens_of(data))
+
+
+def _runs_of_tokens(queue_id: bytes, tokens: npt.NDArray[Any]) -> list[Run]:
     if not len(tokens):
         return []
     if (tokens["queue"] != np.frombuffer(queue_id, "<u8")).any():

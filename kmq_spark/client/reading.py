@@ -14,7 +14,6 @@ from kmq_spark.client.arguments import (
     checked_numbers,
     checked_offsets,
     checked_partition,
-    whole,
 )
 from kmq_spark.client.record_columns import public_batches, public_schema
 from kmq_spark.client.subscription import checked_topics
@@ -140,12 +139,7 @@ def _offset(topic: Topic, number: int, bound: Bound, default: int, reader: Chunk
         return default
     if isinstance(bound, Mapping):
         given = bound.get(number, default)
-        offset = whole(given)
-        if offset is None or offset < 0:
-            raise InvalidRequestError(
-                f"offset of {topic.name}-{number} must be a whole number from 0, not {given!r}"
-            )
-        return offset
+        return checked_count(f"offset of {topic.name}-{number}", given, lowest=0)
     instant = to_timestamp(bound)
     found = first_offset_since(topic, number, instant, reader)
     return topic.partition(number).end if found is None else found

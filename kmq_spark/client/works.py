@@ -19,7 +19,6 @@ def work_of(waiting: Sequence[Sends], *, by_hash: bool) -> Sequence[Work]:
 
     That one knows hashes of keys (`by_hash`), and no partitioner of the user's.
     """
-    waiting = [send for send in waiting if len(send)]  # a signal may have come before the first row
     if by_hash and all(map(are_few, waiting)):
         rows = [send for send in waiting if isinstance(send, RowSends)]
         if len({send.topic for send in rows}) == len(waiting):
@@ -31,7 +30,7 @@ def work_of_many(waiting: Sequence[Sends]) -> Sequence[Work]:
     """Sends as work, in their order per topic; row sends go together up to some bytes."""
     work: list[Work] = []
     gathering: dict[str, list[RowSends]] = {}
-    for send in filter(len, waiting):
+    for send in filter(len, waiting):  # a signal may have come before the first row
         rows = gathering.setdefault(send.topic, [])
         if isinstance(send, RowSends):
             rows.append(send)

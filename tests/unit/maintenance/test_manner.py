@@ -33,9 +33,20 @@ class _Hand:
         own = replace(SYSTEM, monotonic=lambda: self.now)
         monkeypatch.setattr(log, "environment", own)
 
-    def wait(self, seconds: float) -> None:
+        self.pace = Pace(log, self._wait)
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+        self.pace.rest()
+
+    def _wait(self, seconds: float) -> None:
         self.rests.append(seconds)
         self.now += seconds
+
+
+@pytest.fixture
+def hand(store: kmq.Store, monkeypatch: pytest.MonkeyPatch) -> _Hand:
+    return _Hand(store.log, monkeypatch)
 
 
 @given(st.floats(0.001, 10.0), st.floats(0.0, 87.0))
@@ -48,36 +59,23 @@ def test_a_round_that_does_not_end_comes_to_work_without_a_rest():
     assert resting(1.0, 87.5) == resting(1.0, 3_600.0) == 0.0
 
 
-def test_it_rests_after_a_piece_while_this_process_commits(
-    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
-):
-    hand = _Hand(store.log, monkeypatch)
-    pace = Pace(store.log, hand.wait)
+def test_it_rests_after_a_piece_while_this_process_commits(store: kmq.Store, hand: _Hand):
     for _ in range(2):
-        hand.now += 0.1
         send_rows(store.log, "t", [Sent(None, b"v")])
-        pace.rest()
+        hand.work(0.1)
     first = resting(0.1, 0.1)
     assert hand.rests == pytest.approx([first, resting(0.1, 0.2 + first)])
 
 
-def test_it_goes_on_at_once_when_nothing_was_committed_meanwhile(
-    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
-):
-    hand = _Hand(store.log, monkeypatch)
-    pace = Pace(store.log, hand.wait)
-    hand.now += 0.1
-    pace.rest()
+def test_it_goes_on_at_once_when_nothing_was_committed_meanwhile(hand: _Hand):
+    hand.work(0.1)
     assert hand.rests == []
 
 
-def test_small_pieces_are_rested_from_together(store: kmq.Store, monkeypatch: pytest.MonkeyPatch):
-    hand = _Hand(store.log, monkeypatch)
-    pace = Pace(store.log, hand.wait)
+def test_small_pieces_are_rested_from_together(store: kmq.Store, hand: _Hand):
     for _ in range(3):
-        hand.now += 0.001
         send_rows(store.log, "t", [Sent(None, b"v")])
-        pace.rest()
+        hand.work(0.001)
     assert hand.rests == pytest.approx([resting(0.002, 0.002)])
 
 
