@@ -18,6 +18,7 @@ from kmq_spark.client.queue_delivery import Delivery, Hold, runs_of_deliveries, 
 from kmq_spark.client.queue_reading import (
     deliveries_of,
     missing_of,
+    of_one_schema,
     places_of,
     runs_of_table,
     slices_of,
@@ -46,6 +47,7 @@ from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.late_answers import names_in, too_late
 from kmq_storage.log.queue_state import Queue as QueueState
 from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import Slice
 from kmq_storage.looking import look_ahead
 from kmq_storage.lost_records import finish_missing
 from kmq_storage.model import QueueStats
@@ -124,35 +126,32 @@ class Queue:
         One table has the records of topics with the same columns.
         """
         checked_count("max_rows", max_rows)
+        seconds = checked_timeout(timeout)
         self._ahead.settle()
-        acquired = self._acquire(max_rows, checked_timeout(timeout), plain=True)
-        if acquired is None:
-            return None
-        found, _ = acquired
-        schemas = {run.topic_id: self._schemas(run.topic_id) for run in found.runs}
-        first = schemas[found.runs[0].topic_id]
-        others = [run for run in found.runs if schemas[run.topic_id] != first]
-        if others:
-            self._answer(RELEASE, others)
-        runs = [run for run in found.runs if schemas[run.topic_id] == first]
+        while (acquired := self._acquire(max_rows, seconds, plain=True)) is not None:
+            if slices := self._slices(acquired[0].runs):
+                return table_of_slices(self._id, slices)
+        return None
+
+    def _slices(self, found: Sequence[Run]) -> list[tuple[Run, Slice]]:
+        """What a table has of records that were acquired: those that have the same columns."""
+        runs, others = of_one_schema(self._log, found)
+        self._answer(RELEASE, others)
         with self._reading:
             slices = slices_of(self._log, self._reader, runs)
         if sum(part.rows for _, part in slices) < sum(run.rows for run in runs):
             places = (((run[:2], o) for o in part.offsets().tolist()) for run, part in slices)
             self._forget_missing(runs, {place for some in places for place in some})
-        return table_of_slices(self._id, slices) if slices else self.receive_arrow(max_rows)
+        return slices
 
     def _forget_missing(self, runs: Sequence[Run], there: set[tuple[Key, int]]) -> None:
         """Finish records of which compaction left none; DataLossError for those that were lost."""
         missing = missing_of(runs, there)
-        lost = finish_missing(self._log, self._live(), missing)
+        with self._reading:
+            lost = finish_missing(self._log, self._reader, self._live(), missing)
         if lost is not None:  # nobody gets the others by this call
             self._ahead.refuse(missing_of(runs, places_of(missing)))
             raise lost
-
-    def _schemas(self, topic_id: bytes) -> tuple[str, ...]:
-        topic = self._log.state.topic_by_id(topic_id)
-        return topic.settings.schemas if topic else ()
 
     def _deliveries(
         self,

@@ -21,6 +21,7 @@ from kmq_storage.format.slip_words import GROUPS, PLACES
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.late_answers import names_in, too_late
+from kmq_storage.log.queue_rows import NEVER
 from kmq_storage.log.queue_state import Queue, Slip
 from kmq_storage.slips import OwnPage, counted, ending, picked, place_of, take_over
 from kmq_storage.waking import Bell
@@ -151,6 +152,8 @@ class Ahead:
         self._turning = threading.Lock()
         self._watch: threading.Thread | None = None
         self._bell = Bell()
+        #: When the first of them expires, UTC us.
+        self._expires = NEVER
         #: How often something may have been given back: who found nothing meanwhile looks again.
         self.turns = 0
 
@@ -163,8 +166,15 @@ class Ahead:
                 found.append(ready.popleft())
         except IndexError:
             pass
-        if found and found[-1].hold.until <= self._log.now_us():
+        now = self._log.now_us() if found else 0
+        if found and found[-1].hold.until <= now:
             ready.clear()  # nobody looked for too long: others have them
+            return []
+        if found and self._expires <= now:
+            with suppress(IndexError):
+                while True:
+                    found.append(ready.popleft())
+            self.give_back(runs_of_deliveries(found))  # none of those that expired is for anybody
             return []
         return found
 
@@ -222,6 +232,7 @@ class Ahead:
         first, others = records[:wanted], records[wanted:]
         with self._turning:
             if slip is self._slip:
+                self._expires = self._first_expiry(others)
                 self._ready.extend(others)
                 others = []
             if self._watch is None and self._slip is not None:
@@ -230,6 +241,15 @@ class Ahead:
                 self._watch.start()
         self.give_back(runs_of_deliveries(others))
         return first
+
+    def _first_expiry(self, records: list[Delivery]) -> int:
+        """When the first of some records is not to be handed out any more, UTC us."""
+        queue = self._log.state.queues.by_id(self._queue_id)
+        own = None if queue is None else queue.sources.get(queue.log_key)
+        if queue is None or own is None or not own.rows.expire:
+            return NEVER
+        runs = runs_of_deliveries(each for each in records if each.place[0] == queue.log_key)
+        return min(map(own.first_expiry, runs), default=NEVER)
 
     def count(self) -> None:
         """A call was answered."""

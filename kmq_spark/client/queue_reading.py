@@ -93,9 +93,20 @@ def missing_of(runs: Sequence[Run], there: set[tuple[Key, int]]) -> list[Run]:
     return merged(gone)
 
 
+def of_one_schema(log: CommitLog, runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
+    """Those of topics with the columns of the first run's, and the others."""
+    found: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        topic = log.state.topic_by_id(run.topic_id)
+        found.setdefault(topic.settings.schemas if topic else (), []).append(run)
+    first, *others = found.values()
+    return first, [run for some in others for run in some]
+
+
 def slices_of(log: CommitLog, reader: ChunkReader, runs: Iterable[Run]) -> list[tuple[Run, Slice]]:
     """The records of runs as Arrow, each slice with what is held of it."""
-    return [(run, part.as_slice()) for run in runs for part in parts_of(log, reader, run)]
+    found = ((run, part.as_slice()) for run in runs for part in parts_of(log, reader, run))
+    return [each for each in found if each[1].rows]  # compaction may have left none
 
 
 def table_of_slices(queue_id: bytes, slices: Sequence[tuple[Run, Slice]]) -> pa.Table:

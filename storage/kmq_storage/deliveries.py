@@ -109,12 +109,13 @@ def recall(log: CommitLog, queue: Queue, offset: int) -> bool:
 
 
 def merged(runs: Sequence[Run]) -> list[Run]:
-    """Runs in order, neighbours as one."""
+    """Runs in order, neighbours and what they repeat as one."""
     found: list[list[Any]] = []
     for topic_id, partition, first, rows, delivery in sorted(runs):
-        end = [topic_id, partition, first, delivery]
-        if found and [*found[-1][:2], found[-1][2] + found[-1][3], found[-1][4]] == end:
-            found[-1][3] += rows
+        last = found[-1] if found else None
+        of = [topic_id, partition, delivery]
+        if last and [last[0], last[1], last[4]] == of and first <= last[2] + last[3]:
+            last[3] = max(last[3], first + rows - last[2])
         else:
             found.append([topic_id, partition, first, rows, delivery])
     return [Run(*each) for each in found]

@@ -25,46 +25,52 @@ from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queues import spans_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
-from kmq_storage.lost_records import gaps_of, loss_of
+from kmq_storage.lost_records import finish_free, gaps_of, loss_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 #: Records of one commit.
 _ROWS = 32_768
-#: Nobody looks further while a queue has so many records that were looked at.
+#: Nobody looks further while so many records that were looked at wait for others of their keys.
 _AHEAD = 100_000
 _COLUMNS = frozenset({"key", "_key", "properties", "_properties"})
 
 
 def look_ahead(log: CommitLog, reader: ChunkReader, queue: Queue, most: int) -> None:
     """Look at records until so many can be had, or enough are known, or there are no more."""
-    for key in _looked_at(log, queue):
-        while _wants_more(log, queue, most) and _look(log, reader, queue, key):
-            pass
+    lacking = 0  # at least so many more are wanted; to find out goes through all partitions
+    for key, (_, end) in spans_of(log.state, queue).items():
+        while queue.looks(key) and queue.looked_up_to(key) < end:
+            lacking = lacking if lacking > 0 else _lacking(log, queue, most)
+            if lacking <= 0:
+                return
+            entered = _look(log, reader, queue, key)
+            if entered is None:
+                break
+            lacking -= entered
+            queue = log.state.queues.by_id(queue.id) or queue  # a checkpoint may have been read
 
 
-def _looked_at(log: CommitLog, queue: Queue) -> list[Key]:
-    return [key for key in spans_of(log.state, queue) if queue.looks(key)]
+def _lacking(log: CommitLog, queue: Queue, most: int) -> int:
+    """How many more are wanted than can be had; none while many can't though it is their time.
+
+    Those that somebody holds, or whose time comes later, keep nobody from the others.
+    """
+    spans, now = spans_of(log.state, queue), log.now_us()
+    lacking = most - sum(run.rows for run in queue.take(spans, most, now))
+    return lacking if lacking > 0 and queue.looked_and_due(now) < _AHEAD else 0
 
 
-def _wants_more(log: CommitLog, queue: Queue, most: int) -> bool:
-    spans = spans_of(log.state, queue)
-    if sum(source.rows.live for source in list(queue.sources.values())) >= _AHEAD:
-        return False
-    now = log.now_us()
-    return sum(run.rows for run in queue.take(spans, most, now)) < most
-
-
-def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> bool:
-    """Look at the next records of a partition; False when there are none."""
+def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | None:
+    """Look at the next records of a partition; how many enter, None when there are none."""
     unbound = queue.unbound.get(key[0], 0)  # first: who unbinds it now has the look refused
     start, end = spans_of(log.state, queue).get(key, (0, 0))
     begin = max(queue.looked_up_to(key), start)
     _, following = queue.filter_at(key, begin)
     until = min(end, begin + _ROWS, end if following is None else following)
     if begin >= until:
-        return False
+        return None
     lost = gaps_of(log, key, begin, until)
     if lost and lost[0].start <= begin:  # looked at in one go, however long it is
         until = min(end, lost[0].end)
@@ -81,8 +87,9 @@ def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> bool:
         lost = []
     log.refresh()
     if lost and until > lost[0].start:
+        finish_free(log, queue, key, lost[0])  # what was looked at before it was lost
         raise loss_of(log, queue, [(key, lost[0])])
-    return True
+    return len(offsets)
 
 
 def entering_later(

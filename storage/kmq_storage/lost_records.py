@@ -11,15 +11,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from kmq_storage.deliveries import answer
-from kmq_storage.errors import ConflictError, DataLossError, LeaseExpiredError
+from kmq_storage.errors import ConflictError, DataLossError, KmqError, LeaseExpiredError
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import ACK, RECALL, Run
+from kmq_storage.format.queue_entries import ACK, RECALL, LookEntry, Run
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import scan
 from kmq_storage.names import queue_of_log
 
+#: Dropped records that are finished in one commit.
+_LOOKED_AT = 100_000
+#: Runs of records that one commit finishes.
+_RUNS = 10_000
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -29,18 +35,39 @@ def gaps_of(log: CommitLog, key: Key, start: int, end: int) -> list[Gap]:
     return [] if topic is None else topic.index(key[1]).gaps_between(start, end)
 
 
-def finish_missing(log: CommitLog, queue: Queue, missing: Sequence[Run]) -> DataLossError | None:
+def finish_missing(
+    log: CommitLog, reader: ChunkReader, queue: Queue, missing: Sequence[Run]
+) -> DataLossError | None:
     """Finish records that somebody holds and that are not there, and the gaps they stood in, whole.
 
-    The error to raise where there is a gap; None where compaction dropped them.
+    The error to raise where there is a gap; None where compaction dropped them, and then what it
+    dropped behind them is finished, too: else each would be handed out to be found missing.
     """
     with suppress(LeaseExpiredError):  # whoever gets them next finishes them
         log.commit([Unit((answer(log, queue, ACK, missing),))])
     log.refresh()
     gaps = _gaps_met(log, missing)
     for key, gap in gaps:
-        _finish_unseen(log, queue, key, gap)
+        finish_free(log, queue, key, gap)
+    for key, end in {} if gaps else {run[:2]: run.first + run.rows for run in missing}.items():
+        if not queue.looks(key):  # who looks at records finds only those that are there
+            _finish_unseen(log, queue, key, end, _next_there(log, reader, key, end))
     return loss_of(log, queue, gaps) if gaps else None
+
+
+def _next_there(log: CommitLog, reader: ChunkReader, key: Key, start: int) -> int:
+    """The offset of the first record from one on, as far as is looked; itself where none is."""
+    topic = log.state.topic_by_id(key[0])
+    if topic is None:
+        return start
+    end, found = min(topic.partition(key[1]).end, start + _LOOKED_AT), start
+    with suppress(KmqError):  # damaged or moved: its receiver is told
+        spans = [each for each in topic.index(key[1]).outside_gaps(start, end) if each[0] == start]
+        for part in scan(log, reader, topic, key[1], spans[0], batch_rows=1) if spans else ():
+            found = int(part.offsets()[0]) if part.rows else part.end
+            if part.rows:
+                break
+    return found
 
 
 def loss_met(log: CommitLog, queue: Queue, missing: Sequence[Run]) -> DataLossError | None:
@@ -57,13 +84,32 @@ def _gaps_met(log: CommitLog, runs: Sequence[Run]) -> list[tuple[Key, Gap]]:
     return [(key, gap) for (key, _), gap in found.items()]
 
 
-def _finish_unseen(log: CommitLog, queue: Queue, key: Key, gap: Gap) -> None:
-    """Have the records of a gap that nobody had yet handed out to nobody."""
-    first = max(queue.looked_up_to(key), gap.start)
-    if first < gap.end:
-        rest = Run(*key, first, gap.end - first, queue.unnumbered(key[0]))
+def _finish_unseen(log: CommitLog, queue: Queue, key: Key, start: int, end: int) -> None:
+    """Have the records of a range that nobody had yet handed out to nobody."""
+    first = max(queue.looked_up_to(key), start)
+    if first < end:
+        rest = Run(*key, first, end - first, queue.unnumbered(key[0]))
         with suppress(ConflictError):  # somebody has some of them, and will be told
             log.commit([Unit((answer(log, queue, RECALL, [rest]),))])
+
+
+def finish_free(log: CommitLog, queue: Queue, key: Key, gap: Gap) -> None:
+    """Have the records of a gap that nobody holds handed out to nobody, also if they were before.
+
+    Who holds one will be told.
+    """
+    queue = log.state.queues.by_id(queue.id) or queue
+    runs = queue.free_in(key, gap.start, gap.end, log.now_us())
+    for first in range(0, len(runs), _RUNS):
+        some = runs[first : first + _RUNS]
+        with suppress(ConflictError):  # somebody has some of them by now
+            log.commit([Unit((answer(log, queue, RECALL, some),))])
+    seen = queue.looked_up_to(key)
+    if queue.settings.order == "key" and gap.start <= seen < gap.end:
+        unbound = queue.unbound.get(key[0], 0)
+        with suppress(ConflictError):  # somebody else looked
+            log.commit([Unit((LookEntry(queue.id, *key, seen, gap.end, (), (), unbound),))])
+    log.refresh()
 
 
 def loss_of(log: CommitLog, queue: Queue, gaps: Sequence[tuple[Key, Gap]]) -> DataLossError:

@@ -89,9 +89,13 @@ def _warn_of_differences(
 
 
 def dead_letters_of(log: CommitLog, queue: Queue) -> Queue:
-    """The queue that a queue's dead letters go to; made when it is not there."""
+    """The queue that a queue's dead letters go to; made when it is not there.
+
+    InvalidRequestError for a name that is too long to be one: nobody could read them there.
+    """
     found = log.refresh().queues.find(queue.dead_letter)
     while found is None:
+        check_name("queue", queue.dead_letter, is_new=False)
         found = _make(log, queue.dead_letter, (), _DEAD_LETTERS)
         found = found or log.state.queues.find(queue.dead_letter)
     return found

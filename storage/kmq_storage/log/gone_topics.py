@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kmq_storage import limits
+from kmq_storage.errors import NotFoundError
+from kmq_storage.names import queue_of_log
 
 _Offsets = Mapping[int, int]
 
@@ -53,6 +55,16 @@ class GoneTopics:
     def find(self, topic_id: bytes) -> GoneTopic | None:
         """The deleted topic with this id, while it is remembered."""
         return self._by_id.get(topic_id)
+
+    def missing(self, topic_id: bytes) -> NotFoundError:
+        """What to raise for a topic that isn't there: by its name, while that is remembered."""
+        topic = self.find(topic_id)
+        if topic is None:
+            return NotFoundError(f"Topic[{topic_id.hex()}] doesn't exist.", topic_id=topic_id.hex())
+        queue = queue_of_log(topic.name)
+        if queue is not None:
+            return NotFoundError(f"Queue[{queue}] doesn't exist any more.", queue=queue)
+        return NotFoundError(f"Topic[{topic.name}] doesn't exist any more.", topic=topic.name)
 
     def left_by(self, group: str) -> dict[str, GoneTopic]:
         """By name, the last deleted topic that a group had read."""

@@ -62,9 +62,7 @@ def bound_bind(state: StoreState, entry: BindEntry) -> BindEntry:
     if entry.starts is None:
         return entry
     if topic is None:
-        raise NotFoundError(
-            f"Topic[{entry.topic_id.hex()}] doesn't exist.", topic_id=entry.topic_id.hex()
-        )
+        raise state.gone.missing(entry.topic_id)
     latest = entry.starts == "latest" or (queue is not None and topic.id in queue.bindings)
     if not (latest or isinstance(entry.starts, str)):
         return entry
@@ -118,7 +116,7 @@ def check_queue_capacity(state: StoreState, queue_id: bytes, rows: int, added: i
     if rows > room:
         raise QueueFullError(
             f"queue {queue.name} is full: {held} of {queue.settings.capacity} records are not "
-            f"finished and {rows} more don't fit",
+            f"finished and {rows} more don't fit; send again when some are, or fewer at a time",
             queue=queue.name,
             capacity=queue.settings.capacity,
             room=max(room, 0),

@@ -140,6 +140,10 @@ class Source:
         rows = np.concatenate([rows, new_rows(unseen)])
         return rows[np.argsort(rows["offset"], kind="stable")]
 
+    def looked_and_due(self, now: int) -> int:
+        """How many records that were looked at nobody holds, and wait for no time."""
+        return sum(int(np.count_nonzero(d["offset"] < self.next)) for d in self.rows.due(now))
+
     def exhausted(self, key: Key, now: int, deliveries_max: int) -> list[Run]:
         """Records that can be had, but were handed out too often already."""
         if not self.rows or self.rows.first_at() > now:
@@ -158,9 +162,27 @@ class Source:
         found: Array = rows[(ahead | failed) & ~are_over(rows, now)]
         return found
 
+    def free_in(self, key: Key, start: int, end: int, now: int) -> list[Run]:
+        """Records of a range that are not finished and that nobody holds, had by somebody or not.
+
+        Where records are looked at before, those that nobody looked at are not among them.
+        """
+        pieces = list(self.rows.spans(start, end)) if self.rows else []
+        rows = np.concatenate([new_rows(_NONE), *pieces])
+        free = rows[(rows["state"] != GONE) & ((rows["state"] != LOCKED) | (rows["at"] <= now))]
+        first = end if self._looked else max(start, self.next)
+        unseen = np.setdiff1d(np.arange(first, end), rows["offset"], assume_unique=True)
+        counts = np.full(len(unseen), self._unnumbered)
+        # Apart: a run is free as rows or as what has none, not as a mixture.
+        return [*runs_of(key, free["offset"], free["count"]), *runs_of(key, unseen, counts)]
+
     def spans(self, run: Run) -> Iterator[Array]:
         """The rows of a run."""
         return self.rows.spans(run.first, run.first + run.rows)
+
+    def first_expiry(self, run: Run) -> int:
+        """When the first record of a run expires, UTC us."""
+        return min((int(rows["expires"].min()) for rows in self.spans(run)), default=NEVER)
 
     def are_held(self, run: Run, now: int) -> bool:
         """Whether all records of a run are held by the delivery that it names."""
@@ -171,6 +193,15 @@ class Source:
                 return False
             found += len(rows)
         return found == run.rows
+
+    def late_of(self, run: Run, now: int) -> Iterable[Run]:
+        """The records of a run that are not held by the delivery that it names."""
+        held = [_NONE]
+        for rows in self.spans(run):
+            good = (rows["state"] == LOCKED) & (rows["count"] == run.delivery) & (rows["at"] > now)
+            held.append(rows["offset"][good])
+        offsets = np.setdiff1d(np.arange(run.first, run.first + run.rows), np.concatenate(held))
+        return runs_of(run[:2], offsets, np.full(len(offsets), run.delivery))
 
     def held_of(self, run: Run) -> list[Run]:
         """The records of a run that are held by the delivery that it names, or were until now."""

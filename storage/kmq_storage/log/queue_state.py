@@ -7,7 +7,7 @@ it is the same for everybody, and nobody's clock is asked afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -159,6 +159,11 @@ class Queue:
         """The first offset that nobody looked at."""
         return self._peek(key).next
 
+    def looked_and_due(self, now: int) -> int:
+        """How many records that were looked at are there to be had, or wait for others."""
+        sources = list(self.sources.items())
+        return sum(each.looked_and_due(now) for key, each in sources if self.looks(key))
+
     def without_rows(self, key: Key, offsets: Offsets) -> Offsets:
         """Those of a partition's offsets of which nothing is to be said but that they are there."""
         rows = self._peek(key).rows
@@ -207,6 +212,10 @@ class Queue:
     def done_below(self, key: Key, end: int) -> int:
         """All records of a partition below this offset are finished."""
         return self._peek(key).done_below(end)
+
+    def free_in(self, key: Key, start: int, end: int, now: int) -> list[Run]:
+        """Records of a range that are not finished and that nobody holds, but unlooked ones."""
+        return self._peek(key).free_in(key, start, end, now)
 
     def exhausted(self, now: int) -> list[Run]:
         """Records whose last lock ended, and that are not to be handed out again."""
@@ -276,13 +285,15 @@ class Queue:
                         f"queue {self.name}: somebody has these records by now", queue=self.name
                     )
             return
-        late = [run for run in entry.runs if not self._is_held(run, entry.time)]
+        late = [each for run in entry.runs for each in self._late_of(run, entry.time)]
         if late:
             raise too_late(self.name, late, name_of)
 
-    def _is_held(self, run: Run, now: int) -> bool:
+    def _late_of(self, run: Run, now: int) -> Iterable[Run]:
         source = self.sources.get((run.topic_id, run.partition))
-        return source is not None and source.are_held(run, now)
+        if source is None:
+            return (run,)
+        return () if source.are_held(run, now) else source.late_of(run, now)
 
     # --- applying -----------------------------------------------------------------------
 

@@ -200,3 +200,17 @@ def test_dead_letters_of_the_longest_name_are_received_and_go_back(store: kmq.St
     assert store.queue(name).redrive() == 1
     with pytest.raises(kmq.InvalidRequestError, match="1 to 244"):
         store.create_queue(f"{name}.dlq2")
+
+
+def test_a_dead_letter_goes_to_no_queue_that_nobody_could_open(store: kmq.Store):
+    name = "q" * 244
+    store.create_queue(name)
+    with store.producer() as producer:
+        producer.send_to_queue(name, b"v").result()
+    store.queue(name).receive()[0].reject()
+    (letter,) = store.queue(f"{name}.dlq").receive()
+    with pytest.raises(kmq.InvalidRequestError, match="252 characters"):
+        letter.reject()
+    letter.nack(0)
+    assert [each.value for each in store.queue(f"{name}.dlq").receive()] == [b"v"]
+    assert len(store.queues()) == 2

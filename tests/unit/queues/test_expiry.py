@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client import queue_ahead
+from kmq_spark.client.opening import open_store
 from kmq_storage.format.queue_entries import (
     RETRY,
     AcquireEntry,
@@ -74,3 +77,28 @@ def test_a_failed_record_that_expired_holds_no_other_one_up(order: str):
     queue.apply_answer(AnswerEntry(queue.id, RETRY, 15, 1_000, runs))
     assert queue.take(spans, 1, 49) == []
     assert [run.first for run in queue.take(spans, 1, 50)] == [1]
+
+
+def test_who_holds_records_ahead_hands_out_none_that_expired_meanwhile(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(queue_ahead, "PATIENCE", 1e6)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    where = str(tmp_path / "store")
+    with open_store(where, durability="os", environment=clock.environment) as store:
+        store.create_queue("q", lock_timeout=86_400)
+        with store.producer() as producer:
+            for n in range(100):
+                expires = later if n % 2 else None
+                producer.send_to_queue("q", b"%d" % n, expires_at=expires)
+        queue = store.queue("q")
+        taken = []
+        for n in range(100):
+            if n == 50:
+                assert queue._ahead._ready, "there are some in hand"
+                clock.pass_seconds(7200)
+            for each in queue.receive():
+                taken.append(int(each.value))
+                each.ack()
+        assert taken == [*range(50), *range(50, 100, 2)]
+        assert queue.stats() == kmq.QueueStats(0, 0, 0, delivered=75, acked=75, dead=0, expired=25)

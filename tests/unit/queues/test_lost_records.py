@@ -67,13 +67,63 @@ def test_what_was_cut_out_is_told_once_and_all_else_is_handed_out(
     assert queue.stats().ready == queue.stats().locked == 0
 
 
-def test_what_is_cut_out_while_it_is_held_is_told_to_who_gets_it_next(store: kmq.Store):
-    queue = _queue(store, lock_timeout=0.05)
-    queue.receive(LOST.stop - 1)
+@pytest.mark.parametrize("most", [1, 100])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"order": "key"}, {"order": "strict"}, {"filter": "n >= 0"}],
+    ids=["plain", "key", "strict", "filter"],
+)
+def test_what_is_cut_out_while_it_is_held_is_told_once_to_who_gets_it_next(
+    store: kmq.Store, settings: dict[str, Any], most: int
+):
+    queue = _queue(store, **settings)
+    for each in queue.receive(LOST.stop - 1):
+        each.extend(0.05)
     _cut_out(store, LOST)
     time.sleep(0.1)
-    offsets, errors = _received(queue, 100)
-    assert (sorted(offsets), len(errors)) == (KEPT, 1)
+    offsets, errors = _received(queue, most)
+    assert (sorted(offsets), errors) == (KEPT, [_TOLD])
+
+
+def test_what_is_cut_out_is_told_once_though_some_of_it_failed_or_comes_later(store: kmq.Store):
+    store.create_queue("q", backoff=(0.05,))
+    queue = store.queue("q")
+    with store.producer() as producer:
+        for n in range(ROWS):
+            producer.send_to_queue("q", b"%d" % n, delay=0.1 if n % 2 else None)
+    for each in queue.receive(3):
+        each.nack()
+    place = (store.log.state.queues.named("q").id, 0)
+    store.log.commit([Unit((GapEntry(*place, 0, 6, 6, 6, store.log.state.lsn, "damaged"),))])
+    time.sleep(0.15)
+    offsets, errors = _received(queue, 1)
+    assert (sorted(offsets), len(errors)) == ([*range(6, ROWS)], 1)
+
+
+def test_what_is_cut_out_is_told_once_though_some_was_delayed_or_given_back(store: kmq.Store):
+    store.create_queue("q")
+    queue = store.queue("q")
+    with store.producer() as producer:
+        for n in range(ROWS):
+            producer.send_to_queue("q", b"%d" % n, delay=0.05 if n in (1, 6) else None)
+    time.sleep(0.1)
+    queue._give_back(queue.receive(4))
+    place = (store.log.state.queues.named("q").id, 0)
+    store.log.commit([Unit((GapEntry(*place, 0, 10, 10, 10, store.log.state.lsn, "damaged"),))])
+    offsets, errors = _received(queue, 1)
+    assert (sorted(offsets), len(errors)) == ([10, 11], 1)
+
+
+def test_who_looked_at_a_part_of_what_is_cut_out_then_is_told_once(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kmq_storage.looking._ROWS", 4)
+    queue = _queue(store, order="key")
+    queue.receive()[0].extend(0.05)
+    _cut_out(store, LOST)
+    time.sleep(0.1)
+    offsets, errors = _received(queue, 1)
+    assert (sorted(offsets), errors) == (KEPT, [_TOLD])
 
 
 def test_what_is_cut_out_after_its_last_delivery_holds_no_dead_letter_up(store: kmq.Store):

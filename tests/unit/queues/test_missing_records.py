@@ -94,3 +94,35 @@ def test_records_that_are_trimmed_while_they_are_handed_out_are_left_out(
 
     monkeypatch.setattr(queue, "_acquire", and_trim)
     assert _values(queue.receive(100)) == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("by_arrow", [False, True])
+def test_any_number_of_dropped_records_takes_a_few_commits(store: kmq.Store, by_arrow: bool):
+    store.create_topic("t", cleanup="compact")
+    with store.producer() as producer:
+        producer.send_batch("t", [b"%d" % n for n in range(500)], [b"same"] * 500)
+    store.seal()
+    store.compact("t")
+    store.create_queue("q", topics=["t"])
+    queue, before = store.queue("q"), store.log.refresh().lsn
+    if by_arrow:
+        assert queue.receive_arrow(1)["value"].to_pylist() == [b"499"]
+    else:
+        assert _values(queue.receive()) == [b"499"]
+    assert store.log.refresh().lsn - before < 10
+    assert (queue.stats().ready, queue.stats().locked) == (0, 1)
+
+
+def test_no_table_is_empty_though_the_records_that_were_acquired_were_dropped(store: kmq.Store):
+    store.create_topic("t", cleanup="compact")
+    with store.producer() as producer:
+        for value in (b"1", b"2"):
+            producer.send("t", value, key=b"same")
+        producer.send("t", b"other", key=b"last").result()
+        store.seal()
+        store.compact("t")
+        store.create_queue("q", topics=["t"])
+        queue = store.queue("q")
+        assert queue.receive_arrow(1)["value"].to_pylist() == [b"2"]
+        assert queue.receive_arrow(9)["value"].to_pylist() == [b"other"]
+        assert queue.receive_arrow(9) is None

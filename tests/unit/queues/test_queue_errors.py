@@ -35,3 +35,21 @@ def test_a_queue_says_that_a_value_may_not_be_none(store: kmq.Store):
     says = "value must be bytes or text, not NoneType"
     with store.producer() as producer, pytest.raises(kmq.InvalidRequestError, match=says):
         producer.send_to_queue("q", None)  # type: ignore[arg-type]
+
+
+def test_a_late_answer_names_no_record_that_is_still_held(store: kmq.Store):
+    store.create_topic("t")
+    store.create_queue("q", topics=["t"])
+    with store.producer() as producer:
+        producer.send_batch("t", [b"%d" % n for n in range(6)])
+    queue = store.queue("q")
+    table = queue.receive_arrow()
+    assert table is not None
+    for answered in (table.slice(1, 1), table.slice(4, 1)):
+        queue.ack(answered)
+    with pytest.raises(
+        kmq.LeaseExpiredError, match=r"2 record\(s\) \(the first is offset 1 of t-0\)"
+    ) as raised:
+        queue.ack(table)
+    assert raised.value.context["late"] == [("t", 0, 1, 1), ("t", 0, 4, 1)]
+    assert queue.stats().locked == 4

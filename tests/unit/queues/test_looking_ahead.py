@@ -1,0 +1,114 @@
+"""How far receivers look ahead: what is held, or comes later, keeps nobody from what is behind it.
+
+Finds: queues with a filter or an order that hand out nothing while many records are delayed.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage import looking
+from kmq_storage.log.queue_state import Queue as QueueState
+from kmq_storage.log.reader import ChunkReader
+
+_AHEAD = 10
+
+
+@pytest.fixture
+def queue(store: kmq.Store, monkeypatch: pytest.MonkeyPatch, request) -> kmq.Queue:
+    """A queue whose records have to be looked at, by its order."""
+    monkeypatch.setattr(looking, "_AHEAD", _AHEAD)
+    store.create_topic("t")
+    store.create_queue("q", order=request.param)
+    store.bind_queue("q", "t", filter="n >= 0" if request.param == "none" else None)
+    return store.queue("q")
+
+
+def _send(store: kmq.Store, count: int) -> None:
+    with store.producer() as producer:
+        for n in range(count):
+            producer.send("t", b"%d" % n, key=b"%d" % n, properties={"n": n})
+
+
+@pytest.mark.parametrize("queue", ["none", "key"], indirect=True)
+def test_any_number_of_delayed_records_leave_others_to_be_had(store: kmq.Store, queue: kmq.Queue):
+    with store.producer() as producer:
+        for n in range(2 * _AHEAD):
+            producer.send_to_queue("q", b"later", key=b"later %d" % n, delay=3600)
+    _send(store, 1)
+    assert [each.value for each in queue.receive(9)] == [b"0"]
+
+
+@pytest.mark.parametrize("queue", ["none", "key"], indirect=True)
+def test_any_number_of_held_records_leave_others_to_be_had(store: kmq.Store, queue: kmq.Queue):
+    _send(store, 5 * _AHEAD)
+    held = [each.value for _ in range(10) for each in queue.receive(5)]
+    assert held == [b"%d" % n for n in range(5 * _AHEAD)]
+
+
+@pytest.mark.parametrize("queue", ["key"], indirect=True)
+def test_records_that_nobody_looked_at_are_looked_at_however_many_are_due(
+    store: kmq.Store, queue: kmq.Queue
+):
+    later = datetime.now(UTC) + timedelta(hours=1)
+    with store.producer() as producer:
+        for n in range(2 * _AHEAD):
+            producer.send_to_queue("q", b"%d" % n, key=b"%d" % n, expires_at=later)
+    assert len(queue.receive(3 * _AHEAD)) == 2 * _AHEAD
+
+
+@pytest.mark.parametrize("queue", ["key"], indirect=True)
+def test_nobody_looks_far_behind_many_records_of_a_key_that_is_held(
+    store: kmq.Store, queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(looking, "_ROWS", 1)
+    with store.producer() as producer:
+        for _ in range(3 * _AHEAD):
+            producer.send("t", b"v", key=b"one")
+    assert len(queue.receive()) == 1
+    assert store.queue("q").receive() == []
+    (source,) = (s for s in store.log.state.queues.named("q").sources.values() if s.rows)
+    assert source.next == _AHEAD + 1
+
+
+@pytest.mark.parametrize("queue", ["none", "key"], indirect=True)
+def test_who_has_an_old_state_of_the_queue_looks_by_the_new_one(
+    store: kmq.Store, queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    _send(store, 3)
+    old = deepcopy(store.log.refresh().queues.named("q"))
+    assert len(queue.receive(3)) == 3
+    looks, look = list[int](), looking._look
+
+    def counted(*arguments: Any) -> int | None:
+        looks.append(1)
+        assert len(looks) < 10, "for ever"
+        return look(*arguments)
+
+    monkeypatch.setattr(looking, "_look", counted)
+    looking.look_ahead(store.log, ChunkReader(store.log.files), old, 9)
+
+
+@pytest.mark.parametrize(("order", "filtered"), [("key", None), ("none", "n >= 0")])
+def test_what_can_be_had_is_not_asked_for_again_at_each_of_many_partitions(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, order: str, filtered: str | None
+):
+    store.create_topic("wide", partitions=30)
+    store.create_queue("q", order=order)
+    store.bind_queue("q", "wide", filter=filtered)
+    with store.producer() as producer:
+        for n in range(30):
+            producer.send("wide", b"v", key=b"%d" % n, partition=n, properties={"n": n})
+    asked, take = list[int](), QueueState.take
+    monkeypatch.setattr(
+        QueueState, "take", lambda self, *wish: asked.append(1) or take(self, *wish)
+    )
+    queue = store.queue("q", prefetch=1)
+    assert len(queue.receive(100)) == 30
+    assert queue.receive(100) == []
+    assert len(asked) < 10
