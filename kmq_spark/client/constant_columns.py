@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 
 
@@ -15,4 +16,13 @@ def constant(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:
 
 @lru_cache(maxsize=16)
 def _repeated(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), rows)
+    """Made of buffers: the first `pa.scalar()` of a process imports pandas."""
+    if value is None:
+        return pa.nulls(rows, kind)
+    if isinstance(value, int):
+        numbers = np.full(rows, value, f"<i{kind.bit_width // 8}")
+        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(numbers)])
+    data = value.encode()
+    bounds = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
+    texts = [None, pa.py_buffer(bounds), pa.py_buffer(data * rows)]
+    return pa.Array.from_buffers(kind, rows, texts)

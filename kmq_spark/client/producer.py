@@ -342,7 +342,7 @@ def _open_epoch(log: CommitLog, name: str) -> int:
     """Open the next epoch of a named producer; the earlier one is fenced from now on."""
     while True:
         known = log.written_state().producers.get(name)
-        epoch = known.epoch + 1 if known else 0
+        epoch = known.epoch + 1 if known else 1  # 0 is of those that nobody opens again
         try:
             log.append([Unit((ProducerEntry(name, epoch, -1),))])
         except (DuplicateCommitError, RefusedError):

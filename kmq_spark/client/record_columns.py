@@ -59,7 +59,7 @@ def _column(part: Slice, field: pa.Field, made: tuple[str, str, str]) -> pa.Arra
     name, kind, batch = field.name, field.type, part.batch
     offset, topic, _ = made
     if name == offset:
-        return pa.array(part.offsets())
+        return part.offset_column()
     if name in made:
         value = part.topic if name == topic else part.partition
         return constant(value, kind, batch.num_rows)

@@ -25,7 +25,7 @@ from kmq_storage.errors import (
     CorruptionError,
     InvalidRequestError,
 )
-from kmq_storage.format.entries import BatchIdEntry, Entry, GroupOffsetsEntry, TopicEntry
+from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, TopicEntry
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import SEGMENT, Row, weight_of
@@ -40,8 +40,8 @@ from kmq_storage.log.scan import moved
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.maintenance.replacement import Replacement
-from kmq_storage.maintenance.segment_files import write_segment
-from kmq_storage.names import queue_log
+from kmq_storage.maintenance.segment_files import tombstone_second, write_segment
+from kmq_storage.names import queue_log, queue_of_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ def copy_topics(
 ) -> CopyReport:
     """Copy topics, all of them or some, and the offsets of their groups.
 
-    AlreadyExistsError when the target has another topic of that name, InvalidRequestError when
-    its copy was written to since or both are one store, CorruptionError behind what can be read of
-    a damaged source. A reader of the target sees each partition grow in order. Groups only move
-    forward. Queues come with all topics, not with some.
+    AlreadyExistsError when the target has another topic of that name, InvalidRequestError when its
+    copy was written to or deleted since, or both are one store, CorruptionError behind what can be
+    read of a damaged source. A reader of the target sees each partition grow in order. Groups only
+    move forward. Queues come with all topics, not with some.
     """
     if source.identity.store_id == target.identity.store_id:
         raise InvalidRequestError(
@@ -93,9 +93,12 @@ def copy_topics(
 
 
 def _make(target: CommitLog, topic: Topic) -> None:
-    found = target.refresh().find_topic(topic.name)
+    state = target.refresh()
+    found = state.find_topic(topic.name)
     if found is not None:
         _check_is_copy(found, topic, target.files.url)
+    else:
+        _check_was_not_deleted(state, topic, target.files.url)
     definition = TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
     if found is None or (found.partitions, found.settings) != (topic.partitions, topic.settings):
         target.commit([Unit((definition,))])
@@ -123,6 +126,24 @@ def _check_is_copy(found: Topic, topic: Topic, url: str) -> None:
             )
 
 
+def _check_was_not_deleted(state: StoreState, topic: Topic, url: str) -> None:
+    """InvalidRequestError, and no empty topic, for a copy that is gone: its offsets were given."""
+    marks = (_mark(topic, number) for number in range(topic.partitions))
+    if any(state.batch_version(mark) for mark in marks):
+        queue = queue_of_log(topic.name)
+        what = f"Topic[{topic.name}]" if queue is None else f"Queue[{queue}]"
+        raise InvalidRequestError(
+            f"{what} was deleted in {url} since it was copied, and is not copied there again; "
+            "copy into another store, or the other topics alone (`kmq copy --topic`)",
+            topic=topic.name,
+        )
+
+
+def _mark(topic: Topic, number: int) -> str:
+    """The application whose batches are what was copied of a partition, by the offset it ends."""
+    return f"copy/{topic.id.hex()}/{number}"
+
+
 class _PartitionCopy:
     """One partition on its way from store to store."""
 
@@ -130,7 +151,7 @@ class _PartitionCopy:
         self._source, self._target = source, target
         self._topic = topic
         self._number = number
-        self._mark = f"copy/{topic.id.hex()}/{number}"
+        self._mark = _mark(topic, number)
         self._reader, self._proof = ChunkReader(source.files), ChunkReader(target.files)
         copied = target.refresh().topic(topic.name).partition(number)
         self._position = _position(target.state, copied, topic, number, self._mark)
@@ -206,16 +227,39 @@ class _PartitionCopy:
         file_id = new_file_id(self._target.environment.new_uuid(), lsn)
         entry = write_segment(self._target.files, file_id, piece, piece.merged(self._reader))
         _prove(self._proof, self._topic, self._number, entry)
+        if self._topic.has_tombstones:  # readers of the target have to know
+            entry = replace(entry, tombstones=tombstone_second(run))
         return replace(entry, old_rows=0, old_size=0)
 
-    def _commit(self, entries: tuple[Entry, ...], behind: int) -> bool:
+    def _commit(
+        self, entries: tuple[SegmentEntry | GapEntry | TrimEntry, ...], behind: int
+    ) -> bool:
         """Whether it was this copy that put these there; another one may be faster."""
-        self._position = behind
+        mark = BatchIdEntry(self._mark, behind)
         try:
-            self._target.commit([Unit((BatchIdEntry(self._mark, behind), *entries))])
+            self._target.commit([Unit((mark, *entries), goes_on_at=self._position)])
         except DuplicateCommitError:
+            self._position = behind
             return False
+        except ConflictError as error:
+            if "planned_lsn" not in error.context or not self._is_maintained(entries):
+                raise
+            lsn = self._target.state.lsn  # what follows the last record fits whatever is before it
+            return self._commit(tuple(replace(each, planned_lsn=lsn) for each in entries), behind)
+        self._position = behind
         return True
+
+    def _is_maintained(self, entries: Iterable[SegmentEntry | GapEntry | TrimEntry]) -> bool:
+        """Whether it was maintenance of the target that was faster, and nothing depends on it.
+
+        InvalidRequestError when somebody wrote to the partition while it was copied.
+        """
+        state = self._target.refresh()
+        copied = state.topic(self._topic.name).partition(self._number)
+        end = _position(state, copied, self._topic, self._number, self._mark)
+        if end != self._position or any(isinstance(each, TrimEntry) for each in entries):
+            return False
+        return any(each.planned_lsn < copied.layout_lsn for each in entries)
 
 
 def _position(state: StoreState, copied: Partition, topic: Topic, number: int, mark: str) -> int:
@@ -223,7 +267,7 @@ def _position(state: StoreState, copied: Partition, topic: Topic, number: int, m
     if copied.end != (state.batch_version(mark) or 0):
         raise InvalidRequestError(
             f"{topic.name}-{number} in the target was written to since it was copied; copy into "
-            "another store, or delete the topic there first",
+            "another store",
             topic=topic.name,
             partition=number,
         )

@@ -80,7 +80,8 @@ TRANSACTION_SECONDS_MAX = 900.0
 #: A writer that can't get the append lock for this long says who holds it (seconds).
 LOCK_TIMEOUT = 10.0
 
-#: Idempotence is kept for this many producers that wrote last; the log decides, not a clock.
+#: Idempotence is kept for this many producers that wrote last; the log decides, not a clock. Of
+#: those with a name as many are remembered, and by that the earlier one of a name is fenced.
 PRODUCERS_REMEMBERED = 10_000
 
 #: A batch that comes again is recognised while its application is one of so many that wrote last:

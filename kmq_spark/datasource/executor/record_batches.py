@@ -64,7 +64,7 @@ class Origin:
 
 def of_log(part: StoredSlice, origin: Origin, view: View) -> pa.RecordBatch:
     """Records of the log in Spark's columns."""
-    made = {f"{view.prefix}offset": lambda: pa.array(part.offsets())}
+    made = {f"{view.prefix}offset": part.offset_column}
     return _of_log(part.batch, made, origin, view)
 
 

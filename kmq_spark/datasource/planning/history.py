@@ -18,13 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning.pieces import Pieces, share_of
-from kmq_spark.datasource.planning.ranges import (
-    TASK_BYTES_MAX,
-    OffsetRange,
-    at_most,
-    divide,
-    task_count,
-)
+from kmq_spark.datasource.planning.ranges import OffsetRange, at_most, divide, task_count
 from kmq_spark.datasource.planning.topic_ranges import TopicRange
 from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.log.commit_log import CommitLog
@@ -36,6 +30,8 @@ if TYPE_CHECKING:
     from kmq_spark.lake.reading import Archive, ArchivedRange
 
 
+#: A range of an archive is in memory as a whole.
+_RANGE_BYTES_MAX = 64 << 20
 #: Where a calendar begins.
 _FIRST_DAY = to_microseconds(datetime(1, 1, 1, tzinfo=UTC))
 
@@ -168,7 +164,8 @@ def archived_tasks(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[
     """Tasks as `plan_tasks` makes them; a task holds one range after the other in memory."""
     if limits.min_partitions is not None or limits.max_records is not None:
         return _divided(ranges, limits)
-    pieces, largest = _pieces(ranges), limits.max_bytes and share_of(limits.max_bytes)
+    asked = share_of(limits.max_bytes) if limits.max_bytes else _RANGE_BYTES_MAX
+    pieces, largest = _pieces(ranges), min(asked, _RANGE_BYTES_MAX)
     runs = pieces.balanced(task_count(pieces.total, os.cpu_count() or 1, largest))
     return [ArchivedTask(tuple(ranges[n].between(*at) for n, *at in run.tolist())) for run in runs]
 
@@ -176,7 +173,7 @@ def archived_tasks(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[
 def small_parts(ranges: Iterable[ArchivedRange]) -> list[ArchivedRange]:
     """The same records in ranges that memory has room for: a task may have many more of them."""
     known = list(ranges)
-    parts = _pieces(known).of_bytes(TASK_BYTES_MAX).tolist()
+    parts = _pieces(known).of_bytes(_RANGE_BYTES_MAX).tolist()
     return [known[number].between(*at) for number, *at in parts]
 
 

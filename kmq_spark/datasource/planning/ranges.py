@@ -14,8 +14,8 @@ from dataclasses import dataclass
 #: Starting a task costs as much as reading some MiB, so smaller partitions share one.
 TASK_BYTES_MIN = 4 << 20
 
-#: Above this a task is split, though its partition is only one.
-TASK_BYTES_MAX = 64 << 20
+#: Above this a task is split, though its partition is only one; Spark cuts files so, too.
+TASK_BYTES_MAX = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -82,4 +82,4 @@ def at_most(ranges: Iterable[OffsetRange], max_records: int | None) -> list[Offs
 def task_count(total_bytes: int, cores: int, largest: int | None = None) -> int:
     """How many tasks a read deserves: one when tiny, then one per core, then by size."""
     by_cores = min(total_bytes // TASK_BYTES_MIN, cores)
-    return max(by_cores, math.ceil(total_bytes / min(largest or TASK_BYTES_MAX, TASK_BYTES_MAX)), 1)
+    return max(by_cores, math.ceil(total_bytes / (largest or TASK_BYTES_MAX)), 1)

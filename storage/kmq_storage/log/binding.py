@@ -92,6 +92,8 @@ class Unit:
     synced: bool = True
     #: Whether the log names those files already; else they must not be condemned.
     known: bool = False
+    #: Where a partition ends behind which its segments and gaps come; None: in place of others.
+    goes_on_at: int | None = None
 
 
 class RefusedError(Exception):
@@ -240,7 +242,7 @@ class _Binding:
     def _live_topic(self, topic_id: bytes) -> Topic:
         topic = self._state.topic_by_id(topic_id)
         if topic is None:
-            raise NotFoundError(f"Topic[{topic_id.hex()}] doesn't exist.", topic_id=topic_id.hex())
+            raise self._state.gone.missing(topic_id)
         return topic
 
     def _records(self, entry: RecordsEntry) -> RecordsEntry:
@@ -282,7 +284,7 @@ class _Binding:
         if rows > room:
             raise QueueFullError(
                 f"topic {topic.name} is full: it holds {held} of {capacity} records and "
-                f"{rows} more don't fit",
+                f"{rows} more don't fit; trim it, send fewer, or alter its capacity",
                 topic=topic.name,
                 capacity=capacity,
                 room=max(room, 0),
@@ -365,6 +367,7 @@ class _Binding:
         topic = self._live_topic(entry.topic_id)
         part = topic.partition(entry.partition)
         fits = not isinstance(entry, SegmentEntry) or _fits(entry, part.end)
+        fits = fits and self._unit.goes_on_at in (None, part.end)
         if part.layout_lsn > entry.planned_lsn or not fits:
             raise ConflictError(
                 f"{topic.name}-{entry.partition} was sealed, rewritten or trimmed since commit "

@@ -72,6 +72,13 @@ class Slice:
             return np.arange(self.offset, self.offset + self.batch.num_rows)
         return np.asarray(np.from_dlpack(offsets), np.int64)
 
+    def offset_column(self) -> pa.Array:
+        """The same as a column; the first `pa.array()` of a process would import pandas."""
+        offsets = offsets_of(self.batch)
+        if offsets is not None:
+            return offsets
+        return pa.Array.from_buffers(pa.int64(), self.rows, [None, pa.py_buffer(self.offsets())])
+
     def as_slice(self) -> Slice:
         """This one: it is Arrow already."""
         return self

@@ -15,7 +15,8 @@ from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
-from kmq_storage.log.state import ProducerState, StoreState, settings_of
+from kmq_storage.log.producers import ProducerState
+from kmq_storage.log.state import StoreState, settings_of
 from kmq_storage.log.topic_state import Partition, Topic
 
 #: What a checkpoint may say: what this version doesn't know it would forget with the next one.
@@ -109,7 +110,8 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
     for topic in members["topics"]:
         state.add_topic(_restored_topic(topic, manifest))
     state.groups = {name: _restored_group(group) for name, group in members["groups"].items()}
-    state.producers = {name: ProducerState(*facts) for name, *facts in members["producers"]}
+    for name, *facts in members["producers"]:
+        state.producers.note(name, ProducerState(*facts))
     state.batches = {name: (version, lsn) for name, version, lsn in _batches(members["batches"])}
     state.gone = GoneTopics(tuple(map(GoneTopic.from_json, members.get("gone", []))))
     return state

@@ -7,7 +7,6 @@ commits has the same state, so binding a commit needs no coordinator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kmq_storage import limits
@@ -35,7 +34,7 @@ from kmq_storage.format.layout_entries import (
     TrimEntry,
 )
 from kmq_storage.format.queue_entries import QueueStateEntry
-from kmq_storage.format.records import COMPACTED
+from kmq_storage.format.records import COMPACTED, TOMBSTONES
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
@@ -43,6 +42,7 @@ from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.manifest_rows import row_of_records, row_of_segment
 from kmq_storage.log.offset_index import Gap, Hole
+from kmq_storage.log.producers import Producers, ProducerState
 from kmq_storage.log.queue_snapshot import restored
 from kmq_storage.log.queues import Queues, no_queue, spans_of
 from kmq_storage.log.topic_state import Partition, Topic
@@ -64,15 +64,6 @@ def settings_of(topic: str, members: Mapping[str, Any]) -> TopicSettings:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerState:
-    """What a producer wrote last: a retry of it is answered, not stored again."""
-
-    epoch: int
-    sequence: int
-    lsn: int
-
-
 class StoreState:
     """Everything the log says, up to `lsn`; with a manifest also where records are."""
 
@@ -85,7 +76,7 @@ class StoreState:
         self.queues = Queues()
         self.uniqs = Uniqs()
         self.groups: dict[str, Group] = {}
-        self.producers: dict[str, ProducerState] = {}
+        self.producers = Producers()
         #: The last batch of each application and its LSN; who wrote last comes last.
         self.batches: dict[str, tuple[int, int]] = {}
         self.gone = GoneTopics()
@@ -259,6 +250,9 @@ class StoreState:
         if entry.end_offset > part.end:  # copied from another store
             part.start = part.start if part.end else entry.base_offset
             part.end = entry.end_offset
+            topic = self._by_id[entry.topic_id]
+            if entry.tombstones and topic.settings.schemas:
+                topic.columns |= TOMBSTONES
         if part.index is not None:
             part.index.replace(row_of_segment(entry))
 
@@ -291,10 +285,7 @@ class StoreState:
         self.condemned = max(self.condemned, entry.before)
 
     def _apply_producer(self, entry: ProducerEntry, lsn: int, time: int) -> None:
-        self.producers.pop(entry.producer, None)
-        self.producers[entry.producer] = ProducerState(entry.epoch, entry.sequence, lsn)
-        if len(self.producers) > limits.PRODUCERS_REMEMBERED:
-            del self.producers[next(iter(self.producers))]
+        self.producers.note(entry.producer, ProducerState(entry.epoch, entry.sequence, lsn))
 
     def _apply_offsets(self, entry: GroupOffsetsEntry, lsn: int, time: int) -> None:
         group = self.groups.setdefault(entry.group, Group())

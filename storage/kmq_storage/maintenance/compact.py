@@ -240,5 +240,5 @@ def _filtered(part: Slice, keep: npt.NDArray[np.bool_]) -> Slice:
         return part
     batch = part.batch
     if offsets_of(batch) is None:
-        batch = with_offsets(batch, pa.array(part.offsets()))
+        batch = with_offsets(batch, part.offset_column())
     return replace(part, batch=batch.filter(pa.array(keep)))

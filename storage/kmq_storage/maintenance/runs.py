@@ -35,6 +35,7 @@ from kmq_storage.format.segment import SealedBatch
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import Slice
 from kmq_storage.maintenance.ended import LastBeginnings, without_dead
+from kmq_storage.objects.allocators import give_back
 
 if TYPE_CHECKING:
     from kmq_storage.format.queue_table import Order
@@ -61,7 +62,7 @@ def sorted_records(slices: Iterable[Slice], schema: pa.Schema, most: int) -> Ite
         [with_nulls(without_offsets(part.batch), rest) for part in parts], rest
     )
     order, table, beginnings = _order(records)
-    pa.default_memory_pool().release_unused()  # what numbering names took would stay until the end
+    give_back()  # what numbering names took would stay until the end
     scattered = _Scattered(records, _offsets(parts))
     others = len(order) - table.rows
     keys = records.column("key")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from kmq_storage import limits, paths
@@ -30,6 +29,7 @@ from kmq_storage.maintenance.runs import (
     piece_rows,
     sorted_records,
 )
+from kmq_storage.objects.allocators import give_back
 from kmq_storage.objects.files import Files
 
 
@@ -51,6 +51,8 @@ def write_segment(
     batches, encoder = _encoded(file_id, replaced, watched)
     with translated(files.url):
         files.stage(file, _checked(encoder.buffers(batches), check), sync=True)
+    if topic.settings.keyed:
+        give_back()  # a run was sorted in memory
     compacts = topic.settings.cleanup == "compact"
     waits = compacts and isinstance(watched, _Watched) and watched.has_tombstones
     return SegmentEntry(
@@ -165,10 +167,7 @@ def _gathered(slices: Iterable[Slice]) -> Iterator[list[Slice]]:
 
 
 def _sealed(parts: Sequence[Slice], size: int, schema: pa.Schema) -> SealedBatch:
-    batches = [
-        sealed_batch(part.batch, pa.array(np.asarray(part.offsets(), np.int64)), schema)
-        for part in parts
-    ]
+    batches = [sealed_batch(part.batch, part.offset_column(), schema) for part in parts]
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     bounds = [timestamp_bounds(part.batch) for part in parts if part.batch.num_rows] or [(0, 0)]
     low, high = min(low for low, _ in bounds), max(high for _, high in bounds)

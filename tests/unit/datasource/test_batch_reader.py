@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,6 +170,20 @@ def test_one_partition_is_read_by_several_tasks_when_it_is_large(
     tasks = _tasks(shop)
     assert len(tasks) > 4
     assert [place for task in tasks for place in task] == sent
+
+
+def test_a_task_that_reads_imports_no_pandas(shop: Shop, tmp_path: Path) -> None:
+    shop.send("orders", 0, 10)
+    reader = KmqBatchReader(parse_source_options({"path": shop.url, "subscribe": "orders"}))
+    task = tmp_path / "task"
+    task.write_bytes(pickle.dumps((reader, reader.partitions()[0])))
+    code = (
+        "import pickle, sys\n"
+        "reader, task = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "assert sum(batch.num_rows for batch in reader.read(task)) == 10\n"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(task)], check=True)
 
 
 @pytest.mark.parametrize("limits", [{}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "4"}])

@@ -341,7 +341,7 @@ def test_a_task_has_no_more_of_an_archive_in_memory_than_there_is_room_for(
         return read(part, schema)
 
     monkeypatch.setattr(ArchivedRange, "read", read_and_note)
-    monkeypatch.setattr(history, "TASK_BYTES_MAX", 2_000)
+    monkeypatch.setattr(history, "_RANGE_BYTES_MAX", 2_000)
     assert sorted(_places(reader, tasks)) == sorted(places)
     assert len(tasks) < len(held)
     assert max(held) <= 2_000

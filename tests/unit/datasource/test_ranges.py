@@ -146,6 +146,11 @@ def test_tasks_are_few_when_tiny_one_per_partition_and_more_when_large(
     assert task_count(total_bytes, partitions) == tasks
 
 
+def test_who_asks_for_larger_tasks_gets_fewer_but_one_for_each_core() -> None:
+    assert task_count(100 * TASK_BYTES_MAX, 12, 10 * TASK_BYTES_MAX) == 12
+    assert task_count(100 * TASK_BYTES_MAX, 2, 10 * TASK_BYTES_MAX) == 10
+
+
 #: The vectors of the same suite for maxRecordsPerPartition (and minPartitions): ranges by size.
 RECORDS_VECTORS = {
     "exactly as many": (4, 1, [4], [4]),

@@ -188,6 +188,30 @@ def test_a_copy_that_was_written_to_is_not_continued(source: kmq.Store, tmp_path
             copy_topics(source.log, target.log)
 
 
+def test_a_copy_that_was_deleted_is_refused_and_no_empty_topic_is_made(
+    source: kmq.Store, tmp_path: Path
+):
+    with kmq.open(tmp_path / "target") as target:
+        copy_topics(source.log, target.log)
+        target.delete_topic("plain")
+        for _ in range(2):
+            with pytest.raises(kmq.InvalidRequestError, match=r"Topic\[plain\] was deleted in .*"):
+                copy_topics(source.log, target.log)
+        assert [topic.name for topic in target.topics()] == ["newest"]
+        assert copy_topics(source.log, target.log, ["newest"]).rows == 0
+
+
+def test_a_queue_that_was_deleted_in_the_copy_is_named(tmp_path: Path):
+    source, target = kmq.open(tmp_path / "source"), kmq.open(tmp_path / "target")
+    with source, target, source.producer() as producer:
+        source.create_queue("jobs")
+        producer.send_to_queue("jobs", b"one").result()
+        copy_topics(source.log, target.log)
+        target.delete_queue("jobs")
+        with pytest.raises(kmq.InvalidRequestError, match=r"Queue\[jobs\] was deleted in"):
+            copy_topics(source.log, target.log)
+
+
 def test_another_topic_of_that_name_is_not_written_over(source: kmq.Store, tmp_path: Path):
     with kmq.open(tmp_path / "target") as target:
         target.create_topic("plain")

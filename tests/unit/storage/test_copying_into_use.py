@@ -1,0 +1,92 @@
+"""Finds a copy that takes records of who writes to its target, or that upkeep there stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage import copying
+from kmq_storage.copying import copy_topics
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[kmq.Store]:
+    with kmq.open(tmp_path / "source", maintenance=False) as store, store.producer() as producer:
+        store.create_topic("t")
+        for value in (b"a", b"b", b"c"):
+            producer.send_batch("t", [value] * 3).result()
+            store.seal()
+        yield store
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[kmq.Store]:
+    with kmq.open(tmp_path / "target", maintenance=False) as store:
+        yield store
+
+
+def _before_the_second_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Something happens in the target when the second segment is written, but not committed."""
+    original, written = copying.write_segment, []
+
+    def slow(*arguments: Any) -> Any:
+        entry = original(*arguments)
+        written.append(entry)
+        if len(written) == 2:
+            act()
+        return entry
+
+    monkeypatch.setattr(copying, "write_segment", slow)
+
+
+def _values(store: kmq.Store) -> list[bytes]:
+    values: list[bytes] = store.read("t").read_all()["value"].to_pylist()
+    return values
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 6])
+def test_a_copy_takes_no_records_from_who_writes_to_its_target_meanwhile(
+    source: kmq.Store, target: kmq.Store, monkeypatch: pytest.MonkeyPatch, count: int
+):
+    with target.producer() as producer:
+        _before_the_second_commit(
+            monkeypatch, lambda: producer.send_batch("t", [b"mine"] * count).result()
+        )
+        with pytest.raises(kmq.InvalidRequestError, match="t-0 in the target was written to"):
+            copy_topics(source.log, target.log)
+    assert _values(target) == [b"a"] * 3 + [b"mine"] * count
+
+
+def test_no_gap_of_a_copy_takes_records_from_who_writes_to_its_target_meanwhile(
+    source: kmq.Store, target: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    copy_topics(source.log, target.log)
+    with source.producer() as producer:
+        producer.send_batch("t", [b"d"] * 3).result()
+        source.trim("t", {0: 11})
+    with target.producer() as producer:
+        refresh = copying._PartitionCopy._gap_entry
+
+        def late(copied: Any, gap: Any) -> Any:
+            entry = refresh(copied, gap)
+            producer.send_batch("t", [b"mine"] * 3).result()
+            return entry
+
+        monkeypatch.setattr(copying._PartitionCopy, "_gap_entry", late)
+        with pytest.raises(kmq.InvalidRequestError, match="t-0 in the target was written to"):
+            copy_topics(source.log, target.log)
+    assert _values(target)[9:] == [b"mine"] * 3
+
+
+def test_maintenance_of_the_target_does_not_stop_a_copy(
+    source: kmq.Store, target: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    _before_the_second_commit(monkeypatch, lambda: target.trim("t", {0: 2}))
+    assert copy_topics(source.log, target.log).rows == 9
+    assert target.offsets("t") == {0: (2, 9)}
+    assert _values(target) == _values(source)[2:]
+    assert target.verify(deep=True).ok
