@@ -54,8 +54,7 @@ def remove(bucket: MemoryBucket, name: str) -> None:
 def read_around(store: Store, partition: int) -> list[tuple[int, bytes]]:
     """Offsets and values of a partition, but for what readers are told is lost."""
     found: list[tuple[int, bytes]] = []
-    start = 0
-    end = store.offsets("t")[partition][1]
+    start, end = store.offsets("t")[partition]
     while start < end:
         try:
             table = store.read("t", partitions=[partition], start={partition: start}).read_all()

@@ -9,6 +9,7 @@ from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.verify import why_closed
+from kmq_storage.log.open import with_shared
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.damage.bucket import (
@@ -19,6 +20,8 @@ from tests.damage.bucket import (
     read_around,
     store_in,
 )
+from tests.support.dying_bucket import ROWS, clone_to, files_of, open_bucket
+from tests.support.engine import rows_of, send_rows
 from tests.support.memory_bucket import MemoryBucket
 
 
@@ -140,3 +143,27 @@ def test_a_store_of_which_only_segments_are_left_is_damaged_and_gives_no_offset_
         found = [read_around(store, partition) for partition in range(2)]
     assert found == [before[0], before[1][:-1]]
     goes_on(collected, before)
+
+
+def test_a_clone_whose_checkpoint_is_lost_has_what_it_shares_and_nothing_that_came_later():
+    source = MemoryBucket("memory-bucket://b/source")
+    with open_bucket(source, create=True) as store:
+        store.create_topic("t")
+        send_rows(store.log, "t", ROWS)
+        store.seal()
+        clone_to(source, "clone")
+        place = source.beside("clone")
+        with open_bucket(place) as clone:
+            send_rows(clone.log, "t", ROWS[:3])
+            before = rows_of(clone, "t")
+        send_rows(store.log, "t", ROWS)  # the source goes on at the same offsets
+        store.seal()
+        store.compact("t")
+    _lost(place, "checkpoints", "pages")
+    files = files_of(place)
+    identity = open_identity(files, SYSTEM, create=False)
+    rebuild(with_shared(files, identity), identity, SYSTEM)
+    with open_bucket(place) as clone:
+        assert clone.offsets("t") == {0: (0, 13)}
+        assert rows_of(clone, "t") == before
+        assert clone.verify(deep=True).damage == []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import pyarrow as pa
 
@@ -17,6 +19,7 @@ from kmq_storage.format.records import RUN, SEALED
 from kmq_storage.format.segment import SegmentFooter, decode_footer, end_of_run, schemas_of
 from kmq_storage.format.written_by import check_metadata
 from kmq_storage.integrity.runs import beginnings_in
+from kmq_storage.maintenance.clones import shared_files
 from kmq_storage.model import Chunk
 from kmq_storage.objects.files import Files, FoundFile
 from kmq_storage.objects.mapping import brought_in
@@ -50,12 +53,13 @@ class FoundSegment:
         return None
 
 
-def find_segments(files: Files) -> Iterator[FoundSegment]:
-    """The whole segments there are; damaged ones are left out.
+def find_segments(files: Files, store_id: uuid.UUID) -> Iterator[FoundSegment]:
+    """The whole segments there are, and those that a clone shares; damaged ones are left out.
 
     FormatVersionError for one that a newer kmq wrote.
     """
-    for file in files.walk(paths.SEGMENT_FOLDER):
+    shared = shared_files(files, store_id, paths.SEGMENT_FOLDER)
+    for file in chain(files.walk(paths.SEGMENT_FOLDER), shared):
         match = _PATH.match(file.path)
         if match is not None:
             try:

@@ -70,7 +70,7 @@ def rebuild(files: Files, identity: Identity, environment: Environment) -> list[
 
 def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list[str]:
     began = files.now()
-    segments = list(find_segments(files))
+    segments = list(find_segments(files, identity.store_id))
     known = _Known()
     told: list[str] = []
     for segment in segments:

@@ -93,13 +93,19 @@ class RecordsRepair:
             lost = missing or [(row.base_offset, row.end_offset)]
             yield from self._give_up(topic, number, lost, row)
             return
-        first = row.base_offset
+        begin = first = max(row.base_offset, topic.partition(number).start)
         if is_begun:  # whose first offset has no record
             missing = [(max(start, first + 1), end) for start, end in missing if end > first + 1]
         elif missing and missing[0][0] == first:
             first = missing[0][1]
+        if first == row.end_offset:
+            yield from self._give_up(topic, number, missing, row)
+            return
         gaps = self._gaps(topic, number, missing)
-        rest = Replacement(topic, number, (replace(row, base_offset=first),), self._state.lsn)
+        if first > begin:
+            rows, size = row.held_from(begin)
+            row = replace(row, base_offset=first, rows=rows, size=size)
+        rest = Replacement(topic, number, (row,), self._state.lsn)
         if self._replacer.replace(rest, self._rest(rest, segment, left), gaps=gaps) is not None:
             yield f"{segment.location.file}: its whole batches were written again"
             yield from _told(topic, number, gaps)
@@ -132,8 +138,8 @@ class RecordsRepair:
         gaps = self._gaps(topic, number, spans)
         if row is not None and gaps:
             part = topic.partition(number)
-            rows, size = min(row.rows, part.rows), min(row.size, part.size)
-            gaps[0] = replace(gaps[0], rows=rows, size=size)
+            rows, size = row.held_from(part.start)
+            gaps[0] = replace(gaps[0], rows=min(rows, part.rows), size=min(size, part.size))
         if gaps and self._replacer.cut_out(gaps):
             yield from _told(topic, number, gaps)
 

@@ -48,8 +48,11 @@ def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Sal
         return Salvage(whole, [] if is_all else missing, _beginnings(contents, segment))
     if proven:
         lost = [each for each in chunks if each not in whole]
-        return Salvage(whole, [(each.base_offset, each.end_offset) for each in lost])
-    return Salvage(whole, _not_covered(segment, whole))
+        missing = [(each.base_offset, each.end_offset) for each in lost]
+    else:
+        missing = _not_covered(segment, whole)
+    start = topic.partition(partition).start  # what is below it nobody misses
+    return Salvage(whole, [(max(first, start), end) for first, end in missing if end > start])
 
 
 def _beginnings(contents: pa.Buffer, segment: Segment) -> Beginnings | None:
@@ -93,12 +96,14 @@ def _not_covered(segment: Segment, whole: Sequence[Chunk]) -> list[tuple[int, in
 def slices_of(
     reader: ChunkReader, segment: Segment, chunks: Sequence[Chunk], topic: Topic, partition: int
 ) -> Iterator[Slice]:
-    """The records of these batches of a segment."""
+    """The records of these batches of a segment that were not trimmed."""
     if is_run(segment.columns) and chunks:
         yield from slices_of_run(reader, segment, chunks, topic, partition)
         return
-    layout = topic.layout()
+    layout, first = topic.layout(), topic.partition(partition).start
     for chunk in chunks:
-        start, end = chunk.base_offset, chunk.end_offset
+        start, end = max(chunk.base_offset, first), chunk.end_offset
+        if start >= end:
+            continue
         batch = reader.read(chunk, start, end, topic=topic.name, partition=partition, layout=layout)
         yield Slice(topic.name, partition, start, batch, end, layout)

@@ -25,6 +25,7 @@ from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.state import StoreState
+from kmq_storage.maintenance.clones import clone_records
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.objects.files import Files
 
@@ -84,7 +85,7 @@ def _is_missing(finding: Finding) -> TypeGuard[Damage]:
 
 
 def unreferenced(files: Files, state: StoreState) -> list[str]:
-    """Files that neither a checkpoint nor a later commit refers to; none while that is unknown."""
+    """Files that no checkpoint, no later commit and no clone needs; none while that is unknown."""
     try:
         kept = _all_references(files, state)
     except (CorruptionError, FileNotFoundError):
@@ -102,4 +103,6 @@ def _all_references(files: Files, state: StoreState) -> References:
     kept = references_of(files, state)
     for lsn, digest in checkpoints(files):
         kept.add_pages(read_checkpoint(files, lsn, digest).refs)
+    for _, record in clone_records(files):
+        kept.add_ids(record.file_ids)
     return kept

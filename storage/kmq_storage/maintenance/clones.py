@@ -10,6 +10,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from kmq_storage.errors import CorruptionError, KmqError
 from kmq_storage.format.identity import decode_identity
 from kmq_storage.format.manifest import arrow_file
 from kmq_storage.format.written_by import check_metadata
+from kmq_storage.objects.branch_bucket import BranchBucket
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.files import Files, FoundFile
 
@@ -78,6 +80,24 @@ def clone_records(files: Files) -> Iterator[tuple[FoundFile, CloneRecord]]:
     for file in files.walk(paths.CLONE_FOLDER):
         if paths.try_clone(file.path) is not None:
             yield file, decode_clone(pa.py_buffer(files.read(file.path)), file.path)
+
+
+def shared_files(files: Files, store_id: uuid.UUID, folder: str) -> Iterator[FoundFile]:
+    """What a clone reads below a folder of other stores, by the records that these have of it."""
+    shared = _shared_ids(files, store_id)
+    return (file for file in files.walk_shared(folder) if paths.try_file_id(file.path) in shared)
+
+
+def _shared_ids(files: Files, store_id: uuid.UUID) -> set[bytes]:
+    bucket = files.bucket if isinstance(files, BucketFiles) else None
+    ids: set[bytes] = set()
+    for origin in bucket.origins if isinstance(bucket, BranchBucket) else ():
+        for found in origin.list(paths.CLONE_FOLDER):
+            named = paths.try_clone(found.path)
+            if named is not None and named[0] == store_id.bytes:
+                with suppress(CorruptionError, FileNotFoundError):  # each store has all ids
+                    ids.update(decode_clone(origin.get(found.path).data, found.path).file_ids)
+    return ids
 
 
 def kept_for_clones(

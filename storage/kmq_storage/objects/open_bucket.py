@@ -40,7 +40,12 @@ def _cache_folder(url: str, options: dict[str, Any]) -> CacheFolder | None:
     if folder is not None and not (isinstance(folder, str | os.PathLike) and str(folder)):
         given = type(folder).__name__ if folder != "" else "an empty text"
         raise InvalidRequestError(f"storage_options: cache_folder is a path, not {given}")
-    return None if folder is None else CacheFolder(Path(folder).expanduser(), url, size)
+    if folder is None:
+        return None
+    path = Path(folder).expanduser()
+    if path.exists() and not path.is_dir():
+        raise InvalidRequestError(f"storage_options: cache_folder {path} is no folder")
+    return CacheFolder(path, url, size)
 
 
 def _number(options: dict[str, Any], name: str, default: int) -> int:

@@ -65,6 +65,18 @@ def test_a_bucket_keeps_what_its_clone_needs_and_nothing_else(bucket: DyingBucke
     assert rows_of(open_bucket(bucket.prefixes["clone"]), "t") == expected  # type: ignore[arg-type]
 
 
+def test_what_a_clone_needs_is_not_told_as_unused_by_its_source(bucket: DyingBucket, clock: Clock):
+    source = fill(open_bucket(bucket, create=True))
+    clone_to(bucket, "clone")
+    forget_all(source)
+    assert shared_names(bucket)
+    assert source.verify().unreferenced == []
+    delete_all(bucket.beside("clone"))
+    clock.now += 2 * DAY
+    collect(source.log, grace=0.0)
+    assert shared_names(bucket) == set()
+
+
 def test_a_clone_deletes_nothing_of_its_source(bucket: DyingBucket):
     source = fill(open_bucket(bucket, create=True))
     expected, before = rows_of(source, "t"), shared_names(bucket)

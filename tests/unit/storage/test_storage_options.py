@@ -47,6 +47,7 @@ GOOD = {"access_key_id": "key", "secret_access_key": SECRET, "endpoint": "http:/
         ({"retry_config": {"max_retries": 1}}, "retry_config"),
         ({"cache_folder": 5}, "cache_folder"),
         ({"cache_folder": ""}, "cache_folder is a path, not an empty text"),
+        ({"cache_folder": __file__}, "cache_folder .* is no folder"),
         ({"cache_bytes": True}, "cache_bytes"),
     ],
 )  # fmt: skip

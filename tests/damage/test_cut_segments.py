@@ -1,0 +1,50 @@
+"""Finds a repair that is wrong where a trim stands inside of the damaged segment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from tests.damage.bucket import read_around
+from tests.support.damage import flip
+
+
+@pytest.mark.parametrize("start", [2, 5, 8])
+@pytest.mark.parametrize("batch", [None, 0, 1])
+def test_what_is_held_is_right_after_a_repair_of_a_segment_that_a_trim_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, batch: int | None
+):
+    monkeypatch.setattr("kmq_storage.limits.BATCH_ROWS_MAX", 5)
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            for _ in range(2):
+                producer.send_batch("t", [b"v%d" % n for n in range(10)]).result(10)
+                store.seal()
+        store.trim("t", {0: start})
+    file, _ = sorted((tmp_path / "store" / "segments").rglob("*.arrow"))
+    if batch is None:
+        file.unlink()
+    else:
+        flip(file, file.read_bytes().index(b"v%d" % (5 * batch)), 1)
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        assert store.repair(drop_damaged=True).ok
+        assert store.describe_topic("t").rows == len(read_around(store, 0))
+
+
+@pytest.mark.parametrize("at", [12, -60])
+def test_a_segment_that_a_trim_cut_is_written_again_whole(tmp_path: Path, at: int):
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send_batch("t", [b"v%d" % n for n in range(10)]).result(10)
+        store.seal()
+        store.trim("t", {0: 3})
+    (file,) = (tmp_path / "store" / "segments").rglob("*.arrow")
+    flip(file, at % file.stat().st_size, 1)
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        assert store.repair().ok
+        assert store.read("t").read_all()["offset"].to_pylist() == list(range(3, 10))
+        assert store.describe_topic("t").rows == 7
