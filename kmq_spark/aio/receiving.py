@@ -27,9 +27,17 @@ class Consumer(Handle):
     def __init__(self, handle: consumer.Consumer) -> None:
         super().__init__(handle)
         self._consumer = handle
-        #: One call after another, each until its result is handed out.
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._callbacks = Callbacks()
+
+    @property
+    def _turn(self) -> asyncio.Lock:
+        """One call after another, each until its result is handed out; in any loop's life."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # a lock belongs to the loop that first waited for it
+            self._lock, self._loop = asyncio.Lock(), loop
+        return self._lock
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._run, getattr(self._consumer, name))

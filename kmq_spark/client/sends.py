@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from inspect import iscoroutine
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kmq_spark.client.delivery import Expedite, Outcome
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.values import Extras, PlainExtras
-from kmq_spark.errors import KmqError
+from kmq_spark.errors import InvalidRequestError, KmqError
 from kmq_storage.names import queue_of_log
 
 if TYPE_CHECKING:
@@ -177,7 +178,10 @@ class RowSends(Sends):
         for index, callback in self.user_callbacks:
             error = self.error(index)
             try:
-                callback(error, None if error else places[index])
+                answer = callback(error, None if error else places[index])
+                if iscoroutine(answer):
+                    answer.close()
+                    raise InvalidRequestError("nobody awaits it: on_delivery is a plain function")
             except BaseException:  # also one that would end this thread, on which others wait
                 _LOGGER.exception("on_delivery failed for a record of topic %s", self.topic)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
@@ -69,8 +70,8 @@ class _Answers:
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._held: dict[Answers, dict[tuple[Key, int], Delivery]] = {}
-        #: Rows of tables, by the queue's id.
-        self._rows: dict[bytes, dict[tuple[Key, int], Run]] = {}
+        #: Rows of tables, by the queue's id; some perhaps twice.
+        self._rows: dict[bytes, list[Run]] = {}
 
     def add(self, delivery: Delivery) -> None:
         """Acknowledge this one, too."""
@@ -79,10 +80,8 @@ class _Answers:
     def add_table(self, table: pa.Table | pa.RecordBatch) -> None:
         """Acknowledge the rows of a table that `receive_arrow` gave, too."""
         queue_id, runs = answered_by(table)
-        for run in runs:
-            rows = self._rows.setdefault(queue_id, {})
-            for offset in range(run.first, run.first + run.rows):
-                rows[run[:2], offset] = run._replace(first=offset, rows=1)
+        if runs:
+            self._rows.setdefault(queue_id, []).extend(runs)
 
     def entries(self) -> list[Entry]:
         """An entry per queue; NotFoundError for one that this store doesn't have."""
@@ -95,12 +94,25 @@ class _Answers:
             if state.queues.by_id(entry.queue_id) is None:
                 raise no_queue(next(iter(held.values())).queue)
             found.append(entry)
-        for queue_id, rows in self._rows.items():
+        for queue_id, runs in self._rows.items():
             live = state.queues.by_id(queue_id)
             if live is None:
                 raise NotFoundError("the queue that the table is of doesn't exist in this store")
-            found.append(answer(self._log, live, ACK, merged(list(rows.values()))))
+            found.append(answer(self._log, live, ACK, _last_words(runs)))
         return found
+
+
+def _last_words(runs: Sequence[Run]) -> list[Run]:
+    """These runs in order; of records that were received twice the later delivery."""
+    found = merged(runs)
+    if all(one[:2] != two[:2] or one.first + one.rows <= two.first for one, two in pairwise(found)):
+        return found
+    rows = {
+        (run[:2], offset): run._replace(first=offset, rows=1)
+        for run in runs
+        for offset in range(run.first, run.first + run.rows)
+    }
+    return merged(list(rows.values()))
 
 
 class Transaction:
@@ -281,6 +293,12 @@ class Transaction:
     def is_open(self) -> bool:
         """Whether it has begun, and not ended."""
         return self._gathered is not None and self._gathered.is_open
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has ended, and nothing of it is stored for certain, or nobody knows."""
+        gathered = self._gathered
+        return gathered is not None and not gathered.is_open and gathered.failure is not None
 
     def leave_to_parent(self, pending: Pending, gathered: Gathered) -> None:
         """Be no transaction in a forked child, where all that takes part in it is refused."""

@@ -9,7 +9,7 @@ from kmq_spark.client.consumer import Consumer
 from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.pending import Pending
 from kmq_spark.client.transaction import Transaction
-from kmq_spark.errors import IllegalStateError, KmqError
+from kmq_spark.errors import ClosedError, IllegalStateError, KmqError
 from kmq_storage.groups import Offsets
 from kmq_storage.log.commit_log import CommitLog
 
@@ -24,6 +24,7 @@ class Transactional:
     _pending: Pending
     _committer: Committer
     _transaction: Transaction | None
+    _closed: bool
 
     def transaction(self) -> Transaction:
         """A transaction, to be entered by `with`: what is sent meanwhile is one commit, or nothing.
@@ -63,6 +64,8 @@ class Transactional:
 
     def _open_transaction(self) -> Transaction:
         if self._transaction is None or not self._transaction.is_open:
+            if self._closed:
+                raise ClosedError("the producer is closed, which aborts its open transaction")
             raise IllegalStateError("no transaction is open; begin one first")
         return self._transaction
 

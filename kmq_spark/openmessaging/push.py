@@ -11,7 +11,7 @@ from kmq_spark.client.arguments import check_plain
 from kmq_spark.errors import IllegalStateError, InvalidRequestError
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue
-from kmq_spark.openmessaging.message import BytesMessage
+from kmq_spark.openmessaging.message import BytesMessage, delivery_of
 from kmq_spark.openmessaging.producer import Producer
 from kmq_spark.openmessaging.pull import PullConsumer
 
@@ -125,6 +125,8 @@ class PushConsumer(StoreUser):
         for attempt in range(1, _ATTEMPTS + 1):
             if not self._goes_on():
                 return
+            if self._is_over(message):  # while it was suspended, or between two attempts
+                break
             context = ReceivedMessageContext(attempt, lambda: pull.ack(identity), is_done=False)
             try:
                 listener(message, context)
@@ -135,8 +137,13 @@ class PushConsumer(StoreUser):
             if context.is_done:
                 return
             self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
-        self._bury(queue, message)
+        else:
+            self._bury(queue, message)
         pull.ack(identity)
+
+    def _is_over(self, message: BytesMessage) -> bool:
+        """Whether the time has passed in which somebody may get the message."""
+        return delivery_of(message.header_values)[1] < self._store.log.environment.now_us() / 1000
 
     def _bury(self, queue: str, message: BytesMessage) -> None:
         headers = message.header_values | {"Topic": None, "Queue": f"{queue}.dlq"}

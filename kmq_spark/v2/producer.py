@@ -67,7 +67,7 @@ class KmqProducer:
 
         TransactionAbortedError when nothing of it is stored, for a full topic among others.
         """
-        if not self._begun(topic).is_open:
+        if self._begun(topic).is_lost:
             raise TransactionAbortedError(
                 f"nothing of the transaction of Topic[{topic}] is stored: a message was not taken"
             )
@@ -76,7 +76,7 @@ class KmqProducer:
 
     def abort_transaction(self, topic: str) -> None:
         """Store nothing that was sent with it; a commit that failed may be followed by this."""
-        if self._begun(topic).is_open:
+        if not self._begun(topic).is_lost:
             self._producers[topic].abort_transaction()
         del self._transactions[topic]
 

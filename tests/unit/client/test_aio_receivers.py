@@ -39,3 +39,21 @@ def test_a_task_that_waits_for_records_keeps_no_other_call_of_its_queue_waiting(
             assert [each.value for some in received for each in some] == [b"3", b"4"]
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_consumer_goes_on_in_another_event_loop(store_url: str):
+    async def begin() -> tuple[aio.Store, aio.Consumer]:
+        store = await aio.open(store_url)
+        await store.create_topic("t")
+        async with store.producer() as producer:
+            await producer.send_batch("t", [b"%d" % n for n in range(40)])
+        return store, await store.consumer(topics=["t"])
+
+    async def take_in_turns(consumer: aio.Consumer) -> list[bytes | None]:
+        taken = await asyncio.gather(consumer.consume(10), consumer.consume(10))
+        return [each.value for some in taken for each in some]
+
+    store, consumer = asyncio.run(begin())
+    found = [each for _ in range(2) for each in asyncio.run(take_in_turns(consumer))]
+    assert found == [b"%d" % n for n in range(40)]
+    asyncio.run(store.close())

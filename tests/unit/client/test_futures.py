@@ -153,6 +153,15 @@ def test_a_callback_that_raises_hurts_nobody_else(producer: kmq.Producer, caplog
     assert "callback failed" in caplog.text
 
 
+def test_an_on_delivery_that_nobody_awaits_is_told_in_the_log(producer: kmq.Producer, caplog: Any):
+    async def note(*_: Any) -> None: ...
+
+    sent = producer.send("t", b"1", on_delivery=note)
+    assert producer.flush(10) == 0
+    assert sent.result().topic == "t"
+    assert "nobody awaits it" in caplog.text
+
+
 def test_on_delivery_gets_the_metadata_in_the_order_of_the_sends(producer: kmq.Producer):
     told: list[tuple[Any, Any]] = []
     sent = [

@@ -99,3 +99,24 @@ def test_one_that_is_open_for_too_long_is_aborted_with_the_name_of_the_limit(
             with aborts, producer.transaction() as tx:
                 late(tx)
     assert values(shop, "a") == []
+
+
+@pytest.mark.usefixtures("small_memory")
+@pytest.mark.parametrize("made_anew", [True, False])
+def test_what_was_deleted_under_a_large_transaction_is_named(shop: kmq.Store, made_anew: bool):
+    shop.create_queue("q")
+    gone = "doesn't exist"
+    with shop.producer() as producer:
+        refused = pytest.raises(kmq.TransactionAbortedError, match=rf"Topic\[a\] {gone} any more")
+        with refused, producer.transaction() as tx:
+            tx.send_batch("a", [b"v" * 500] * 1_000)
+            shop.delete_topic("a")
+            if made_anew:
+                shop.create_topic("a")
+        refused = pytest.raises(kmq.TransactionAbortedError, match=rf"Queue\[q\] {gone}")
+        with refused, producer.transaction() as tx:
+            for _ in range(300):
+                tx.send_to_queue("q", b"v" * 500)
+            shop.delete_queue("q")
+            if made_anew:
+                shop.create_queue("q")

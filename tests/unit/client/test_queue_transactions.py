@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client.transaction import _last_words
 from kmq_storage import limits
+from kmq_storage.format.queue_entries import Run
 from tests.unit.client.stored import aborted, lsn, values
 
 
@@ -153,6 +155,17 @@ def test_rows_of_a_table_are_acknowledged_with_what_was_made_of_them(shop: kmq.S
             pytest.raises(kmq.InvalidRequestError, match="_delivery"),
         ):
             tx.ack(table.drop_columns(["_delivery"]))
+
+
+def test_of_rows_that_were_received_twice_the_later_delivery_is_acknowledged():
+    topic = b"t" * 16
+    twice = [Run(topic, 0, 0, 5, 1), Run(topic, 0, 2, 2, 2), Run(topic, 1, 0, 3, 1)]
+    assert _last_words(twice) == [
+        Run(topic, 0, 0, 2, 1),
+        Run(topic, 0, 2, 2, 2),
+        Run(topic, 0, 4, 1, 1),
+        Run(topic, 1, 0, 3, 1),
+    ]
 
 
 def test_what_another_store_handed_out_is_refused_by_its_name(shop: kmq.Store):

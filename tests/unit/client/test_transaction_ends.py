@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage import limits
 from tests.unit.client.stored import aborted, values
 
 
@@ -39,6 +40,42 @@ def test_a_newer_producer_with_the_same_transactional_id_fences_the_older(shop: 
     assert values(shop, "a") == [b"new"]
 
 
+def test_the_older_stays_fenced_however_many_others_wrote_since(
+    shop: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "PRODUCERS_REMEMBERED", 3)
+    old, new = (shop.producer(transactional_id="billing") for _ in range(2))
+    for _ in range(5):
+        with shop.producer() as other:
+            other.send("a", b"v").result()
+    shop.checkpoint()
+    with pytest.raises(kmq.FencedError), old.transaction() as tx:
+        tx.send("a", b"twice")
+    newest = shop.producer(transactional_id="billing")
+    with pytest.raises(kmq.FencedError), new.transaction() as tx:
+        tx.send("a", b"twice")
+    with newest.transaction() as tx:
+        tx.send("a", b"once")
+    assert values(shop, "a") == [*[b"v"] * 5, b"once"]
+
+
+def test_the_older_is_fenced_though_its_name_looks_made_up_and_many_others_wrote_since(
+    shop: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "PRODUCERS_REMEMBERED", 3)
+    name = "0123456789abcdef" * 2
+    old = shop.producer(transactional_id=name)
+    for _ in range(5):
+        with shop.producer() as other:
+            other.send("a", b"v").result()
+    new = shop.producer(transactional_id=name)
+    with pytest.raises(kmq.FencedError), old.transaction() as tx:
+        tx.send("b", b"twice")
+    with new.transaction() as tx:
+        tx.send("b", b"once")
+    assert values(shop, "b") == [b"once"]
+
+
 def test_closing_aborts(shop: kmq.Store):
     producer = shop.producer()
     producer.send("a", b"before")
@@ -49,6 +86,16 @@ def test_closing_aborts(shop: kmq.Store):
             tx.send("a", b"after")
     aborted(future, kmq.ClosedError)
     assert values(shop, "a") == [b"before"]
+
+
+def test_who_ends_a_transaction_of_a_closed_producer_is_told_that_it_is_closed(shop: kmq.Store):
+    producer = shop.producer()
+    producer.begin_transaction()
+    producer.send("a", b"inside")
+    producer.close()
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        with pytest.raises(kmq.ClosedError, match="the producer is closed"):
+            end()
 
 
 def test_aborting_by_hand_inside_of_the_block_is_no_error(shop: kmq.Store):
@@ -172,3 +219,15 @@ def test_an_outcome_that_stays_unknown_is_not_told_as_aborted(
         producer.commit_transaction()
     assert isinstance(future.exception(), kmq.CommitOutcomeUnknownError)
     assert values(shop, "a") == [b"v"]
+
+
+def test_offsets_of_a_topic_that_was_made_anew_meanwhile_abort_by_its_name(shop: kmq.Store):
+    with shop.producer() as producer, shop.consumer("g", topics=["a"]) as consumer:
+        producer.send("a", b"v").result()
+        assert len(consumer.consume(1)) == 1
+        refused = pytest.raises(kmq.TransactionAbortedError, match=r"Topic\[a\] doesn't exist any")
+        with refused, producer.transaction() as tx:
+            tx.commit_offsets(consumer)
+            shop.delete_topic("a")
+            shop.create_topic("a")
+    assert not shop.describe_group("g").committed

@@ -167,3 +167,21 @@ def test_a_message_whose_listener_failed_is_the_next_consumers_after_shutdown(
         consumer.attach_queue("q", ["t"], listen)
         assert called.wait(30)
     assert bodies(attached(settings, "q")) == [b"1", b"2"]
+
+
+def test_a_message_whose_time_ends_between_two_attempts_comes_to_nobody_any_more(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    got: SimpleQueue[bytes | None] = SimpleQueue()
+
+    def listen(message: oms.BytesMessage, context: oms.ReceivedMessageContext) -> None:
+        got.put(message.get_body())
+        if message.get_body() == b"short":
+            message.put_headers("StopTime", 1)  # as if so much time had passed
+            raise RuntimeError("not now")
+
+    with oms.PushConsumer(settings) as consumer:
+        consumer.attach_queue("q", ["t"], listen)
+        _send(producer, b"short", b"long")
+        assert [got.get(timeout=30) for _ in range(2)] == [b"short", b"long"]
+    assert bodies(attached(settings, "q")) == bodies(attached(settings, "q.dlq")) == []

@@ -9,7 +9,9 @@ from __future__ import annotations
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client.gathered import Gathered
 from kmq_spark.v2 import Kmq, KmqBroker, KmqMessage, KmqProducer
+from kmq_storage import limits
 from tests.unit.v2.arrays import TOPIC, bodies, run_in_threads, said
 
 
@@ -136,3 +138,44 @@ def test_closing_a_producer_aborts_and_a_closed_one_takes_nothing(
         with pytest.raises(kmq.ClosedError):
             producer.send(topic, KmqMessage(None, 1))
     assert array.current_write_index == 0
+
+
+def test_who_comes_while_another_thread_commits_is_not_told_that_nothing_is_stored(
+    array: Kmq, producer: KmqProducer, monkeypatch: pytest.MonkeyPatch
+):
+    producer.auto_commit = False
+    producer.begin_transaction(TOPIC)
+    producer.send(TOPIC, KmqMessage(None, "stored"))
+    told: list[str] = []
+    wait = Gathered.wait
+
+    def meanwhile(self: Gathered, timeout: float | None) -> bool:
+        for call in (producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(kmq.IllegalStateError, match="no transaction is open"):
+                call(TOPIC)
+            told.append(call.__name__)
+        return wait(self, timeout)
+
+    monkeypatch.setattr(Gathered, "wait", meanwhile)
+    producer.commit_transaction(TOPIC)
+    assert told == ["commit_transaction", "abort_transaction"]
+    assert array.current_write_index == 1
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_after_a_transaction_that_was_open_for_too_long_another_one_begins(
+    array: Kmq, producer: KmqProducer, monkeypatch: pytest.MonkeyPatch, commits: bool
+):
+    producer.begin_transaction(TOPIC)
+    with monkeypatch.context() as late:
+        late.setattr(limits, "TRANSACTION_SECONDS_MAX", -1.0)
+        with pytest.raises(kmq.TransactionAbortedError, match="TRANSACTION_SECONDS_MAX"):
+            producer.send_without_lock(TOPIC, KmqMessage(None, "late"))
+    if commits:
+        with pytest.raises(kmq.TransactionAbortedError):
+            producer.commit_transaction(TOPIC)
+    producer.abort_transaction(TOPIC)
+    producer.begin_transaction(TOPIC)
+    producer.send_without_lock(TOPIC, KmqMessage(None, "in time"))
+    producer.commit_transaction(TOPIC)
+    assert bodies(array) == ["in time"]
