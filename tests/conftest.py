@@ -78,10 +78,16 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "s3":
         yield request.getfixturevalue("s3_url")
         return
-    name = uuid.uuid4().hex
-    yield f"memory://{name}"
-    # Stores in memory live as long as their process, and a run of the tests makes hundreds.
-    memory._stores.pop(name, None)
+    yield f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture(autouse=True)
+def no_store_stays_in_memory() -> Iterator[None]:
+    """Stores in memory live as long as their process; after hundreds it could not fork any more."""
+    before = set(memory._stores)
+    yield
+    for name in memory._stores.keys() - before:
+        del memory._stores[name]
 
 
 @pytest.fixture

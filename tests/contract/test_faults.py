@@ -6,6 +6,7 @@ object, an error for one that was written, a 404 for one that is there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,6 +22,8 @@ from tests.support.s3 import S3Server
 from tests.support.storage import make_topic, open_log, send, values_of
 
 COMMITS = 8
+#: A server whose answer was lost and that is asked again may know nothing of the upload any more.
+_ENDED = (Fault.UNAVAILABLE_AFTER, Fault.RESET_AFTER, Fault.HANG_AFTER, Fault.STALE_404)
 
 
 @pytest.fixture(params=[FaultProxy, GoogleFront], ids=["s3", "gs"])
@@ -179,6 +182,25 @@ def test_a_write_that_a_store_lost_is_damage_and_nothing_is_written_behind_it(
         send(later, b"x")
     with pytest.raises(CorruptionError):
         later.refresh().check_end("t", 0)
+
+
+@pytest.mark.parametrize("fault", _ENDED, ids=lambda fault: fault.name)
+def test_a_large_file_is_whole_though_the_answer_that_its_upload_ended_is_lost(
+    proxy: FaultProxy, fault: Fault
+):
+    files = open_files(proxy.new_url(), storage_options=proxy.options())
+    posts: list[Request] = []  # the first begins an upload, the second ends it
+
+    def choose(request: Request) -> Fault | None:
+        if request.method == "POST":
+            posts.append(request)
+        return fault if request in posts[1:] and len(posts) == 2 else None
+
+    proxy.choose = choose
+    whole = os.urandom(17_000_000)
+    files.stage("staged/a.ipc", [whole], sync=False)
+    assert len(posts) >= 2
+    assert files.read("staged/a.ipc") == whole
 
 
 def test_credentials_that_do_not_reach_are_a_clear_error(versitygw: S3Server):

@@ -26,7 +26,7 @@ _SHOWN_BY = {
     "takes_answers_of_earlier_deliveries": 28,
     "takes_damage_for_a_tail": 16,
     "takes_releases_of_old_plans": 56,
-    "takes_looks_of_a_former_binding": 161,
+    "takes_looks_of_a_former_binding": 65,
     "tells_nobody_of_losses": 175,
 }
 

@@ -22,7 +22,7 @@ from tests.simulation.rebinding_mutants import REBINDING_MUTANTS
 from tests.simulation.seeds import ASKED, shows, worlds_of
 from tests.simulation.world import World
 
-_MUTANT_SEEDS = 60
+_MUTANT_SEEDS = 300
 #: What all seeds do at least.
 _OF_QUEUES = {"received": 150, "answered": 40, "late": 15, "transactions": 15, "aborted": 8}
 _OF_LOOPS = {"fenced": 5, "refused": 4, "redriven": 0, "checkpoints": 5, "collected": 15}

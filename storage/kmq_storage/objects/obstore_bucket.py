@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import chain
 from tempfile import TemporaryFile
-from typing import Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
@@ -50,6 +50,10 @@ _TIMEOUT = timedelta(seconds=30)
 #: Reading again is harmless; a server that is down for longer is an error to the caller.
 _READ_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
 _MULTIPART_BYTES = 16 * 1024 * 1024
+#: What obstore says where Google's server knows no such upload; elsewhere: FileNotFoundError.
+_NO_SUCH_UPLOAD = "404 Not Found"
+#: How often what is uploaded in parts is begun.
+_UPLOADS = 3
 #: What obstore says where a range was not answered by these bytes: there are none from there on (an
 #: empty object, perhaps), the server sent the whole object, or another range.
 _NO_SUCH_RANGE = ("416", "Wanted range", "non-partial response", "Requested ")
@@ -155,8 +159,22 @@ class ObstoreBucket:
             with TemporaryFile() as file:
                 for view in chain(first, views):
                     file.write(view)
-                file.seek(0)
-                self._call(name, lambda: self._reading.put(name, file))
+                self._call(name, partial(self._upload, name, file))
+
+    def _upload(self, name: str, file: IO[bytes]) -> None:
+        """Upload in parts, and anew where the server knows nothing of the upload any more.
+
+        It has ended it when an answer was lost, and takes another one as well.
+        """
+        for attempt in range(1, _UPLOADS + 1):
+            file.seek(0)
+            try:
+                self._reading.put(name, file)
+                return
+            except Exception as error:
+                is_gone = isinstance(error, FileNotFoundError) or _NO_SUCH_UPLOAD in str(error)
+                if not is_gone or attempt == _UPLOADS:
+                    raise
 
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free; never retried by a layer below."""
