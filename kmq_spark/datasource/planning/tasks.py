@@ -17,13 +17,18 @@ from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning.pieces import Pieces, share_of
-from kmq_spark.datasource.planning.ranges import at_most, divide, task_count
+from kmq_spark.datasource.planning.ranges import TASK_BYTES_MIN, at_most, divide, task_count
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_storage.log.excerpt import Excerpt
 from kmq_storage.log.topic_state import check_inside
 
 if TYPE_CHECKING:
     from kmq_spark.datasource.planning.pieces import Numbers, Parts
+
+
+#: Batches of fewer bytes are planned several at once, where there are very many: no task has so few
+#: that this is more than the eighth by which it may be off.
+_GRAIN = TASK_BYTES_MIN // 8
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ def plan_tasks(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
 
 
 def _balanced(ranges: Sequence[TopicRanges], max_bytes: int | None) -> list[Task]:
-    pieces = _pieces(ranges)
+    pieces = _pieces(ranges, grain=_GRAIN if max_bytes is None else None)
     largest = None if max_bytes is None else share_of(max_bytes)
     tasks = task_count(pieces.total, os.cpu_count() or 1, largest)
     borders = np.cumsum([0, *map(len, ranges)])
@@ -94,9 +99,9 @@ def _divided(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
     ]
 
 
-def _pieces(ranges: Sequence[TopicRanges]) -> Pieces:
+def _pieces(ranges: Sequence[TopicRanges], *, grain: int | None = None) -> Pieces:
     """The pieces of all ranges, which are numbered through."""
-    parts = [Pieces.of(each.spread(), each.starts, each.ends) for each in ranges]
+    parts = [Pieces.of(each.spread(grain=grain), each.starts, each.ends) for each in ranges]
     return Pieces.joined(parts, [len(each) for each in ranges])
 
 

@@ -105,9 +105,9 @@ class TopicRanges:
         tables = (index.recent for index in self.indexes)
         return packed_between(tables, self.starts, self.ends)
 
-    def spread(self) -> Spread:
-        """How the bytes are spread over the offsets."""
-        return spread_of(self.indexes, self.recent, self.starts, self.ends)
+    def spread(self, *, grain: int | None = None) -> Spread:
+        """How the bytes are spread over the offsets, as `spread_of` tells it."""
+        return spread_of(self.indexes, self.recent, self.starts, self.ends, grain=grain)
 
     def excerpt(self) -> Excerpt:
         """What another process finds the records with."""

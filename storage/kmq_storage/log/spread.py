@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: So many pages stay mapped while rows are gathered; copying fewer at a time takes longer.
 _PAGES_HELD = 16
+#: More rows than this are very many.
+_ROWS_EXACT = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +42,24 @@ class Spread:
 
 
 def spread_of(
-    indexes: Sequence[OffsetIndex], packed: Sequence[bytes], starts: Numbers, ends: Numbers
+    indexes: Sequence[OffsetIndex],
+    packed: Sequence[bytes],
+    starts: Numbers,
+    ends: Numbers,
+    *,
+    grain: int | None = None,
 ) -> Spread:
     """The spread of the offsets from a start up to an end in each of some partitions of a topic.
 
-    With their rows in memory, packed.
+    With their rows in memory, packed. Of very many rows, neighbours that begin in the same `grain`
+    bytes to be read come as one.
     """
     counts = np.array(list(map(len, packed)), np.int64) // ROW_BYTES
     owners, block = np.repeat(np.arange(len(packed)), counts), block_of_packed(b"".join(packed))
     borders, simple = _borders(owners, block, ends)
     simple &= np.array([not index.gaps for index in indexes], np.bool_)
     older = np.flatnonzero(simple & (starts < borders))
-    found = _Gathered()
+    found = _Gathered(grain)
     simple[older] &= _pages([indexes[n] for n in older.tolist()], older, starts, borders, found)
     found.add(*_only(simple[owners], owners, block))
     for number in np.flatnonzero(~simple).tolist():
@@ -63,13 +71,19 @@ def spread_of(
 class _Gathered:
     """Rows from several places, as columns; what was added is copied before many pages are held."""
 
-    def __init__(self) -> None:
+    def __init__(self, grain: int | None) -> None:
+        self._grain = grain
+        #: How many more rows come as they are.
+        self._exact = _ROWS_EXACT
         #: By column; what is new may be in pages, which stay mapped for it.
         self._new: list[list[Numbers]] = [[] for _ in fields(Spread)]
         self._copied: list[list[Numbers]] = [[] for _ in fields(Spread)]
 
     def add(self, owners: Numbers, block: Block) -> None:
         """Add rows, in order."""
+        self._exact -= len(owners)
+        if self._grain is not None and self._exact < 0 < len(owners):
+            owners, block = _coarser(owners, block, self._grain)
         for column, values in zip(self._new, (owners, *block), strict=True):
             column.append(values)
         if len(self._new[0]) == _PAGES_HELD:
@@ -89,6 +103,17 @@ class _Gathered:
             return spread
         order = np.argsort(spread.owners, kind="stable")
         return Spread(*(getattr(spread, name)[order] for name in Spread.__slots__))
+
+
+def _coarser(owners: Numbers, block: Block, grain: int) -> tuple[Numbers, Block]:
+    """The same bytes, neighbours of a range that begin in the same `grain` bytes as one."""
+    bases, ends, weights, read = block
+    begins = (np.cumsum(read) - read) // grain
+    others = (begins[1:] != begins[:-1]) | (owners[1:] != owners[:-1])
+    first = np.append(0, np.flatnonzero(others) + 1)
+    behind = np.append(first[1:], len(owners))
+    sums = (np.add.reduceat(column, first) for column in (weights, read))
+    return owners[first], (bases[first], ends[behind - 1], *sums)
 
 
 def runs_of(numbers: Numbers) -> tuple[Numbers, Numbers]:
