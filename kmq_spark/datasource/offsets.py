@@ -93,10 +93,13 @@ def parse_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
 
 
 def _to_json(positions: Positions) -> dict[str, dict[str, int]]:
-    return {
-        topic: {str(p): positions[topic][p] for p in sorted(positions[topic])}
-        for topic in sorted(positions)
-    }
+    return {topic: _by_text(positions[topic]) for topic in sorted(positions)}
+
+
+def _by_text(offsets: Mapping[int, int]) -> dict[str, int]:
+    """Offsets in the order of their partitions, of which there may be ten thousand."""
+    partitions = sorted(offsets)
+    return dict(zip(map(str, partitions), map(offsets.__getitem__, partitions), strict=True))
 
 
 def _from_json(data: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from itertools import repeat
 
 from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.options.source_options import SourceOptions
@@ -144,7 +145,9 @@ def _begins(
     begins = {}
     for name, topic in coverage.topics.items():
         known = _known(start, name, topic.topic_id)
-        begins[name] = {p: known.get(p, 0) for p in coverage.partitions[name]} | new.get(name, {})
+        partitions = coverage.partitions[name]
+        begins[name] = dict(zip(partitions, map(known.get, partitions, repeat(0)), strict=False))
+        begins[name] |= new.get(name, {})
     return begins
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kmq_storage.format.manifest import PageRef
@@ -45,11 +45,20 @@ def excerpt_of(
     The first of them begins at `first`, the last one ends at `last`.
     """
     begin, behind = (indexes[0].key, first), (indexes[-1].key, last)
-    recent: dict[int, bytes] = {}
-    for index, rows in zip(indexes, packed, strict=True):
-        if rows:  # a row of two ranges of one partition comes twice
-            number = index.key[1]
-            recent[number] = recent.get(number, b"") + rows
+    numbers = [index.key[1] for index in indexes]
+    recent = dict(zip(numbers, packed, strict=True))
+    if len(recent) < len(numbers):  # several ranges of one partition
+        recent = _joined(zip(numbers, packed, strict=True))
+    if not all(packed):
+        recent = {number: rows for number, rows in recent.items() if rows}
     gaps = {index.key[1]: tuple(index.gaps) for index in indexes if index.gaps}
     refs = tuple(indexes[0].manifest.refs_between(begin, behind))
     return Excerpt(indexes[0].key[0], refs, recent, gaps)
+
+
+def _joined(ranges: Iterable[tuple[int, bytes]]) -> dict[int, bytes]:
+    """By partition, all of its rows; one that two ranges share comes twice."""
+    recent: dict[int, bytes] = {}
+    for number, rows in ranges:
+        recent[number] = recent.get(number, b"") + rows
+    return recent

@@ -51,6 +51,8 @@ class Gap:
 class OffsetIndex:
     """The rows of one partition, for readers."""
 
+    __slots__ = ("gaps", "holes", "key", "manifest", "recent")
+
     def __init__(self, key: Key, manifest: Manifest) -> None:
         self.key = key
         self.manifest = manifest
