@@ -18,7 +18,7 @@ from kmq_spark.client.hand import Taken
 from kmq_spark.client.orderly import consumer as orderly
 from kmq_spark.client.orderly.process_queue import QueueState
 from kmq_spark.client.record import Record
-from kmq_spark.errors import ClosedError
+from kmq_spark.errors import ClosedError, IllegalStateError
 
 
 class Consumer(Handle):
@@ -36,6 +36,8 @@ class Consumer(Handle):
         """One call after another, each until its result is handed out; in any loop's life."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:  # a lock belongs to the loop that first waited for it
+            if self._loop is not None and self._loop.is_running():
+                raise IllegalStateError("another event loop uses this consumer; open one for each")
             self._lock, self._loop = asyncio.Lock(), loop
         return self._lock
 

@@ -11,10 +11,11 @@ keyed topics only while the copy keeps up with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TypeAlias
 
 from kmq_storage import limits
 from kmq_storage.copying_queues import copy_queues, queues_of
@@ -42,6 +43,8 @@ from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.segment_files import tombstone_second, write_segment
 from kmq_storage.names import queue_log, queue_of_log
+
+_Entry: TypeAlias = SegmentEntry | GapEntry | TrimEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,31 +196,36 @@ class _PartitionCopy:
         if self._position and not keyed:
             yield from self._gap(gap)
             return
-        state = self._target.refresh()
-        held = state.topic(self._topic.name).partition(self._number)
-        trim = TrimEntry(self._topic.id, self._number, start, held.rows, held.size, state.lsn)
+
+        def begun(planned: int) -> list[_Entry]:
+            held = self._target.state.topic(self._topic.name).partition(self._number)
+            place, sums = (self._topic.id, self._number, start), (held.rows, held.size)
+            missing = [self._gap_entry(gap, planned)] if gap.start < gap.end else []
+            return [*missing, TrimEntry(*place, *sums, planned)]
+
         if gap.start < gap.end:
-            self._commit((self._gap_entry(gap), trim), start)
+            self._commit(begun, start)
         else:
             with suppress(ConflictError):  # another copy is faster
-                self._target.commit([Unit((trim,))])
+                self._target.commit([Unit(tuple(begun(self._target.refresh().lsn)))])
 
     def _gap(self, gap: Gap) -> Iterator[GapEntry]:
-        entry = self._gap_entry(gap)
-        if self._commit((entry,), gap.end):
-            yield entry
+        entries = self._commit(lambda planned: [self._gap_entry(gap, planned)], gap.end)
+        yield from (each for each in entries if isinstance(each, GapEntry))
 
-    def _gap_entry(self, gap: Gap) -> GapEntry:
-        place = (self._topic.id, self._number)
-        return GapEntry(*place, gap.start, gap.end, 0, 0, self._target.refresh().lsn, gap.reason)
+    def _gap_entry(self, gap: Gap, planned: int) -> GapEntry:
+        return GapEntry(self._topic.id, self._number, gap.start, gap.end, 0, 0, planned, gap.reason)
 
     def _records_until(self, end: int) -> Iterator[SegmentEntry]:
         for run in _runs(self._topic.index(self._number).rows(self._position, end)):
             behind = min(run[-1].end_offset, end)
             self._topic.index(self._number).check(self._topic.name, self._position, behind)
-            entry = self._written(run, behind)
-            if self._commit((entry,), behind):
-                yield entry
+            yield from self._segment(self._written(run, behind), behind)
+
+    def _segment(self, entry: SegmentEntry, behind: int) -> Iterator[SegmentEntry]:
+        # It follows the last record, so it fits whatever is before that.
+        entries = self._commit(lambda planned: [replace(entry, planned_lsn=planned)], behind)
+        yield from (each for each in entries if isinstance(each, SegmentEntry))
 
     def _written(self, run: list[Row], behind: int) -> SegmentEntry:
         lsn = self._target.refresh().lsn
@@ -227,39 +235,40 @@ class _PartitionCopy:
         file_id = new_file_id(self._target.environment.new_uuid(), lsn)
         entry = write_segment(self._target.files, file_id, piece, piece.merged(self._reader))
         _prove(self._proof, self._topic, self._number, entry)
-        if self._topic.has_tombstones:  # readers of the target have to know
+        known = self._target.state.topic(self._topic.name).has_tombstones
+        if self._topic.has_tombstones and not known:  # readers of the target have to know
             entry = replace(entry, tombstones=tombstone_second(run))
         return replace(entry, old_rows=0, old_size=0)
 
-    def _commit(
-        self, entries: tuple[SegmentEntry | GapEntry | TrimEntry, ...], behind: int
-    ) -> bool:
-        """Whether it was this copy that put these there; another one may be faster."""
-        mark = BatchIdEntry(self._mark, behind)
-        try:
-            self._target.commit([Unit((mark, *entries), goes_on_at=self._position)])
-        except DuplicateCommitError:
-            self._position = behind
-            return False
-        except ConflictError as error:
-            if "planned_lsn" not in error.context or not self._is_maintained(entries):
-                raise
-            lsn = self._target.state.lsn  # what follows the last record fits whatever is before it
-            return self._commit(tuple(replace(each, planned_lsn=lsn) for each in entries), behind)
-        self._position = behind
-        return True
+    def _commit(self, made: Callable[[int], list[_Entry]], behind: int) -> list[_Entry]:
+        """Put there what is made at an LSN, which maintenance may outdate; what this copy put.
 
-    def _is_maintained(self, entries: Iterable[SegmentEntry | GapEntry | TrimEntry]) -> bool:
-        """Whether it was maintenance of the target that was faster, and nothing depends on it.
+        Another copy may be faster.
+        """
+        mark = BatchIdEntry(self._mark, behind)
+        while True:
+            planned = self._target.refresh().lsn
+            entries = made(planned)
+            try:
+                self._target.commit([Unit((mark, *entries), goes_on_at=self._position)])
+            except DuplicateCommitError:
+                entries = []
+            except ConflictError as error:
+                if "planned_lsn" not in error.context or not self._was_maintained(planned):
+                    raise
+                continue
+            self._position = behind
+            return entries
+
+    def _was_maintained(self, planned: int) -> bool:
+        """Whether it was maintenance of the target that was faster than what is planned.
 
         InvalidRequestError when somebody wrote to the partition while it was copied.
         """
         state = self._target.refresh()
         copied = state.topic(self._topic.name).partition(self._number)
         end = _position(state, copied, self._topic, self._number, self._mark)
-        if end != self._position or any(isinstance(each, TrimEntry) for each in entries):
-            return False
-        return any(each.planned_lsn < copied.layout_lsn for each in entries)
+        return end == self._position and planned < copied.layout_lsn
 
 
 def _position(state: StoreState, copied: Partition, topic: Topic, number: int, mark: str) -> int:

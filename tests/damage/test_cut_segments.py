@@ -28,10 +28,42 @@ def test_what_is_held_is_right_after_a_repair_of_a_segment_that_a_trim_cut(
     if batch is None:
         file.unlink()
     else:
-        flip(file, file.read_bytes().index(b"v%d" % (5 * batch)), 1)
+        flip(
+            file, file.read_bytes().rindex(b"v%d" % (5 * batch)), 1
+        )  # batches share what is before
     with kmq.open(tmp_path / "store", maintenance=False) as store:
         assert store.repair(drop_damaged=True).ok
         assert store.describe_topic("t").rows == len(read_around(store, 0))
+
+
+@pytest.mark.parametrize("start", [0, 2, 7, 10, 12, 17])
+@pytest.mark.parametrize("lost", [(0,), (3,), (0, 2), (1, 2, 3), (0, 1, 2, 3)])
+@pytest.mark.parametrize("rows", [5, 20], ids=["batches", "a batch"])
+def test_any_batches_of_a_segment_that_a_trim_cut_are_given_up_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, lost: tuple[int, ...], rows: int
+):
+    monkeypatch.setattr("kmq_storage.limits.BATCH_ROWS_MAX", rows)
+    with kmq.open(tmp_path / "store", maintenance=False) as store, store.producer() as producer:
+        store.create_topic("t")
+        for first in (0, 20):
+            values = [b"value-%02d" % n for n in range(first, first + 20)]
+            producer.send_batch("t", values).result(10)
+            store.seal()
+        store.trim("t", {0: start})
+    file, _ = sorted((tmp_path / "store" / "segments").rglob("*.arrow"))
+    for batch in lost:
+        flip(file, file.read_bytes().rindex(b"value-%02d" % (5 * batch)), 1)
+    left = [
+        n for n in range(start, 40) if n >= 20 or not {5 * b // rows for b in lost} & {n // rows}
+    ]
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        assert store.repair(drop_damaged=True).ok
+        assert store.verify(deep=True).ok
+        assert [offset for offset, _ in read_around(store, 0)] == left
+        assert store.describe_topic("t").rows == len(left)
+        store.checkpoint()
+        store.trim("t", {0: 40})
+        assert (store.describe_topic("t").rows, store.describe_topic("t").bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("at", [12, -60])

@@ -90,8 +90,7 @@ class RecordsRepair:
             yield f"{segment.location.file}: the indexes at which queues begin there are lost"
         is_begun = topic.settings.trims and begun is not None and len(begun) > 0
         if not (left.whole or is_begun):
-            lost = missing or [(row.base_offset, row.end_offset)]
-            yield from self._give_up(topic, number, lost, row)
+            yield from self._give_up(topic, number, [(row.base_offset, row.end_offset)], row)
             return
         begin = first = max(row.base_offset, topic.partition(number).start)
         if is_begun:  # whose first offset has no record
@@ -99,7 +98,7 @@ class RecordsRepair:
         elif missing and missing[0][0] == first:
             first = missing[0][1]
         if first == row.end_offset:
-            yield from self._give_up(topic, number, missing, row)
+            yield from self._give_up(topic, number, [(row.base_offset, row.end_offset)], row)
             return
         gaps = self._gaps(topic, number, missing)
         if first > begin:

@@ -140,9 +140,14 @@ class Source:
         rows = np.concatenate([rows, new_rows(unseen)])
         return rows[np.argsort(rows["offset"], kind="stable")]
 
-    def looked_and_due(self, now: int) -> int:
-        """How many records that were looked at nobody holds, and wait for no time."""
-        return sum(int(np.count_nonzero(d["offset"] < self.next)) for d in self.rows.due(now))
+    def looked_and_due(self, now: int, deliveries_max: int) -> int:
+        """How many records that were looked at somebody may get, and wait for no time."""
+        found = 0
+        for rows in self.rows.due(now):
+            good = (rows["offset"] < self.next) & (rows["expires"] > now)
+            good &= times_of(rows["count"]) < deliveries_max
+            found += int(np.count_nonzero(good))
+        return found
 
     def exhausted(self, key: Key, now: int, deliveries_max: int) -> list[Run]:
         """Records that can be had, but were handed out too often already."""

@@ -162,7 +162,8 @@ class Queue:
     def looked_and_due(self, now: int) -> int:
         """How many records that were looked at are there to be had, or wait for others."""
         sources = list(self.sources.items())
-        return sum(each.looked_and_due(now) for key, each in sources if self.looks(key))
+        most = self.deliveries_max
+        return sum(each.looked_and_due(now, most) for key, each in sources if self.looks(key))
 
     def without_rows(self, key: Key, offsets: Offsets) -> Offsets:
         """Those of a partition's offsets of which nothing is to be said but that they are there."""

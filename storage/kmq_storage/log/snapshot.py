@@ -56,7 +56,10 @@ def snapshot(state: StoreState) -> dict[str, Any]:
         "condemned": state.condemned,
         "topics": [_topic(topic) for topic in state.topics.values()],
         "groups": {name: _group(group) for name, group in state.groups.items()},
-        "producers": [[name, p.epoch, p.sequence, p.lsn] for name, p in state.producers.items()],
+        "producers": [
+            [name, p.epoch, p.sequence, p.lsn]
+            for name, p in sorted(state.producers.items(), key=lambda each: each[1].lsn)
+        ],
         "batches": [[name, version, lsn] for name, (version, lsn) in state.batches.items()],
         "gone": [topic.to_json() for topic in state.gone],
     }

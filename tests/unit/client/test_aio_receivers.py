@@ -9,6 +9,7 @@ import asyncio
 
 import pytest
 
+import kmq_spark as kmq
 from kmq_spark import aio
 from kmq_spark.aio import handles
 
@@ -57,3 +58,21 @@ def test_a_consumer_goes_on_in_another_event_loop(store_url: str):
     found = [each for _ in range(2) for each in asyncio.run(take_in_turns(consumer))]
     assert found == [b"%d" % n for n in range(40)]
     asyncio.run(store.close())
+
+
+def test_two_event_loops_at_once_do_not_share_a_consumer(store_url: str):
+    async def other(consumer: aio.Consumer) -> str:
+        with pytest.raises(kmq.IllegalStateError) as refused:
+            await consumer.consume(10, timeout=0.0)
+        return str(refused.value)
+
+    async def work() -> None:
+        async with await aio.open(store_url) as store:
+            await store.create_topic("t")
+            async with await store.consumer(topics=["t"]) as consumer:
+                await consumer.consume(10, timeout=0.0)
+                told = await asyncio.to_thread(asyncio.run, other(consumer))
+                assert "another event loop uses this consumer" in told
+                assert await consumer.consume(10, timeout=0.0) == []
+
+    asyncio.run(work())

@@ -15,6 +15,7 @@ import kmq_spark as kmq
 from kmq_storage import looking
 from kmq_storage.log.queue_state import Queue as QueueState
 from kmq_storage.log.reader import ChunkReader
+from tests.support.clock import Clock
 
 _AHEAD = 10
 
@@ -29,9 +30,9 @@ def queue(store: kmq.Store, monkeypatch: pytest.MonkeyPatch, request) -> kmq.Que
     return store.queue("q")
 
 
-def _send(store: kmq.Store, count: int) -> None:
+def _send(store: kmq.Store, count: int, *, first: int = 0) -> None:
     with store.producer() as producer:
-        for n in range(count):
+        for n in range(first, first + count):
             producer.send("t", b"%d" % n, key=b"%d" % n, properties={"n": n})
 
 
@@ -112,3 +113,40 @@ def test_what_can_be_had_is_not_asked_for_again_at_each_of_many_partitions(
     assert len(queue.receive(100)) == 30
     assert queue.receive(100) == []
     assert len(asked) < 10
+
+
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_dead_letters_for_which_there_is_no_room_leave_others_to_be_had(
+    store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, order: str
+):
+    monkeypatch.setattr(looking, "_AHEAD", 10)
+    store.create_topic("t")
+    store.create_queue("dead", capacity=1)
+    limits = {"max_deliveries": 1, "dead_letter": "dead", "lock_timeout": 1.0}
+    store.create_queue("q", order=order, **limits)
+    store.bind_queue("q", "t", filter="n >= 0")
+    _send(store, 20)
+    queue = store.queue("q", prefetch=1)
+    assert len(queue.receive(20)) == 20
+    clock.pass_seconds(60)
+    _send(store, 10, first=20)
+    assert len(queue.receive(20)) == 10
+
+
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_any_number_of_expired_records_leave_others_to_be_had(
+    store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, order: str
+):
+    monkeypatch.setattr(looking, "_AHEAD", 10)
+    store.create_topic("t")
+    store.create_queue("q", order=order)
+    store.bind_queue("q", "t", filter="n >= 0" if order == "none" else None)
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    with store.producer() as producer:
+        for n in range(20):
+            producer.send_to_queue("q", b"old", key=b"%d" % n, expires_at=soon)
+    queue = store.queue("q", prefetch=1)
+    queue.ack(queue.receive(1))
+    clock.pass_seconds(7200)
+    _send(store, 1)
+    assert len(queue.receive(5)) == 1

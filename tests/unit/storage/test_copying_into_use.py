@@ -69,10 +69,10 @@ def test_no_gap_of_a_copy_takes_records_from_who_writes_to_its_target_meanwhile(
         producer.send_batch("t", [b"d"] * 3).result()
         source.trim("t", {0: 11})
     with target.producer() as producer:
-        refresh = copying._PartitionCopy._gap_entry
+        original = copying._PartitionCopy._gap_entry
 
-        def late(copied: Any, gap: Any) -> Any:
-            entry = refresh(copied, gap)
+        def late(copied: Any, gap: Any, planned: int) -> Any:
+            entry = original(copied, gap, planned)
             producer.send_batch("t", [b"mine"] * 3).result()
             return entry
 
@@ -90,3 +90,28 @@ def test_maintenance_of_the_target_does_not_stop_a_copy(
     assert target.offsets("t") == {0: (2, 9)}
     assert _values(target) == _values(source)[2:]
     assert target.verify(deep=True).ok
+
+
+def test_maintenance_of_the_target_does_not_stop_a_copy_of_queues_that_were_trimmed(
+    source: kmq.Store, target: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    inboxes = source.keyed_queues("inboxes")
+    inboxes.put_batch([b"q"] * 6, [b"%d" % n for n in range(6)])
+    copy_topics(source.log, target.log)
+    inboxes.put_batch([b"q"] * 6, [b"%d" % n for n in range(6, 12)])
+    source.seal()
+    source.trim("inboxes", {0: 9})
+    original, trims = copying._PartitionCopy._gap_entry, [3, 4]
+
+    def late(copied: Any, gap: Any, planned: int) -> Any:
+        if trims:
+            target.trim("inboxes", {0: trims.pop(0)})
+        return original(copied, gap, planned)
+
+    monkeypatch.setattr(copying._PartitionCopy, "_gap_entry", late)
+    copy_topics(source.log, target.log)
+    assert not trims
+    assert target.offsets("inboxes") == source.offsets("inboxes")
+    copied = target.keyed_queues("inboxes")
+    assert copied.get(b"q", 9, 9) == inboxes.get(b"q", 9, 9) == [b"9", b"10", b"11"]
+    assert target.describe_topic("inboxes").rows == source.describe_topic("inboxes").rows

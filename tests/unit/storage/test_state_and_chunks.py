@@ -11,6 +11,7 @@ from kmq_storage.errors import FormatVersionError, NotFoundError, OffsetOutOfRan
 from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry, TopicEntry
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.log.snapshot import snapshot
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.memory import memory_disk
 
@@ -93,6 +94,12 @@ def test_only_so_many_producers_are_remembered(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "PRODUCERS_REMEMBERED", 3)
     state = _state(*[ProducerEntry(name, 1, 0) for name in "abcad"])
     assert sorted(state.producers) == ["a", "c", "d"]
+
+
+def test_a_checkpoint_has_the_producer_that_wrote_last_at_the_end_whoever_it_is():
+    made_up = "0" * 32
+    state = _state(*[ProducerEntry(name, 0, 0) for name in ("a", made_up, "b")])
+    assert [name for name, *_ in snapshot(state)["producers"]] == ["a", made_up, "b"]
 
 
 def test_settings_of_a_newer_version_are_refused():
