@@ -14,7 +14,13 @@ from kmq_spark.client.arguments import checked_count, checked_stored_seconds, ch
 from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all, moving
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.queue_ahead import Ahead, OpenSlip
-from kmq_spark.client.queue_delivery import Delivery, Hold, runs_of_deliveries, several
+from kmq_spark.client.queue_delivery import (
+    Delivery,
+    Hold,
+    check_own,
+    runs_of_deliveries,
+    several,
+)
 from kmq_spark.client.queue_reading import (
     deliveries_of,
     missing_of,
@@ -25,7 +31,7 @@ from kmq_spark.client.queue_reading import (
     table_of_slices,
 )
 from kmq_spark.client.queue_table import state_table
-from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError, KmqError
+from kmq_spark.errors import ClosedError, InvalidRequestError, KmqError
 from kmq_storage import deliveries as handing
 from kmq_storage import queues
 from kmq_storage.environment import this_process
@@ -52,7 +58,7 @@ from kmq_storage.looking import look_ahead
 from kmq_storage.lost_records import finish_missing
 from kmq_storage.model import QueueStats
 from kmq_storage.names import check_name
-from kmq_storage.objects.fork import reopen_in_child
+from kmq_storage.objects.fork import generation, reopen_in_child
 
 #: Dead letters that are moved in one commit.
 _MOVED = 500
@@ -71,14 +77,13 @@ class Queue:
         self._reader = ChunkReader(log.files)
         self._reading = threading.Lock()
         self._closed = False
-        self._generation = 0
         reopen_in_child(self)
 
     def after_fork_in_child(self) -> None:
         """A child reads for itself; what the parent received is the parent's."""
-        self._generation += 1
         self._reading = threading.Lock()
         self._reader = ChunkReader(self._log.files)
+        self._ahead.leave_to_parent()
         self._ahead = Ahead(self._log, self._id, self._prefetch)
 
     def __repr__(self) -> str:
@@ -161,7 +166,7 @@ class Queue:
         *,
         name: str | None = None,
     ) -> list[Delivery]:
-        hold = Hold(self, self._id, until, self._generation, slip)
+        hold = Hold(self, self._id, until, generation(), slip)
         with self._reading:
             return deliveries_of(self._log, self._reader, runs, name or self.name, hold)
 
@@ -217,7 +222,7 @@ class Queue:
         places = []
         for each in records:
             hold = each.hold
-            if (hold.notes, hold.queue_id, hold.generation) != (notes, self._id, self._generation):
+            if (hold.notes, hold.queue_id, hold.generation) != (notes, self._id, generation()):
                 return False
             places.append(each.place)
         return notes.note(places)
@@ -275,10 +280,7 @@ class Queue:
             if each.hold.queue_id != self._id:
                 # Of one of this name that was deleted.
                 raise too_late(self.name, [each.run], names_in(self._log.state))
-            if each.hold.generation != self._generation:
-                raise IllegalStateError(
-                    "the delivery was received before this process was forked: it is its parent's"
-                )
+            check_own(each.hold.generation)
         for notes in {each.hold.notes for each in checked}:
             if notes is not None:
                 notes.answer_by_commit([each.place for each in checked if each.hold.notes is notes])

@@ -6,6 +6,7 @@ what became of them with the next ones. What it does not hand out soon it gives 
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
 from kmq_spark.errors import ConflictError, KmqError, LeaseExpiredError, NotFoundError
 from kmq_storage import deliveries as handing
+from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import RELEASE, AcquireEntry, Run, SlipAnswerEntry
 from kmq_storage.format.slip_words import GROUPS, PLACES
@@ -23,6 +25,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.late_answers import names_in, too_late
 from kmq_storage.log.queue_rows import NEVER
 from kmq_storage.log.queue_state import Queue, Slip
+from kmq_storage.log.queues import spans_of
 from kmq_storage.slips import OwnPage, counted, ending, picked, place_of, take_over
 from kmq_storage.waking import Bell
 
@@ -188,14 +191,14 @@ class Ahead:
         As many as the pace allows unless it is to be `plain`.
         """
         size = self._pace.next_size(self._log.environment.monotonic(), wanted)
-        if plain or size == wanted or not self._may_note(queue):
+        if plain or size == wanted or not self._may_note(queue, size):
             self.settle()
             found = handing.try_acquire(self._log, queue, wanted, client)
             return None if found is None else (found, None)
         with self._turning:
             return self._turn(queue, size, client)
 
-    def _may_note(self, queue: Queue) -> bool:
+    def _may_note(self, queue: Queue, size: int) -> bool:
         """Whether nobody waits for what becomes of single records, nor for urgent ones."""
         log, settings, own = self._log, queue.settings, queue.sources.get(queue.log_key)
         return (
@@ -203,7 +206,16 @@ class Ahead:
             and settings.order == "none"
             and settings.capacity is None
             and not (own is not None and own.rows.priorities)
+            and not self._has_last_tries(queue, size)
         )
+
+    def _has_last_tries(self, queue: Queue, size: int) -> bool:
+        """Whether some of the next records are handed out for the last time.
+
+        None of these is held ahead: killed now, it would be a dead letter that nobody ever got.
+        """
+        found = queue.take(spans_of(self._log.state, queue), size, self._log.now_us())
+        return any(times_of(run.delivery) >= queue.deliveries_max for run in found)
 
     def _turn(
         self, queue: Queue, size: int, client: str
@@ -239,6 +251,7 @@ class Ahead:
                 self._watch = threading.Thread(target=self._look_after, daemon=True)
                 self._watch.name = "kmq-queue"
                 self._watch.start()
+                atexit.register(self.close)
         self.give_back(runs_of_deliveries(others))
         return first
 
@@ -299,12 +312,17 @@ class Ahead:
             with self._turning:
                 if self._slip is None:
                     self._watch = None
+                    atexit.unregister(self.close)
                     return
             if seen is self._slip:
                 with suppress(KmqError):  # else others take over when the lock ends
                     self.settle()
             seen = self._slip
             self._bell.wait(PATIENCE)
+
+    def leave_to_parent(self) -> None:
+        """Have a forked child give nothing back that its parent holds."""
+        atexit.unregister(self.close)
 
     def close(self) -> None:
         """Leave nothing in hand."""

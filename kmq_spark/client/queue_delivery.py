@@ -8,12 +8,13 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from kmq_spark.client.record import Record
-from kmq_spark.errors import InvalidRequestError
+from kmq_spark.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.deliveries import merged
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import AnswerEntry, Run
 from kmq_storage.model import to_datetime
+from kmq_storage.objects.fork import generation
 
 
 class Answers(Protocol):
@@ -67,6 +68,14 @@ class Hold:
         #: Of the process: a forked child doesn't hold what its parent holds.
         self.generation = generation
         self.extended: dict[tuple[Key, int], int] = {}
+
+
+def check_own(received_in: int) -> None:
+    """IllegalStateError for what was received in another process than this fork of it."""
+    if received_in != generation():
+        raise IllegalStateError(
+            "the delivery was received before this process was forked: it is its parent's"
+        )
 
 
 class Delivery(Record):

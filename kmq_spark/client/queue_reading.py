@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from kmq_spark.client.queue_delivery import Delivery, Hold
+from kmq_spark.client.queue_delivery import Delivery, Hold, check_own
 from kmq_spark.client.record_values import records_of
 from kmq_spark.client.topic_tables import table_of
 from kmq_spark.errors import InvalidRequestError
@@ -22,6 +22,7 @@ from kmq_storage.log.few_records import Part, few_records
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
 from kmq_storage.names import queue_of_log
+from kmq_storage.objects.fork import generation
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,6 +36,7 @@ _TOKEN = np.dtype(
         ("offset", "<i8"),
         ("partition", "<u4"),
         ("delivery", "<u8"),
+        ("generation", "<u4"),
     ]
 )
 TOKEN_TYPE = pa.binary(_TOKEN.itemsize)
@@ -125,6 +127,7 @@ def _tokens(queue_id: bytes, run: Run, part: Slice) -> npt.NDArray[Any]:
     tokens["topic"] = np.frombuffer(run.topic_id, "<u8")
     tokens["offset"] = part.offsets()
     tokens["partition"], tokens["delivery"] = run.partition, run.delivery
+    tokens["generation"] = generation()
     return tokens
 
 
@@ -145,6 +148,8 @@ def _runs_of_tokens(queue_id: bytes, tokens: npt.NDArray[Any]) -> list[Run]:
         return []
     if (tokens["queue"] != np.frombuffer(queue_id, "<u8")).any():
         raise InvalidRequestError("the table has deliveries of another queue", field="_delivery")
+    for received_in in {int(tokens["generation"].min()), int(tokens["generation"].max())}:
+        check_own(received_in)
     breaks = _breaks(tokens)
     if len(breaks) > len(tokens) // 8:
         fields = [tokens["offset"], tokens["delivery"], tokens["partition"]]

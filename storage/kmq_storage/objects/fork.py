@@ -16,6 +16,13 @@ class Reopens(Protocol):
 
 
 _KNOWN: weakref.WeakSet[Reopens] = weakref.WeakSet()
+#: How many forks this process is away from the one that was started.
+_generation = 0
+
+
+def generation() -> int:
+    """Tells a forked child from its parent, and what it holds from what its parent holds."""
+    return _generation
 
 
 def reopen_in_child(resource: Reopens) -> None:
@@ -24,6 +31,8 @@ def reopen_in_child(resource: Reopens) -> None:
 
 
 def _after_fork_in_child() -> None:
+    global _generation  # noqa: PLW0603 - it is the process's
+    _generation += 1
     with ExitStack() as reopening:  # one that can't, its store being gone, keeps back no other
         for resource in list(_KNOWN):
             reopening.callback(resource.after_fork_in_child)

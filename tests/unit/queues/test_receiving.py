@@ -281,6 +281,31 @@ def test_a_forked_child_does_not_answer_for_its_parent(tmp_path):
         assert queue.stats().acked == 1
 
 
+@pytest.mark.parametrize("way", ["queue", "another handle", "transaction"])
+def test_a_forked_child_does_not_answer_for_rows_of_its_parent(tmp_path, way: str):
+    with kmq.open(tmp_path / "store", durability="os") as store, store.producer() as producer:
+        store.create_queue("q")
+        _send(store, "q", b"1", b"2")
+        queue = store.queue("q")
+        table = queue.receive_arrow()
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                if way == "transaction":
+                    with producer.transaction() as tx:
+                        tx.ack(table)
+                else:
+                    (queue if way == "queue" else store.queue("q")).ack(table)
+            except kmq.IllegalStateError:
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        queue.ack(table)
+        assert queue.stats().acked == 2
+
+
 def test_arrow_has_the_same_records_and_acknowledges_any_of_them(store: kmq.Store):
     store.create_topic("t", partitions=2)
     with store.producer() as producer:
