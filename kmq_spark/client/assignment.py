@@ -5,6 +5,7 @@ Not thread-safe: the consumer lets one thread in at a time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from kmq_spark.client.arguments import checked_partitions
@@ -30,9 +31,19 @@ class Assignment:
     """What is read: follows a subscription as topics and partitions come and go."""
 
     def __init__(
-        self, log: CommitLog, reset: str, member: GroupMember | None, *, auto_commit: bool = False
+        self,
+        log: CommitLog,
+        reset: str,
+        member: GroupMember | None,
+        *,
+        auto_commit: bool = False,
+        patience: float = math.inf,
     ) -> None:
+        """`patience`: how long (seconds) others wait for an `on_revoke` that fails."""
         self._log = log
+        self._patience = patience
+        #: Since when it does, by the clock that never goes back.
+        self._failing_since: float | None = None
         self._member = member
         self._auto_commit = auto_commit
         self.fetcher = Fetcher(log, reset)
@@ -56,9 +67,14 @@ class Assignment:
         """Read what this subscription says from now on."""
         self.fetcher.put_back()
         old = list(self.fetcher.positions)
-        self._tell_of_the_end(old)
+        try:
+            self._tell_of_the_end(old)
+        finally:  # whatever it raises: else a listener that fails could not be replaced
+            self._begin(wanted, old)
+
+    def _begin(self, wanted: Subscription, old: list[TopicPartition]) -> None:
         self._remove(old)
-        self._definitions = -1
+        self._definitions, self._failing_since = -1, None
         if self._member is not None:
             self._member.enter(wanted)
         self._subscription = wanted
@@ -146,14 +162,34 @@ class Assignment:
         staying = {each.key for each in held if each not in going}
         if moving - staying:
             self.fetcher.put_back()
-            self._tell(self._subscription.on_revoke, going)
-            offsets = self._positions_inside(state, going) if self._auto_commit else {}
+            failure = self._ask(going)
+            commits = self._auto_commit and failure is None
+            offsets = self._positions_inside(state, going) if commits else {}
             self._part_with(self._log.refresh(), going)  # the callback may have committed them
             self._remove(going)
             member.release(state, moving - staying, offsets)
+            if failure is not None:
+                raise failure
         if staying:
             self.is_called_in = True
         return not staying
+
+    def _ask(self, going: list[TopicPartition]) -> Exception | None:
+        """Tell of partitions that shall be another member's; what is raised when they go anyway.
+
+        Who fails keeps them and is asked again, as long as the others have patience.
+        """
+        now = self._log.environment.monotonic()
+        since, self._failing_since = self._failing_since, None
+        try:
+            self._tell(self._subscription.on_revoke, going)
+        except Exception as failure:
+            since = now if since is None else since
+            if now - since >= self._patience:
+                return failure
+            self._failing_since = since
+            raise
+        return None
 
     def _remove(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

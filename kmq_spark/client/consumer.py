@@ -93,7 +93,11 @@ class Consumer(OneThread):
         self._parents = False
         self._member = member = _member_of(log, settings)
         self._assignment = Assignment(
-            log, settings.auto_offset_reset, member, auto_commit=settings.auto_commit
+            log,
+            settings.auto_offset_reset,
+            member,
+            auto_commit=settings.auto_commit,
+            patience=settings.max_poll_interval,
         )
         self._taking = Taking(log, self._assignment)
         self._holding = self._assignment.fetcher.holding

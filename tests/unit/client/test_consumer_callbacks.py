@@ -199,6 +199,45 @@ def test_a_callback_that_fails_keeps_its_partitions_until_it_succeeds(store: kmq
     assert second.assignment() == {"t": [0, 1]}
 
 
+def _fails(partitions: dict[str, list[int]]) -> None:
+    raise ValueError("never")
+
+
+def test_others_wait_no_longer_than_max_poll_interval_for_a_callback_that_fails(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t", partitions=2)
+    first = store.consumer("g", max_poll_interval=77.0, auto_commit=True)
+    first.subscribe(["t"], on_revoke=_fails)
+    assert first.assignment() == {"t": [0, 1]}
+    second = store.consumer("g", topics=["t"])
+    for _ in range(3):
+        with pytest.raises(ValueError, match="never"):
+            first.consume(timeout=0.0)
+    assert second.assignment() == {}
+    assert first._assignment._patience == 77.0
+    monkeypatch.setattr(first._assignment, "_patience", 0.0)  # as if that were over
+    with pytest.raises(ValueError, match="never"):
+        first.consume(timeout=0.0)
+    assert second.assignment() == {"t": [1]}
+    assert first.assignment() == {"t": [0]}
+    with pytest.raises(ValueError, match="never"):
+        first.close()
+
+
+@pytest.mark.parametrize("way", ["subscribe", "unsubscribe", "assign"])
+def test_a_callback_that_fails_can_be_replaced(store: kmq.Store, way: str):
+    store.create_topic("t", partitions=2)
+    arguments = {"subscribe": [["t"]], "unsubscribe": [], "assign": [{"t": [1]}]}[way]
+    with store.consumer("g" if way != "assign" else None) as consumer:
+        consumer.subscribe(["t"], on_revoke=_fails)
+        with pytest.raises(ValueError, match="never"):
+            getattr(consumer, way)(*arguments)
+        found = {"subscribe": {"t": [0, 1]}, "unsubscribe": {}, "assign": {"t": [1]}}[way]
+        assert consumer.assignment() == found
+        getattr(consumer, way)(*arguments)
+
+
 @pytest.mark.parametrize("call", ["consume", "consume_arrow"])
 def test_what_a_callback_raises_while_a_call_has_records_is_raised_by_the_next_call(
     shop: kmq.Store, call: str
