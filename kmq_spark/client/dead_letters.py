@@ -91,7 +91,7 @@ def bury(
     """Deliveries become dead letters: they are there, and done here, in one commit."""
     target = dead_letters_of(log, queue)
     entry = handing.answer(log, queue, answer, runs_of_deliveries(deliveries))
-    records = [(each, _origin(queue.name, each, reason)) for each in deliveries]
+    records = [(each, origin(queue.name, each, each.delivery_count, reason)) for each in deliveries]
     log.commit([moving(log, target, records, entry)])
     log.refresh()
 
@@ -110,18 +110,18 @@ def _first(runs: list[Run], most: int) -> tuple[list[Run], list[Run]]:
     return taken, left
 
 
-def _origin(queue: str, delivery: Delivery, reason: str) -> Mapping[str, Any]:
+def origin(queue: str, record: Record, count: int, reason: str) -> Mapping[str, Any]:
     """The properties that say where a dead letter comes from, besides its own."""
     facts = {
-        **delivery.properties,
+        **record.properties,
         "dead_letter_queue": queue,
-        "dead_letter_partition": delivery.partition,
-        "dead_letter_offset": delivery.offset,
-        "dead_letter_count": delivery.delivery_count,
+        "dead_letter_partition": record.partition,
+        "dead_letter_offset": record.offset,
+        "dead_letter_count": count,
         "dead_letter_reason": reason,
     }
     facts.pop("dead_letter_topic", None)
-    return facts if delivery.topic is None else facts | {"dead_letter_topic": delivery.topic}
+    return facts if record.topic is None else facts | {"dead_letter_topic": record.topic}
 
 
 def moving(

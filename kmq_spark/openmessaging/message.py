@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue, Value, put
 
+_ID = re.compile(r"(.+):(\d+):(\d+)", re.ASCII)
 #: Headers that decide when a message is handed out, and before which others.
 DECIDING = frozenset(("StartTime", "StopTime", "Timeout", "Priority"))
 
@@ -117,6 +119,12 @@ def delivery_of(headers: Mapping[str, Any]) -> tuple[float, float, float]:
 def message_id(topic: str, partition: int, offset: int) -> str:
     """The id of a message: its place."""
     return f"{topic}:{partition}:{offset}"
+
+
+def place_of(identity: object) -> tuple[str, int, int] | None:
+    """The topic, or the log of a queue, the partition and the offset in an id; None without one."""
+    found = _ID.fullmatch(str(identity))
+    return (found[1], int(found[2]), int(found[3])) if found else None
 
 
 def partition_of(name: object) -> tuple[str, int | None]:

@@ -122,8 +122,7 @@ class Producer(StoreUser):
         self, engine: producer.Producer, message: BytesMessage, partition: int | None = None
     ) -> SendResult:
         topic, headers = self._stored_in(*target_of(message)), message.header_values
-        key = headers.get("SearchKey", headers.get("ShardingKey"))
-        body, key = message.body or b"", None if key is None else str(key).encode()
+        body, key = message.body or b"", stored.key_of(headers)
         number = self._partition(headers, topic) if partition is None else partition
         extras = stored.extras_of(message, number)
         size = len(body) + len(key or b"") + extras.size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import KeyValue
-from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of
+from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of, place_of
 from kmq_storage.groups import committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.topic_state import Topic
@@ -25,7 +24,6 @@ from kmq_storage.names import check_name
 Place = tuple[str, int]
 #: Messages whose position is stored together; and how many of a place the first `ack` takes back.
 _TOGETHER, _REMEMBERED = 4_096, 524_288
-_ID = re.compile(r"(.+):(\d+):(\d+)", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -49,6 +47,17 @@ class Progress:
         while self.first < self.end and self.first not in self.open:
             self.first += 1
         return self.first
+
+
+def check_plain_topic(queue: str, topic: Topic | None) -> None:
+    """InvalidRequestError for a topic whose records have columns of their own, and no body."""
+    if topic is not None and topic.settings.schemas:
+        raise InvalidRequestError(
+            f"queue {queue}: topic {topic.name} has a schema, and its records no body of bytes; "
+            f"read it with store.consumer or store.queue, or unbind it (`kmq queue unbind`)",
+            topic=topic.name,
+            queue=queue,
+        )
 
 
 class PullConsumer(StoreUser):
@@ -89,13 +98,19 @@ class PullConsumer(StoreUser):
         names = [topics] if isinstance(topics, str) else list(topics)
         for kind, name in (("queue", queue), *(("topic", name) for name in names)):
             check_name(kind, name)  # before one of them is made
+        for topic in map(self._store.log.refresh().find_topic, names):
+            check_plain_topic(queue, topic)
         wanted = [self._log_of("Topic", name) for name in names]
         own = self._log_of("Queue", queue)
         log, bound = self._store.log, self._store.log.state.queues.named(queue).bindings
         if missing := [topic.name for topic in wanted if topic.id not in bound]:
             self._store.bind_queue(queue, missing)
-        bound, self._queue = log.refresh().queues.named(queue).bindings, queue
-        self._follow(queue, [*(t for t in log.state.user_topics() if t.id in bound), own])
+        bound = log.refresh().queues.named(queue).bindings
+        read = [topic for topic in log.state.user_topics() if topic.id in bound]
+        for topic in read:
+            check_plain_topic(queue, topic)
+        self._queue = queue
+        self._follow(queue, [*read, own])
 
     def _follow(self, queue: str, topics: list[Topic]) -> None:
         """Read these, each new place from where it was stored."""
@@ -180,12 +195,11 @@ class PullConsumer(StoreUser):
         InvalidRequestError for the id of no message of this queue.
         """
         self._check_open()
-        found = _ID.fullmatch(str(message_id))
-        place = (found[1], int(found[2])) if found else ("", -1)
-        if found is None or place not in self._progress:
+        found = place_of(message_id)
+        if found is None or found[:2] not in self._progress:
             raise InvalidRequestError(f"no message of queue {self._queue} has id {message_id!r}")
         self.acknowledges = True
-        self._progress[place].open.discard(int(found[3]))
+        self._progress[found[:2]].open.discard(found[2])
         self._store_positions()
 
     def _positions(self) -> dict[Place, int]:

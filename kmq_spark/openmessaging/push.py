@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kmq_spark.client.arguments import check_plain
-from kmq_spark.errors import IllegalStateError, InvalidRequestError
+from kmq_spark.client.dead_letters import TOO_OFTEN, moving, origin
+from kmq_spark.client.queue_reading import parts_of
+from kmq_spark.client.record import Record
+from kmq_spark.client.record_values import records_of
+from kmq_spark.errors import IllegalStateError, InvalidRequestError, KmqError
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue
-from kmq_spark.openmessaging.message import BytesMessage, delivery_of
-from kmq_spark.openmessaging.producer import Producer
+from kmq_spark.openmessaging.message import BytesMessage, delivery_of, place_of
 from kmq_spark.openmessaging.pull import PullConsumer
+from kmq_storage.format.queue_entries import Run
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.queues import dead_letters_of
 
 _LOGGER = logging.getLogger(__name__)
 #: How often a listener that fails is called with the same message, and what lies between (s).
@@ -79,6 +86,7 @@ class PushConsumer(StoreUser):
         if queue in self._threads:
             raise InvalidRequestError(f"queue {queue} has a listener already")
         pull = PullConsumer(self._settings)
+        atexit.unregister(pull.shutdown)  # it ends with its thread
         pull.attach_queue(queue, names)
         pull.acknowledges = True
         run = threading.Thread(
@@ -105,13 +113,18 @@ class PushConsumer(StoreUser):
 
     def _run(self, pull: PullConsumer, queue: str, listener: Listener) -> None:
         with pull:
-            try:
-                while self._goes_on():
+            while self._goes_on():
+                try:
                     if (message := pull.poll(_WAIT)) is not None:
                         self._deliver(pull, queue, message, listener)
-            except Exception:
-                if not self._ended.is_set():
-                    _LOGGER.exception("queue %s is not read any more", queue)
+                except Exception as error:
+                    if self._ended.is_set():
+                        return
+                    if not (isinstance(error, KmqError) and error.retryable):
+                        _LOGGER.exception("queue %s is not read any more", queue)
+                        return
+                    _LOGGER.warning("queue %s is read again soon: %s", queue, error)
+                    self._ended.wait(_LONGEST_PAUSE)
 
     def _goes_on(self) -> bool:
         """Whether a listener may be called, when it is not suspended any more."""
@@ -138,17 +151,38 @@ class PushConsumer(StoreUser):
                 return
             self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
         else:
-            self._bury(queue, message)
+            while not self._bury(queue, message):
+                self._ended.wait(_LONGEST_PAUSE)
+                if not self._goes_on():
+                    return
         pull.ack(identity)
 
     def _is_over(self, message: BytesMessage) -> bool:
         """Whether the time has passed in which somebody may get the message."""
         return delivery_of(message.header_values)[1] < self._store.log.environment.now_us() / 1000
 
-    def _bury(self, queue: str, message: BytesMessage) -> None:
-        headers = message.header_values | {"Topic": None, "Queue": f"{queue}.dlq"}
-        with Producer(self._settings) as producer:
-            producer.send(BytesMessage(message.body, headers, message.property_values))
+    def _bury(self, queue: str, message: BytesMessage) -> bool:
+        """Store a message as a dead letter, as the engine's queues do; False when it can't be."""
+        log = self._store.log
+        try:
+            found = log.refresh().queues.named(queue)
+            for record in self._stored_record(message):
+                facts = origin(queue, record, _ATTEMPTS, TOO_OFTEN)
+                log.commit([moving(log, dead_letters_of(log, found), [(record, facts)])])
+        except KmqError as error:  # a full queue of dead letters among them: later ones wait
+            _LOGGER.warning("queue %s waits: its dead letter is not stored: %s", queue, error)
+            return False
+        return True
+
+    def _stored_record(self, message: BytesMessage) -> list[Record]:
+        """A message as its record stands in the log; none when it was trimmed meanwhile."""
+        log, place = self._store.log, place_of(message.header_values["MessageId"])
+        topic = None if place is None else log.state.find_topic(place[0])
+        if place is None or topic is None:
+            return []
+        run = Run(topic.id, *place[1:], rows=1, delivery=_ATTEMPTS)
+        parts = parts_of(log, ChunkReader(log.files), run)
+        return [record for part in parts for record in records_of(part)]
 
     def _stop(self) -> None:
         self._ended.set()

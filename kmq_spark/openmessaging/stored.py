@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import chain, repeat
 from typing import Any
@@ -64,6 +64,12 @@ def headers_of(stored: Stored, host: str) -> dict[str, Any]:
     if "BornHost" not in found and "://" not in host:  # on a disk all are born on its host
         found["BornHost"] = born_host()
     return found
+
+
+def key_of(headers: Mapping[str, Any]) -> bytes | None:
+    """The key under which a message is stored."""
+    key = headers.get("SearchKey", headers.get("ShardingKey"))
+    return None if key is None else str(key).encode()
 
 
 #: The host of this process.

@@ -1,0 +1,170 @@
+"""Messages that listeners never take: dead letters as the engine's queues make them.
+
+Finds: a letter that can't be stored and stops its queue for ever, or tells less than the others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from queue import SimpleQueue
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark import openmessaging as oms
+from kmq_spark.openmessaging import push
+from tests.support.processes import exit_codes, start_python
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push, "_ATTEMPTS", 2)
+    monkeypatch.setattr(push, "_PAUSE", 0.001)
+    monkeypatch.setattr(push, "_LONGEST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def store(settings: oms.KeyValue) -> kmq.Store:
+    return kmq.open(settings.get_string("STORE_PATH"))
+
+
+def _takes_good_ones_only(message: oms.BytesMessage, _: object) -> None:
+    if message.get_body() != b"good":
+        raise ValueError(message.get_body())
+
+
+def _letter(store: kmq.Store, queue: str) -> kmq.Delivery:
+    """The next dead letter, as soon as there is one."""
+    while queue not in _names(store):
+        time.sleep(0.01)
+    (letter,) = store.queue(queue).receive(timeout=None)
+    return letter
+
+
+def _names(store: kmq.Store) -> list[str]:
+    return [info.name for info in store.queues()]
+
+
+def test_a_letter_tells_where_it_is_from_and_goes_back(settings: oms.KeyValue, store: kmq.Store):
+    store.create_topic("t")
+    with store.producer() as producer:
+        producer.send("t", None, key=b"k", headers={"h": b"x"}, properties={"n": 7}).result()
+    with oms.PushConsumer(settings) as consumer:
+        consumer.attach_queue("q", ["t"], _takes_good_ones_only)
+        letter = _letter(store, "q.dlq")
+    assert (letter.key, letter.value, letter.headers) == (b"k", None, (("h", b"x"),))
+    assert dict(letter.properties) == {
+        "n": 7,
+        "dead_letter_queue": "q",
+        "dead_letter_topic": "t",
+        "dead_letter_partition": 0,
+        "dead_letter_offset": 0,
+        "dead_letter_count": 2,
+        "dead_letter_reason": "max_deliveries",
+    }
+    letter.nack(0)
+    assert store.queue("q").redrive() == 1
+
+
+def test_later_messages_wait_for_a_letter_that_is_not_stored_yet(
+    settings: oms.KeyValue, producer: oms.Producer, store: kmq.Store
+):
+    store.create_queue("q.dlq", capacity=1)
+    done = threading.Event()
+
+    def listen(message: oms.BytesMessage, context: object) -> None:
+        _takes_good_ones_only(message, context)
+        done.set()
+
+    with oms.PushConsumer(settings) as consumer:
+        consumer.attach_queue("q", listen)  # type: ignore[arg-type]
+        for body in (b"bad 1", b"bad 2", b"good"):
+            producer.send(producer.create_bytes_message_to_queue("q", body))
+        producer.flush()
+        first = _letter(store, "q.dlq")
+        assert (first.value, done.is_set()) == (b"bad 1", False)
+        first.ack()
+        assert done.wait(60)
+        second = _letter(store, "q.dlq")
+        assert second.value == b"bad 2"
+
+
+@pytest.mark.parametrize(
+    ("queue", "body"), [("q" * 244, b"x"), ("q", bytes(1_048_576))], ids=["long name", "large"]
+)
+def test_every_message_that_is_stored_can_be_a_letter(
+    settings: oms.KeyValue, producer: oms.Producer, store: kmq.Store, queue: str, body: bytes
+):
+    producer.send(producer.create_bytes_message_to_queue(queue, body))
+    producer.flush()
+    with oms.PushConsumer(settings) as consumer:
+        consumer.attach_queue(queue, _takes_good_ones_only)  # type: ignore[arg-type]
+        letter = _letter(store, f"{queue}.dlq")
+    assert letter.value == body
+
+
+def test_a_queue_of_typed_topics_is_refused_by_their_name(
+    settings: oms.KeyValue, producer: oms.Producer, store: kmq.Store
+):
+    store.create_topic("typed", schema=pa.schema([("a", pa.int64())]))
+    with oms.PullConsumer(settings) as consumer:
+        with pytest.raises(kmq.InvalidRequestError, match="topic typed has a schema"):
+            consumer.attach_queue("q", ["typed"])
+        assert _names(store) == []
+        store.create_queue("q", topics=["typed"])
+        with pytest.raises(kmq.InvalidRequestError, match="topic typed has a schema"):
+            consumer.attach_queue("q")
+        store.unbind_queue("q", ["typed"])
+        consumer.attach_queue("q")
+        producer.send(producer.create_bytes_message_to_queue("q", b"x"))
+        found = consumer.poll()
+    assert found is not None
+    assert found.get_body() == b"x"
+
+
+def test_an_outage_does_not_end_a_listener(
+    settings: oms.KeyValue, producer: oms.Producer, monkeypatch: pytest.MonkeyPatch
+):
+    got: SimpleQueue[bytes | None] = SimpleQueue()
+    failures, poll = [kmq.UnavailableError("the disk is full")], oms.PullConsumer.poll
+
+    def unsteady(consumer: oms.PullConsumer, properties: oms.KeyValue) -> oms.BytesMessage | None:
+        if failures:
+            raise failures.pop()
+        return poll(consumer, properties)
+
+    monkeypatch.setattr(oms.PullConsumer, "poll", unsteady)
+    with oms.PushConsumer(settings) as consumer:
+        consumer.attach_queue("q", lambda message, _: got.put(message.get_body()))  # type: ignore[arg-type]
+        producer.send(producer.create_bytes_message_to_queue("q", b"x"))
+        assert got.get(timeout=60) == b"x"
+
+
+_PROGRAM = """
+import sys, threading, time
+from kmq_spark import openmessaging as oms
+begun = threading.Event()
+def listen(message, context):
+    begun.set()
+    time.sleep(0.2)
+consumer = oms.PushConsumer(oms.KeyValue().put("STORE_PATH", sys.argv[1]))
+consumer.attach_queue("q", listen)
+begun.wait()
+"""
+
+
+def test_a_program_that_ends_waits_for_its_listener_and_the_message_is_done(
+    settings: oms.KeyValue, producer: oms.Producer, tmp_path: Path
+):
+    for body in (b"0", b"1", b"2"):
+        producer.send(producer.create_bytes_message_to_queue("q", body))
+    producer.flush()
+    assert exit_codes([start_python(_PROGRAM, str(tmp_path / "store"))]) == [0]
+    with oms.PullConsumer(settings) as consumer:
+        consumer.attach_queue("q")
+        found = consumer.poll()
+    assert found is not None
+    assert found.get_body() == b"1"
