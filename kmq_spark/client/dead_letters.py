@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +13,9 @@ from kmq_spark.client.encoding import rows_of_columns
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
 from kmq_spark.client.queue_reading import missing_of
 from kmq_spark.client.record import Record
+from kmq_spark.client.typed_letters import letter_value
 from kmq_spark.client.units import records_unit
-from kmq_spark.client.values import checked_extras
+from kmq_spark.client.values import Extras, checked_extras
 from kmq_spark.errors import ConflictError, CorruptionError, DataLossError, QueueFullError
 from kmq_storage import deliveries as handing
 from kmq_storage.format.entries import Entry
@@ -133,8 +133,7 @@ def moving(
     """Records with these properties for a queue's own log, and what is committed with them."""
     topic = log.state.topic_by_id(target.id)
     assert topic is not None, "every queue has a log of its own"
-    letters = [(each, _bytes_of(each.value), properties) for each, properties in records]
-    unit = letters_unit(log, topic, 0, letters)
+    unit = letters_unit(log, topic, 0, records)
     return replace(unit, entries=(*unit.entries, *entries))
 
 
@@ -142,27 +141,16 @@ def letters_unit(
     log: CommitLog,
     topic: Topic,
     partition: int,
-    letters: Sequence[tuple[Record, bytes | None, Mapping[str, Any]]],
+    letters: Sequence[tuple[Record, Mapping[str, Any]]],
 ) -> Unit:
-    """What commits records as they were, but with these values and properties."""
-    rows = rows_of_columns(
-        [value for _, value, _ in letters],
-        [record.key for record, _, _ in letters],
-        np.array([record[7] for record, _, _ in letters], np.int64),
-        {
-            row: checked_extras(record.headers or None, properties or None, None, None)
-            for row, (record, _, properties) in enumerate(letters)
-        },
-    )
+    """What commits records as they were, but with these properties."""
+    values, extras = list[bytes | None](), dict[int, Extras]()
+    for row, (record, properties) in enumerate(letters):
+        value, more = letter_value(log.state, record)
+        facts = {**properties, **more}
+        values.append(value)
+        extras[row] = checked_extras(record.headers or None, facts or None, None, None)
+    keys = [record.key for record, _ in letters]
+    times = np.array([record[7] for record, _ in letters], np.int64)
+    rows = rows_of_columns(values, keys, times, extras)
     return records_unit(log, topic, rows, partition)
-
-
-def _bytes_of(value: Any) -> bytes | None:
-    """The value of a record: of a typed one as JSON, since a queue's own log has no columns."""
-    if value is None or isinstance(value, bytes):
-        return value
-    return json.dumps(value, default=_plain, ensure_ascii=False).encode()
-
-
-def _plain(value: Any) -> Any:
-    return value.hex() if isinstance(value, bytes) else str(value)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from kmq_spark.client.queue_delivery import Delivery, Hold, check_own
 from kmq_spark.client.record_values import records_of
 from kmq_spark.client.topic_tables import table_of
+from kmq_spark.client.typed_letters import with_row
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.deliveries import merged
 from kmq_storage.format.manifest import Key
@@ -73,7 +74,8 @@ def deliveries_of(
         key = (run.topic_id, run.partition)
         facts = (queue, run.delivery, key, hold)
         for part in parts_of(log, reader, run):
-            found += [Delivery((*record[:8], *facts)) for record in records_of(part)]
+            records = records_of(part) if part.topic else map(with_row, records_of(part))
+            found += [Delivery((*record[:8], *facts)) for record in records]
     return found
 
 

@@ -141,20 +141,6 @@ def test_dead_letters_die_no_second_time(store: kmq.Store):
     assert _names(store) == ["q", "q.dlq"]
 
 
-def test_a_typed_record_becomes_json(store: kmq.Store):
-    import pyarrow as pa
-
-    store.create_topic("t", schema=pa.schema([("n", pa.int64()), ("s", pa.string())]))
-    store.create_queue("q", topics=["t"])
-    with store.producer() as producer:
-        producer.send("t", {"n": 5, "s": "é"})
-    (held,) = store.queue("q").receive()
-    assert held.value == {"n": 5, "s": "é"}
-    held.reject()
-    (letter,) = store.queue("q.dlq").receive()
-    assert letter.value.decode() == '{"n": 5, "s": "é"}'
-
-
 def test_a_full_queue_of_dead_letters_keeps_what_does_not_fit_and_holds_nobody_up(
     store: kmq.Store, clock: Clock, caplog: pytest.LogCaptureFixture
 ):

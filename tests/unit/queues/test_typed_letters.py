@@ -1,0 +1,83 @@
+"""Records of typed topics among dead letters: the same values, whatever their types are."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.typed_letters import IS_ROW
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.binary()),
+        ("price", pa.decimal128(10, 2)),
+        ("at", pa.timestamp("ns", "UTC")),
+        ("tags", pa.list_(pa.struct([("name", pa.dictionary(pa.int8(), pa.string()))]))),
+        ("left", pa.float32()),
+        ("none", pa.int64()),
+    ]
+)
+ROW = {
+    "id": b"\xff",
+    "price": Decimal("1.50"),
+    "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    "tags": [{"name": "a"}, {"name": None}],
+    "left": 0.5,
+    "none": None,
+}
+
+
+@pytest.fixture
+def queue(store: kmq.Store) -> kmq.Queue:
+    store.create_topic("typed", schema=SCHEMA)
+    store.create_queue("q", topics=["typed"])
+    with store.producer() as producer:
+        producer.send("typed", ROW, key="k").result()
+        producer.send("typed", None, key="k").result()
+    return store.queue("q")
+
+
+def _values(records: list[kmq.Delivery]) -> list[Any]:
+    return [each.value for each in records]
+
+
+def test_a_typed_record_is_what_it_was_among_dead_letters_and_back(
+    store: kmq.Store, queue: kmq.Queue
+):
+    held = queue.receive(2)
+    before = _values(held)
+    assert before[1] is None
+    for reason in ("bad", "still bad"):  # the second time it is a letter already
+        for each in held:
+            each.reject(reason)
+        letters = store.queue("q.dlq").receive(2)
+        assert _values(letters) == before
+        for each in letters:
+            each.nack(0)
+        assert queue.redrive() == 2
+        held = queue.receive(2)
+        assert _values(held) == before
+    assert [each.properties["dead_letter_reason"] for each in held] == ["still bad"] * 2
+
+
+def test_arrow_has_a_stream_of_the_row(store: kmq.Store, queue: kmq.Queue):
+    for each in queue.receive(2):
+        each.reject("later")
+    table = store.queue("q.dlq").receive_arrow()
+    assert table is not None
+    first, second = table.to_pylist()
+    assert pa.ipc.open_stream(first["value"]).read_all().to_pylist() == [ROW]
+    assert IS_ROW in dict(first["properties"])
+    assert second["value"] is None
+
+
+def test_who_has_a_property_of_that_name_gets_the_bytes_that_were_sent(store: kmq.Store):
+    store.create_queue("plain")
+    with store.producer() as producer:
+        producer.send_to_queue("plain", b"x", properties={IS_ROW: True}).result()
+    assert _values(store.queue("plain").receive()) == [b"x"]
