@@ -56,7 +56,12 @@ def _schema_of(data: object) -> pa.Schema:
 def _parts(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> list[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         return [data]
-    return list(data.combine_chunks().to_batches() if isinstance(data, pa.Table) else data)
+    if not isinstance(data, pa.Table):
+        return list(data)
+    try:
+        return list(data.combine_chunks().to_batches())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # dictionaries that are no common one
+        return list(data.to_batches())
 
 
 def _check_schema(schema: pa.Schema, topic: Topic | None) -> None:

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from kmq_storage import limits
+from kmq_storage.copied_history import check_history
 from kmq_storage.copying_queues import copy_queues, queues_of
 from kmq_storage.cutting import cut
 from kmq_storage.errors import (
@@ -33,6 +34,7 @@ from kmq_storage.format.manifest import SEGMENT, Row, weight_of
 from kmq_storage.groups import has_live_member
 from kmq_storage.log.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.manifest_rows import row_of_segment
 from kmq_storage.log.moving import missing_file
 from kmq_storage.log.offset_index import Gap
@@ -68,10 +70,12 @@ def copy_topics(
     """Copy topics, all of them or some, and the offsets of their groups.
 
     AlreadyExistsError when the target has another topic of that name, InvalidRequestError when its
-    copy was written to or deleted since, or both are one store, CorruptionError behind what can be
-    read of a damaged source. A reader of the target sees each partition grow in order. Groups only
+    copy was written to or deleted since, the source has other records than were copied, or both are
+    one store, CorruptionError behind what can be read of a damaged source, IllegalStateError for a
+    target that is read-only. A reader of the target sees each partition grow in order. Groups only
     move forward. Queues come with all topics, not with some.
     """
+    check_writable(target.files)
     if source.identity.store_id == target.identity.store_id:
         raise InvalidRequestError(
             f"{source.files.url} and {target.files.url} are one store, or files that were copied "
@@ -79,7 +83,8 @@ def copy_topics(
         )
     state = source.refresh()
     queues, lsn = (queues_of(source) if names is None else []), state.lsn
-    topics = state.user_topics() if names is None else [state.topic(name) for name in names]
+    wanted = None if names is None else [state.topic(name) for name in dict.fromkeys(names)]
+    topics = state.user_topics() if wanted is None else wanted
     topics += [state.topic(queue_log(queue.name)) for queue in queues]
     copied: list[SegmentEntry | GapEntry] = []
     for topic in topics:
@@ -165,6 +170,7 @@ class _PartitionCopy:
         Files that moved meanwhile are looked up again.
         """
         end, missing = self._topic.partition(self._number).end, None
+        check_history(self._source, self._target, self._topic, self._number, self._position)
         while True:
             try:
                 yield from self._until(end)

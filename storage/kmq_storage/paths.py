@@ -65,6 +65,16 @@ _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
 _CLONE = re.compile(r"clones/([0-9a-f]{32})-([0-9a-f]{32})\.arrow\Z")
 _PIN = re.compile(r"pins/[0-9a-f]{32}\.json\Z")
 _LEASE = re.compile(r"/([0-9]{20})\.json\Z")
+_NAMES = re.compile(
+    r"(?:kmq\.json|begun|cloning\.json|log/(?:hint|\d{20}\.log|\d{16}/\d{20}\.kmq)"
+    r"|checkpoints/\d{20}-[0-9a-f]{32}\.arrow|pins/[0-9a-f]{32}\.json|slips/[0-9a-f]{32}"
+    r"|clones/[0-9a-f]{32}-[0-9a-f]{32}\.arrow|collected/\d{20}|(?:clock|probe|locks)/.+)\Z"
+)
+
+
+def is_named(file: str) -> bool:
+    """Whether this is a name of a store's files, but for those with ids that are referred to."""
+    return _NAMES.match(file) is not None
 
 
 def log_file(first_lsn: int) -> str:

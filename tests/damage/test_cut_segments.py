@@ -1,4 +1,4 @@
-"""Finds a repair that is wrong where a trim stands inside of the damaged segment."""
+"""Finds a repair of a segment that is wrong where a trim stands inside, or is not done with it."""
 
 from __future__ import annotations
 
@@ -80,3 +80,37 @@ def test_a_segment_that_a_trim_cut_is_written_again_whole(tmp_path: Path, at: in
         assert store.repair().ok
         assert store.read("t").read_all()["offset"].to_pylist() == list(range(3, 10))
         assert store.describe_topic("t").rows == 7
+
+
+@pytest.mark.parametrize("at", [700, -60], ids=["head", "footer"])
+def test_a_repair_without_loss_is_done_and_says_what_stood_there(tmp_path: Path, at: int):
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send_batch("t", [b"%d" % n for n in range(300)]).result(10)
+        store.seal()
+        store.checkpoint()
+        (file,) = (tmp_path / "store" / "segments").rglob("*.arrow")
+        flip(file, at % file.stat().st_size, 1)
+        (damage,) = store.verify(deep=True).damage
+        assert (damage.topic, damage.partition, damage.start, damage.end) == ("t", 0, 0, 300)
+        assert store.repair().ok
+        report = store.verify(deep=True)
+        assert report.ok
+        assert str(file.relative_to(tmp_path / "store")) in report.unreferenced
+        assert store.read("t").read_all().num_rows == 300
+
+
+def test_a_repair_takes_nothing_from_who_keeps_an_older_state(tmp_path: Path):
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send_batch("t", [b"%d" % n for n in range(300)]).result(10)
+        store.seal()
+        store.checkpoint()
+        (file,) = (tmp_path / "store" / "segments").rglob("*.arrow")
+        flip(file, 700, 1)
+        with store.pin(3600.0):
+            before = set((tmp_path / "store" / "checkpoints").iterdir())
+            assert not store.repair().ok
+            assert before <= set((tmp_path / "store" / "checkpoints").iterdir())

@@ -108,6 +108,22 @@ def test_a_file_that_nobody_refers_to_is_told_and_is_no_damage(folder: Path):
     assert {str(orphan.relative_to(folder)), "staged/half.ipc.tmp"} <= set(report.unreferenced)
 
 
+@pytest.mark.parametrize("deep", [True, False])
+def test_every_file_that_is_not_the_stores_is_told(folder: Path, deep: bool):
+    before = set(_verified(folder, deep=deep).unreferenced)
+    strange = {
+        *("junk.txt", "kmq.json.bak", "kmq.json.tmp", "log/x.log.tmp", "log/zz", "new/sub/file"),
+        *("checkpoints/x.arrow", "checkpoints/abc.tmp", "pins/zz.json", "slips/q"),
+        *("log/00000000000000000001.log.bak", "clones/x.arrow"),
+    }
+    for name in strange:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"junk")
+    report = _verified(folder, deep=deep)
+    assert report.ok
+    assert set(report.unreferenced) - before == strange
+
+
 def test_a_damaged_commit_names_the_offsets_that_are_lost(folder: Path):
     with kmq.open(folder) as store, store.producer() as producer:
         producer.send("mapped", b"the last one", partition=1).result()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import LOG, Key, Row
 from kmq_storage.integrity.report import Damage, Finding
 from kmq_storage.integrity.rows import MISSING, by_file, check_place
 from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint
+from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.references import References
 from kmq_storage.objects.files import Files
+
+#: Where records stand, but for the log.
+_OF_RECORDS = (f"{paths.SEGMENT_FOLDER}/", f"{paths.STAGED_FOLDER}/")
 
 
 def check_older(files: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
@@ -34,6 +39,14 @@ def check_older(files: Files, state: StoreState, *, deep: bool) -> Iterator[Find
             known.add_pages(checkpoint.refs)
         except (CorruptionError, FileNotFoundError):
             continue  # damaged, which is known by now, or collected
+
+
+def nobody_needs(log: CommitLog, damage: Sequence[Damage]) -> bool:
+    """Whether all damage is in files that only checkpoints lead to, and no reader keeps these."""
+    known = _with_records(log.files, log.refresh())
+    ids = [paths.try_file_id(each.file) for each in damage if each.file.startswith(_OF_RECORDS)]
+    kept = any(True for _ in log.files.walk(paths.PIN_FOLDER))
+    return len(ids) == len(damage) > 0 and not (kept or any(i is None or known.has(i) for i in ids))
 
 
 def _with_records(files: Files, state: StoreState) -> References:

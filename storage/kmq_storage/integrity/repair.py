@@ -13,6 +13,7 @@ from kmq_storage import paths
 from kmq_storage.format.manifest import Key
 from kmq_storage.integrity.lost_end import lost_end
 from kmq_storage.integrity.manifest_repair import repair_manifest
+from kmq_storage.integrity.older import nobody_needs
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.records_repair import RecordsRepair
 from kmq_storage.integrity.report import Damage, Report
@@ -41,8 +42,12 @@ def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
     check_writable(log.files)
     with translated(log.files.url), log.files.afresh():
         done = list(_steps(log, drop_damaged=drop_damaged))
-    report = verify(log, deep=True)
-    return Report(report.ok, report.damage, report.unreferenced, done + report.notes)
+        report = verify(log, deep=True)
+        if nobody_needs(log, report.damage):
+            done += [_newest(log), *_forget_older(log, report.damage)]
+            report = verify(log, deep=True)
+    notes = [*dict.fromkeys(done), *report.notes]
+    return Report(report.ok, report.damage, report.unreferenced, notes)
 
 
 def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
@@ -67,7 +72,7 @@ def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     if drop_damaged and any(each.file.startswith(paths.LOG_FOLDER) for each in damage):
         yield from _leave_behind(log)
     elif repaired or drop_damaged:  # without what was given up, also by a repair that was killed
-        yield f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
+        yield _newest(log)
     if drop_damaged:
         yield from _forget_older(log, damage)
 
@@ -123,9 +128,13 @@ def _leave_behind(log: CommitLog) -> Iterator[str]:
     if isinstance(log, LocalLog):
         yield from _go_on_behind(log)
     else:
-        yield f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
+        yield _newest(log)
     for file in log.drop_before(log.refresh().lsn + 1):
         yield f"{file}: was removed, its records stand in segments"
+
+
+def _newest(log: CommitLog) -> str:
+    return f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
 
 
 def _forget_older(log: CommitLog, damage: Sequence[Damage]) -> Iterator[str]:

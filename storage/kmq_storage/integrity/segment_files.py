@@ -44,7 +44,7 @@ def check_segment(
     chunks = footer.chunks
     first = _first_position(footer, segment)
     if checksum(brought_in(contents.slice(0, first))) != footer.head_checksum:
-        yield Damage(whole.file, reason="checksum of what stands before the batches doesn't match")
+        yield _because(whole, "checksum of what stands before the batches doesn't match")
     runs = is_run(segment.columns)
     for chunk in chunks:
         for damage in check_chunk(contents, chunk, topic, partition):

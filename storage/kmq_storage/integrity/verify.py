@@ -29,7 +29,10 @@ from kmq_storage.maintenance.clones import clone_records
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.objects.files import Files
 
-_FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
+#: Where files have ids, by which others refer to them.
+_REFERRED_TO = tuple(
+    f"{folder}/" for folder in (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
+)
 
 
 def verify(log: CommitLog, *, deep: bool = False) -> Report:
@@ -85,17 +88,23 @@ def _is_missing(finding: Finding) -> TypeGuard[Damage]:
 
 
 def unreferenced(files: Files, state: StoreState) -> list[str]:
-    """Files that no checkpoint, no later commit and no clone needs; none while that is unknown."""
+    """Files that no checkpoint, no later commit and no clone needs, and those of other names.
+
+    While a checkpoint can't be read, only these are known.
+    """
     try:
         kept = _all_references(files, state)
     except (CorruptionError, FileNotFoundError):
-        return []
+        kept = None
     found = []
-    for folder in _FOLDERS:
-        for file in files.walk(folder):
+    for file in files.walk(""):
+        if not file.path.startswith(_REFERRED_TO):
+            is_known = paths.is_named(file.path)
+        else:
             file_id = paths.try_file_id(file.path)
-            if file_id is None or not kept.has(file_id):
-                found.append(file.path)
+            is_known = file_id is not None and (kept is None or kept.has(file_id))
+        if not is_known:
+            found.append(file.path)
     return found
 
 

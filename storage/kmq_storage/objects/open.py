@@ -52,6 +52,11 @@ def _own(text: str, *, read_only: bool) -> Disk:
     parts = urlsplit(text)
     if not (parts.netloc + parts.path).strip("/"):
         raise InvalidRequestError(f"store {text!r} names no place: {parts.scheme}://... and more")
+    if parts.query or parts.fragment:
+        raise InvalidRequestError(
+            f"store {without_userinfo(text)!r}: a URL of a store has no query or fragment; write "
+            "%3F and %23 for the signs, or give the path itself"
+        )
     if parts.scheme == "memory":
         return memory_disk(parts.netloc + parts.path, read_only=read_only)
     if parts.netloc in ("", "localhost"):

@@ -33,6 +33,27 @@ def _send_arrow(store: kmq.Store, data: Any, **options: Any) -> kmq.BatchMetadat
         return producer.send_arrow("t", data, **options).result(10)
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.dictionary(pa.int8(), pa.string()))]
+)
+def test_a_table_whose_dictionaries_are_no_common_one_is_sent_as_it_was_read(
+    store: kmq.Store, kind: pa.DataType
+):
+    store.create_topic("d", schema=pa.schema([("c", kind)]))
+    with store.producer() as producer:
+        for first in range(3):
+            words = pa.array([f"{first}-{n}" for n in range(100)]).dictionary_encode()
+            column = words.cast(pa.dictionary(pa.int8(), pa.string()))
+            if pa.types.is_list(kind):
+                column = pa.ListArray.from_arrays(pa.array(range(101), pa.int32()), column)
+            producer.send_arrow("d", pa.table({"c": column})).result()
+        table = store.read("d", columns=["c"]).read_all()
+        sent = producer.send_arrow("d", table).result()
+    assert sent.offsets == {0: (300, 600)}
+    again = store.read("d", start={0: 300}, columns=["c"]).read_all()
+    assert again.to_pylist() == table.to_pylist()
+
+
 def test_a_read_has_own_columns_first_in_declared_types(typed: kmq.Store):
     _send_arrow(typed, pa.table({"id": [1]}))
     schema = typed.read("t").schema

@@ -55,3 +55,11 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url: str):
 @pytest.mark.parametrize("url", ["s3://bucket/team@home/shop", "hdfs://host:8020/a@b"])
 def test_a_path_may_have_an_at_sign(url: str):
     check_url(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["memory://a?1", "memory://a#2", "file:///tmp/a?b", "file:///tmp/a#b"]
+)
+def test_a_query_or_a_fragment_is_refused_and_makes_no_store_of_another_name(url: str):
+    with pytest.raises(kmq.InvalidRequestError, match="no query or fragment"):
+        kmq.open(url)

@@ -1,0 +1,71 @@
+"""Whether a source still has what was copied of it: nothing else may be put behind it.
+
+A source that was restored from an older state, or another branch of it, has other records at the
+offsets that were copied, though it is the same topic.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from kmq_storage.errors import InvalidRequestError, KmqError
+from kmq_storage.format.records import without_offsets
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import scan
+from kmq_storage.log.topic_state import Topic
+
+#: More than any record has of anything.
+_ALL = 2**31 - 1
+
+
+def check_history(
+    source: CommitLog, target: CommitLog, topic: Topic, partition: int, copied: int
+) -> None:
+    """InvalidRequestError when the last record that was copied is another one in the source.
+
+    It can't be told where one of them has been trimmed, compacted or lost, nor of queues that are
+    sealed: there the whole run would have to be read.
+    """
+    if not copied:
+        return
+    end = topic.partition(partition).end
+    place = f"{topic.name}-{partition}"
+    if end < copied:
+        raise _is_another(place, f"ends at offset {end}, and {copied} were copied", source, target)
+    theirs = target.state.topic(topic.name)
+    mine, other = (
+        _record(log, of, partition, copied - 1) for log, of in ((source, topic), (target, theirs))
+    )
+    if mine is not None and other is not None and mine != other:
+        what = f"has another record at offset {copied - 1} than the one that was copied"
+        raise _is_another(place, what, source, target)
+
+
+def _is_another(place: str, what: str, source: CommitLog, target: CommitLog) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{place} in {source.files.url} {what} to {target.files.url}: the source was restored, or "
+        "is another branch; copy into another store"
+    )
+
+
+def _record(log: CommitLog, topic: Topic, partition: int, offset: int) -> dict[str, str] | None:
+    """What is there of a record, by column; None when there is none, or nobody can tell."""
+    span = (offset, offset + 1)
+    try:
+        if any(row.in_run for row in topic.index(partition).rows(*span)):
+            return None
+        for part in scan(log, ChunkReader(log.files), topic, partition, span, batch_rows=1):
+            return _as_text(without_offsets(part.batch)) if part.rows else None
+    except KmqError:
+        pass  # trimmed, lost or damaged
+    return None
+
+
+def _as_text(batch: pa.RecordBatch) -> dict[str, str]:
+    """The values as Arrow writes them: two that are no number are the same."""
+    return {
+        name: column.to_string(container_window=_ALL, element_size_limit=_ALL)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if column.null_count < len(column)
+    }
