@@ -41,6 +41,7 @@ LAYERS = (
         f"kmq_storage.{name}"
         for name in (
             "cloning",
+            "copied_history",
             "copying",
             "copying_queues",
             "groups",

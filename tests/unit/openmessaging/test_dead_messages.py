@@ -138,7 +138,7 @@ def test_an_outage_does_not_end_a_listener(
 
     monkeypatch.setattr(oms.PullConsumer, "poll", unsteady)
     with oms.PushConsumer(settings) as consumer:
-        consumer.attach_queue("q", lambda message, _: got.put(message.get_body()))  # type: ignore[arg-type]
+        consumer.attach_queue("q", [], lambda message, _: got.put(message.get_body()))
         producer.send(producer.create_bytes_message_to_queue("q", b"x"))
         assert got.get(timeout=60) == b"x"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -259,51 +258,6 @@ def test_a_record_that_nobody_had_can_be_taken_back(store: kmq.Store):
     assert _values(queue.receive(9)) == [b"3"]
     assert not queue.recall(three)
     assert queue.stats().delayed == 0
-
-
-def test_a_forked_child_does_not_answer_for_its_parent(tmp_path):
-    with kmq.open(tmp_path / "store", durability="os") as store:
-        store.create_queue("q")
-        _send(store, "q", b"1", b"2")
-        queue = store.queue("q")
-        (held,) = queue.receive()
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                held.ack()
-            except kmq.IllegalStateError:
-                code = 0 if _values(queue.receive()) == [b"2"] else 2
-            finally:
-                os._exit(code)
-        assert os.waitpid(child, 0)[1] == 0
-        held.ack()
-        assert queue.stats().acked == 1
-
-
-@pytest.mark.parametrize("way", ["queue", "another handle", "transaction"])
-def test_a_forked_child_does_not_answer_for_rows_of_its_parent(tmp_path, way: str):
-    with kmq.open(tmp_path / "store", durability="os") as store, store.producer() as producer:
-        store.create_queue("q")
-        _send(store, "q", b"1", b"2")
-        queue = store.queue("q")
-        table = queue.receive_arrow()
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                if way == "transaction":
-                    with producer.transaction() as tx:
-                        tx.ack(table)
-                else:
-                    (queue if way == "queue" else store.queue("q")).ack(table)
-            except kmq.IllegalStateError:
-                code = 0
-            finally:
-                os._exit(code)
-        assert os.waitpid(child, 0)[1] == 0
-        queue.ack(table)
-        assert queue.stats().acked == 2
 
 
 def test_arrow_has_the_same_records_and_acknowledges_any_of_them(store: kmq.Store):
