@@ -176,10 +176,13 @@ class Source:
         rows = np.concatenate([new_rows(_NONE), *pieces])
         free = rows[(rows["state"] != GONE) & ((rows["state"] != LOCKED) | (rows["at"] <= now))]
         first = end if self._looked else max(start, self.next)
-        unseen = np.setdiff1d(np.arange(first, end), rows["offset"], assume_unique=True)
-        counts = np.full(len(unseen), self._unnumbered)
+        taken = rows["offset"][rows["offset"] >= first].tolist()
+        between = zip([first, *(offset + 1 for offset in taken)], [*taken, end], strict=True)
+        unseen = (
+            Run(*key, low, high - low, self._unnumbered) for low, high in between if low < high
+        )
         # Apart: a run is free as rows or as what has none, not as a mixture.
-        return [*runs_of(key, free["offset"], free["count"]), *runs_of(key, unseen, counts)]
+        return [*runs_of(key, free["offset"], free["count"]), *unseen]
 
     def spans(self, run: Run) -> Iterator[Array]:
         """The rows of a run."""
