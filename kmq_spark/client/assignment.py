@@ -160,6 +160,8 @@ class Assignment:
         held = [each for each in self.fetcher.positions if each.key in moving]
         going = [] if begun else self.ready_to_go(held)
         staying = {each.key for each in held if each not in going}
+        if not moving:
+            self._failing_since = None  # nobody waits any more
         if moving - staying:
             self.fetcher.put_back()
             failure = self._ask(going)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import concurrent.futures.thread  # noqa: F401 - pyarrow's first array needs it: too late at exit
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from kmq_spark.client.arguments import checked_count, checked_timeout
+from kmq_spark.client.at_end import at_end, not_at_end
 from kmq_spark.client.commits import Commits
 from kmq_spark.client.committer import Committer
 from kmq_spark.client.delivery import Delivery
@@ -80,7 +80,7 @@ class Producer(Transactional):
         self._transaction = None
         self._open(settings.name)
         reopen_in_child(self)
-        atexit.register(self.close)
+        at_end(self.close)
 
     def _open(self, name: str | None) -> None:
         settings, log = self._settings, self._log
@@ -323,7 +323,7 @@ class Producer(Transactional):
                     f"{left} records are not durable after {timeout:g} s", timeout=timeout
                 )
             return  # it only ends, or calls back, which the interpreter's exit waits for
-        atexit.unregister(self.close)
+        not_at_end(self.close)
 
     def __enter__(self) -> Self:
         return self

@@ -6,13 +6,13 @@ what became of them with the next ones. What it does not hand out soon it gives 
 
 from __future__ import annotations
 
-import atexit
 import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from kmq_spark.client.at_end import at_end, is_ending, not_at_end
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
 from kmq_spark.errors import ConflictError, KmqError, LeaseExpiredError, NotFoundError
 from kmq_storage import deliveries as handing
@@ -49,6 +49,8 @@ class OpenSlip:
         self._slip = slip
         #: An LSN before that of its commit.
         self._since = since
+        #: How often the one of them that was handed out most often was.
+        self.tries = max((times_of(run.delivery) for run in slip.runs), default=0)
         self._changing = threading.Lock()
         self._ended = False
         #: How often several were noted together.
@@ -191,7 +193,7 @@ class Ahead:
         As many as the pace allows unless it is to be `plain`.
         """
         size = self._pace.next_size(self._log.environment.monotonic(), wanted)
-        if plain or size == wanted or not self._may_note(queue, size):
+        if plain or size == wanted or is_ending() or not self._may_note(queue, size):
             self.settle()
             found = handing.try_acquire(self._log, queue, wanted, client)
             return None if found is None else (found, None)
@@ -243,17 +245,30 @@ class Ahead:
         """The first of some records; the others are next, unless their slip ended meanwhile."""
         first, others = records[:wanted], records[wanted:]
         with self._turning:
-            if slip is self._slip:
-                self._expires = self._first_expiry(others)
-                self._ready.extend(others)
-                others = []
+            if slip is self._slip and not is_ending():
+                kept, others = self._may_wait(slip, others)
+                self._expires = self._first_expiry(kept)
+                self._ready.extend(kept)
             if self._watch is None and self._slip is not None:
                 self._watch = threading.Thread(target=self._look_after, daemon=True)
                 self._watch.name = "kmq-queue"
                 self._watch.start()
-                atexit.register(self.close)
+                at_end(self.close)
         self.give_back(runs_of_deliveries(others))
         return first
+
+    def _may_wait(
+        self, slip: OpenSlip, records: list[Delivery]
+    ) -> tuple[list[Delivery], list[Delivery]]:
+        """Those that may be held ahead, and those on their last try: given back meanwhile."""
+        queue = self._log.state.queues.by_id(self._queue_id)
+        most = 0 if queue is None else queue.deliveries_max
+        if slip.tries < most:
+            return records, []
+        return (
+            [each for each in records if each.delivery_count < most],
+            [each for each in records if each.delivery_count >= most],
+        )
 
     def _first_expiry(self, records: list[Delivery]) -> int:
         """When the first of some records is not to be handed out any more, UTC us."""
@@ -312,7 +327,7 @@ class Ahead:
             with self._turning:
                 if self._slip is None:
                     self._watch = None
-                    atexit.unregister(self.close)
+                    not_at_end(self.close)
                     return
             if seen is self._slip:
                 with suppress(KmqError):  # else others take over when the lock ends
@@ -322,7 +337,7 @@ class Ahead:
 
     def leave_to_parent(self) -> None:
         """Have a forked child give nothing back that its parent holds."""
-        atexit.unregister(self.close)
+        not_at_end(self.close)
 
     def close(self) -> None:
         """Leave nothing in hand."""

@@ -71,8 +71,8 @@ class Hold:
 
 
 def check_own(received_in: int) -> None:
-    """IllegalStateError for what was received in another process than this fork of it."""
-    if received_in != generation():
+    """IllegalStateError for what a process received before it was forked to be this one."""
+    if received_in < generation():
         raise IllegalStateError(
             "the delivery was received before this process was forked: it is its parent's"
         )

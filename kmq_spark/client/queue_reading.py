@@ -150,8 +150,7 @@ def _runs_of_tokens(queue_id: bytes, tokens: npt.NDArray[Any]) -> list[Run]:
         return []
     if (tokens["queue"] != np.frombuffer(queue_id, "<u8")).any():
         raise InvalidRequestError("the table has deliveries of another queue", field="_delivery")
-    for received_in in {int(tokens["generation"].min()), int(tokens["generation"].max())}:
-        check_own(received_in)
+    check_own(int(tokens["generation"].min()))
     breaks = _breaks(tokens)
     if len(breaks) > len(tokens) // 8:
         fields = [tokens["offset"], tokens["delivery"], tokens["partition"]]

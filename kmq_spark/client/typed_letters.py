@@ -26,7 +26,11 @@ class LetterRow(dict[str, Any]):
     __slots__ = ("stream",)
 
     def __init__(self, stream: bytes) -> None:
+        """ValueError for bytes that are no stream of a row: anybody may have sent them."""
         row = pa.ipc.open_stream(stream).read_all()
+        row.validate(full=True)  # or what is made of them could read beyond them
+        if row.num_rows != 1:
+            raise ValueError(f"the stream has {row.num_rows} rows")
         columns = zip(row.column_names, row.columns, strict=True)
         super().__init__((name, plain_values(column)[0]) for name, column in columns)
         self.stream = stream
@@ -61,6 +65,6 @@ def with_row(record: Record) -> Record:
         return record
     try:
         row = LetterRow(record.value)
-    except pa.ArrowInvalid:  # somebody else has a property of this name
+    except (pa.ArrowException, OSError, ValueError):  # somebody else has a property of this name
         return record
     return Record((*record[:4], row, *record[5:]))

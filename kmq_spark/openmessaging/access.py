@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Self
 
+from kmq_spark.client.at_end import at_end, not_at_end
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.producer import Producer
 from kmq_spark.errors import AlreadyExistsError, ClosedError, InvalidRequestError
@@ -68,7 +68,7 @@ class StoreUser(BothSpellings):
         #: What is to be done at the end, the last first.
         self._ending = ExitStack()
         self._ending.callback(self._shared.leave)
-        atexit.register(self.shutdown)
+        at_end(self.shutdown)
 
     def startup(self) -> None:
         """Nothing is left to do: it began when it was made."""
@@ -76,7 +76,7 @@ class StoreUser(BothSpellings):
 
     def shutdown(self) -> None:
         """End, with everything stored that is to be; again is no error."""
-        atexit.unregister(self.shutdown)
+        not_at_end(self.shutdown)
         with _lock:
             self._closed, ending = True, self._ending.pop_all()
         ending.close()

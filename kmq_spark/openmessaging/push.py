@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kmq_spark.client.arguments import check_plain
+from kmq_spark.client.at_end import not_at_end
 from kmq_spark.client.dead_letters import TOO_OFTEN, moving, origin
 from kmq_spark.client.queue_reading import parts_of
 from kmq_spark.client.record import Record
@@ -86,8 +86,12 @@ class PushConsumer(StoreUser):
         if queue in self._threads:
             raise InvalidRequestError(f"queue {queue} has a listener already")
         pull = PullConsumer(self._settings)
-        atexit.unregister(pull.shutdown)  # it ends with its thread
-        pull.attach_queue(queue, names)
+        not_at_end(pull.shutdown)  # it ends with its thread
+        try:
+            pull.attach_queue(queue, names)
+        except BaseException:
+            pull.shutdown()
+            raise
         pull.acknowledges = True
         run = threading.Thread(
             target=self._run, args=(pull, queue, found), name=f"kmq-oms-{queue}", daemon=True
@@ -151,7 +155,7 @@ class PushConsumer(StoreUser):
                 return
             self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
         else:
-            while not self._bury(queue, message):
+            while not self._bury(queue, identity):
                 self._ended.wait(_LONGEST_PAUSE)
                 if not self._goes_on():
                     return
@@ -161,12 +165,12 @@ class PushConsumer(StoreUser):
         """Whether the time has passed in which somebody may get the message."""
         return delivery_of(message.header_values)[1] < self._store.log.environment.now_us() / 1000
 
-    def _bury(self, queue: str, message: BytesMessage) -> bool:
+    def _bury(self, queue: str, identity: str | None) -> bool:
         """Store a message as a dead letter, as the engine's queues do; False when it can't be."""
         log = self._store.log
         try:
             found = log.refresh().queues.named(queue)
-            for record in self._stored_record(message):
+            for record in self._stored_record(identity):
                 facts = origin(queue, record, _ATTEMPTS, TOO_OFTEN)
                 log.commit([moving(log, dead_letters_of(log, found), [(record, facts)])])
         except KmqError as error:  # a full queue of dead letters among them: later ones wait
@@ -174,9 +178,9 @@ class PushConsumer(StoreUser):
             return False
         return True
 
-    def _stored_record(self, message: BytesMessage) -> list[Record]:
+    def _stored_record(self, identity: str | None) -> list[Record]:
         """A message as its record stands in the log; none when it was trimmed meanwhile."""
-        log, place = self._store.log, place_of(message.header_values["MessageId"])
+        log, place = self._store.log, place_of(identity)
         topic = None if place is None else log.state.find_topic(place[0])
         if place is None or topic is None:
             return []

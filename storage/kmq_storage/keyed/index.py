@@ -106,9 +106,9 @@ class QueueIndex:
             for place in places
         ]
         self._anew = [n for n, run in enumerate(self.runs) if run.has_beginnings][::-1]
-        if places:
-            self.loose.drop_before(places[-1].end_offset)
-            self.ends.drop_before(places[-1].end_offset)
+        behind = places[-1].end_offset if places else topic.partition(PARTITION).first
+        self.loose.drop_before(behind)
+        self.ends.drop_before(behind)
 
     def _behind(self, topic: Topic, end: int) -> Iterator[Slice]:
         """What is not known yet."""

@@ -194,7 +194,7 @@ class KeyedReader:
         if "index" in self._columns:
             counted = _Counted(self._names(topic, start, end))
             counted.counts = counts_in(runs, counted.names, start)
-            since = runs[-1].place.end_offset if runs else 0
+            since = runs[-1].place.end_offset if runs else topic.partition(PARTITION).first
             for part in readable(self._log, self._reader, topic, (since, start)):
                 counted.take(_keys(part.batch), _ended(part.batch))
         columns = self._columns | _TELLING

@@ -225,6 +225,21 @@ def test_others_wait_no_longer_than_max_poll_interval_for_a_callback_that_fails(
         first.close()
 
 
+def test_patience_with_a_callback_that_fails_begins_anew_when_nobody_waits(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t", partitions=2)
+    first = store.consumer("g")
+    first.subscribe(["t"], on_revoke=_fails)
+    first.assignment()
+    with store.consumer("g", topics=["t"]), pytest.raises(ValueError, match="never"):
+        first.consume(timeout=0.0)
+    assert first.assignment() == {"t": [0, 1]}
+    assert first._assignment._failing_since is None
+    with pytest.raises(ValueError, match="never"):
+        first.close()
+
+
 @pytest.mark.parametrize("way", ["subscribe", "unsubscribe", "assign"])
 def test_a_callback_that_fails_can_be_replaced(store: kmq.Store, way: str):
     store.create_topic("t", partitions=2)

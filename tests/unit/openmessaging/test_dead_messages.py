@@ -15,7 +15,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
-from kmq_spark.openmessaging import push
+from kmq_spark.openmessaging import access, push
 from tests.support.processes import exit_codes, start_python
 
 
@@ -168,3 +168,27 @@ def test_a_program_that_ends_waits_for_its_listener_and_the_message_is_done(
         found = consumer.poll()
     assert found is not None
     assert found.get_body() == b"1"
+
+
+def test_a_letter_is_of_the_message_whatever_its_listener_did_with_it(
+    settings: oms.KeyValue, producer: oms.Producer, store: kmq.Store
+):
+    def listen(message: oms.BytesMessage, _: object) -> None:
+        message.put_headers("MessageId", "seen")
+        raise ValueError
+
+    producer.send(producer.create_bytes_message_to_topic("t", b"x"))
+    producer.flush()
+    with oms.PushConsumer(settings) as consumer:
+        consumer.attach_queue("q", ["t"], listen)
+        letter = _letter(store, "q.dlq")
+    assert (letter.value, letter.properties["dead_letter_offset"]) == (b"x", 0)
+
+
+def test_a_queue_that_is_refused_leaves_no_store_open(settings: oms.KeyValue):
+    with oms.PushConsumer(settings) as consumer:
+        for _ in range(3):
+            with pytest.raises(kmq.InvalidRequestError):
+                consumer.attach_queue("no/name", _takes_good_ones_only)  # type: ignore[arg-type]
+        assert [shared.users for shared in access._shared.values()] == [1]
+    assert access._shared == {}

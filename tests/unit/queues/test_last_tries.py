@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client import queue_ahead
 from kmq_spark.client.opening import open_store
 from tests.support.clock import Clock
 from tests.support.processes import exit_codes, start_python
@@ -73,3 +77,103 @@ def test_what_nobody_got_is_no_dead_letter_however_often_receivers_are_killed(
         stats = queue.stats()
     assert (stats.dead, stats.acked) == (0, sum(takes))
     assert len(left) == RECORDS - stats.acked
+
+
+_CHILD = """
+import multiprocessing, sys
+import kmq_spark as kmq
+from kmq_spark import openmessaging as oms
+
+def work(url):
+    store = kmq.open(url, durability="os")
+    queue = store.queue("q")
+    for _ in range(100):
+        (held,) = queue.receive()
+        held.ack()
+    producer = store.producer(linger=60.0)
+    for n in range(1000):
+        producer.send("t", b"%d" % n)
+    messages = oms.Producer(oms.KeyValue().put("STORE_PATH", url))
+    messages.send(messages.create_bytes_message_to_topic("m", b"x"))
+
+def send_more(producer):
+    producer.send("t", b"of the parent's producer")
+
+if __name__ == "__main__":
+    url, how = sys.argv[1:]
+    parents = kmq.open(url, durability="os").producer(linger=60.0)
+    context = multiprocessing.get_context(how)
+    child = context.Process(target=work, args=(url,))
+    child.start()
+    child.join()
+    if how == "fork" and not child.exitcode:
+        child = context.Process(target=send_more, args=(parents,))
+        child.start()
+        child.join()
+    sys.exit(child.exitcode)
+"""
+
+
+@pytest.mark.parametrize("how", ["spawn", "fork", "forkserver"])
+def test_a_child_of_multiprocessing_ends_as_any_program(tmp_path: Path, how: str):
+    script, url = tmp_path / "child.py", str(tmp_path / "store")
+    script.write_text(_CHILD)
+    with kmq.open(url, durability="os") as store:
+        _fill(store, lock_timeout=3600)
+        store.create_topic("t")
+        done = subprocess.run([sys.executable, script, url, how], timeout=240, check=False)
+        assert done.returncode == 0
+        stats = store.queue("q").stats()
+        assert (stats.locked, stats.acked, stats.delivered) == (0, 100, 100)
+        assert store.offsets("t") == {0: (0, 1_001 if how == "fork" else 1_000)}
+        assert store.offsets("m") == {0: (0, 1)}
+
+
+_DAEMON = """
+import sys, threading
+import kmq_spark as kmq
+fast = threading.Event()
+
+def receive():
+    queue = kmq.open(sys.argv[1], durability="os").queue("q")
+    while True:
+        for held in queue.receive(timeout=1):
+            held.ack()
+        if queue._ahead._ready:
+            fast.set()
+
+threading.Thread(target=receive, daemon=True).start()
+fast.wait()
+"""
+
+
+def test_a_thread_that_receives_while_the_program_ends_holds_nothing_ahead(tmp_path: Path):
+    with kmq.open(tmp_path / "store", durability="os") as store:
+        store.create_queue("q", lock_timeout=3600)
+        with store.producer() as producer:
+            for _ in range(20):
+                table = pa.table({"value": [b"x"] * 1_000})
+                producer.send_arrow_to_queue("q", table)
+        assert exit_codes([start_python(_DAEMON, str(tmp_path / "store"))]) == [0]
+        assert store.queue("q").stats().locked <= 1  # what the thread had in hand
+
+
+def test_what_is_given_back_meanwhile_is_not_held_ahead_on_its_last_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(queue_ahead, "PATIENCE", 1e6)
+    monkeypatch.setattr(queue_ahead.Ahead, "_has_last_tries", lambda *_: False)  # as it was then
+    with kmq.open(tmp_path / "store", durability="os") as store:
+        _fill(store, lock_timeout=3600, max_deliveries=2)
+        other, queue = store.queue("q", prefetch=1), store.queue("q")
+        for each in other.receive(RECORDS):
+            each.nack(0) if int(each.value) % 2 else each.ack()
+        with store.producer() as producer:
+            for n in range(FAST):
+                producer.send_to_queue("q", b"%d" % n)
+        counts = set()
+        for _ in range(RECORDS // 2):
+            (held,) = queue.receive()
+            counts.update(each.delivery_count for each in queue._ahead._ready)
+            held.ack()
+    assert counts <= {1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -76,8 +77,40 @@ def test_arrow_has_a_stream_of_the_row(store: kmq.Store, queue: kmq.Queue):
     assert second["value"] is None
 
 
-def test_who_has_a_property_of_that_name_gets_the_bytes_that_were_sent(store: kmq.Store):
-    store.create_queue("plain")
+def _stream(rows: list[dict[str, Any]]) -> bytes:
+    table = pa.Table.from_pylist(rows, pa.schema([("b", pa.string())]))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    whole: bytes = sink.getvalue().to_pybytes()
+    return whole
+
+
+def _beyond_its_bytes() -> bytes:
+    """A stream whose row ends behind all of it: whoever believes that crashes."""
+    before, _, behind = _stream([{"b": "x" * 50}]).rpartition(struct.pack("<ii", 0, 50))
+    return before + struct.pack("<ii", 0, 2**31 - 1) + behind
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"x",
+        b"",
+        b"\xff\xff\xff\xff\x10\0\0\0" + b"a" * 16,
+        _stream([]),
+        _stream([{"b": "1"}, {"b": "2"}]),
+        _beyond_its_bytes(),
+        *(_stream([{"b": "x" * 50}])[:length] for length in range(7, 300, 7)),
+    ],
+)
+def test_who_has_a_property_of_that_name_gets_the_bytes_that_were_sent(
+    store: kmq.Store, value: bytes
+):
+    store.create_queue("plain", max_deliveries=1)
     with store.producer() as producer:
-        producer.send_to_queue("plain", b"x", properties={IS_ROW: True}).result()
-    assert _values(store.queue("plain").receive()) == [b"x"]
+        producer.send_to_queue("plain", value, properties={IS_ROW: True}).result()
+    (held,) = store.queue("plain").receive()
+    assert held.value == value
+    held.nack()
+    assert _values(store.queue("plain.dlq").receive()) == [value]

@@ -1,0 +1,67 @@
+"""What is done when this process ends, however Python ends it.
+
+A child that `multiprocessing` forks ends without the interpreter's exit: there its finalizers are
+the last to run. Who is killed does nothing of this.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from collections.abc import Callable
+
+_LOGGER = logging.getLogger(__name__)
+#: By which they are known is what is called, the newest last.
+_closes: dict[Callable[[], object], None] = {}
+_is_ending = False
+#: The process in which `multiprocessing` knows of them.
+_told_in = 0
+
+
+def at_end(close: Callable[[], object]) -> None:
+    """Have this called when the process ends, the newest first."""
+    _closes[close] = None
+    _tell_multiprocessing()
+
+
+def not_at_end(close: Callable[[], object]) -> None:
+    """It is done already."""
+    _closes.pop(close, None)
+
+
+def is_ending() -> bool:
+    """Whether the end has begun: what threads still begin now nobody closes."""
+    return _is_ending
+
+
+def _end() -> None:
+    global _is_ending  # noqa: PLW0603 - it is the process's
+    _is_ending = True
+    while _closes:
+        close, _ = _closes.popitem()
+        try:
+            close()
+        except BaseException:  # the others are closed all the same
+            _LOGGER.exception("at the end of the process")
+
+
+def _tell_multiprocessing() -> None:
+    global _told_in  # noqa: PLW0603 - it is the process's
+    process, util = map(sys.modules.get, ("multiprocessing.process", "multiprocessing.util"))
+    if process is None or util is None or process.parent_process() is None:
+        return
+    if _told_in != os.getpid():
+        _told_in = os.getpid()
+        util.Finalize(None, _end, exitpriority=10)
+
+
+def _after_fork_in_child() -> None:
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and _closes:  # a child of its own forgets all finalizers first
+        util.register_after_fork(_tell_multiprocessing, lambda tell: tell())
+
+
+atexit.register(_end)
+os.register_at_fork(after_in_child=_after_fork_in_child)
