@@ -37,3 +37,8 @@ SYSTEM = Environment()
 def this_process() -> str:
     """What others are told of this process: its host and its id."""
     return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def is_of_this_host(process: str) -> bool:
+    """Whether a process runs on this host, by what `this_process` tells others of it."""
+    return process.rpartition("-")[0] == socket.gethostname()

@@ -46,6 +46,22 @@ def test_a_second_query_is_refused_with_the_name_of_the_first(
     assert third.places == []
 
 
+def test_a_frame_with_a_group_is_joined_with_itself_as_the_refusal_says(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    sent, frame = shop.send("orders", 0, 3), load(spark, shop, group="g")
+    with pytest.raises(StreamingQueryException, match="it may be this query itself, reading the"):
+        run(frame.join(frame.select("offset"), "offset"), Collector(), tmp_path / "refused")
+    other = frame.selectExpr("offset AS o")
+    pairs, sink = frame.join(other, frame["offset"] == other["o"]), Collector()
+    query = run(pairs, sink, tmp_path / "renamed")
+    assert sink.places == sent
+    assert len(query.lastProgress.sources) == 1
+    again, sink = load(spark, shop, group="another").select("offset"), Collector()
+    run(load(spark, shop, group="one").join(again, "offset"), sink, tmp_path / "twice")
+    assert sink.places == sent
+
+
 def test_a_listener_moves_the_group_after_a_batch_that_spark_never_tells_of(
     spark: SparkSession, shop: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

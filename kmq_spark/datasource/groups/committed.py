@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kmq_spark.datasource.offsets import StreamOffset
-from kmq_storage.environment import Environment
+from kmq_storage.environment import Environment, is_of_this_host
 from kmq_storage.errors import FencedError, IllegalStateError
 from kmq_storage.exclusive import ExclusiveMembership
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
@@ -26,6 +26,8 @@ from kmq_storage.model import to_datetime
 _WAIT_FOR_OTHERS = 5.0
 _WAIT_FOR_OWN = 60.0
 _WAIT_STEP = 0.1
+
+_UNNAMED = "a streaming query before its first batch"
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class GroupMember:
         query: uuid.UUID,
         environment: Environment,
         *,
-        name: str = "a streaming query before its first batch",
+        name: str = _UNNAMED,
     ) -> None:
         self._log = log
         self._membership = _join(log, group, str(query), name, environment)
@@ -77,7 +79,8 @@ def _join(
             own = known is not None and known.member == query
             patience = _WAIT_FOR_OWN if own else _WAIT_FOR_OTHERS
             if clock.monotonic() - begun >= patience:
-                raise _refusal(log.state, group, str(taken.context["holder"]), own=own) from taken
+                holder = str(taken.context["holder"])
+                raise _refusal(log.state, group, holder, name, own=own) from taken
         clock.sleep(_WAIT_STEP)
 
 
@@ -86,21 +89,40 @@ def _last_name(known: Group | None, query: str) -> str:
     return known.client.rpartition(", ")[0] if known and known.member == query else ""
 
 
-def _refusal(state: StoreState, group: str, holder: str, *, own: bool) -> FencedError:
+def _refusal(state: StoreState, group: str, holder: str, name: str, *, own: bool) -> FencedError:
     known = state.groups.get(group)
     if known is not None and known.plan.members:
         who, since = "consumers", ""
     else:
         who = known.client if known else "somebody"
         since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known else ""
-    advice = (
-        "an earlier run of this query, or one on a copy of its checkpoint: end it first"
-        if own
-        else "stop it, or give this query a group of its own (two load() of one query need two)"
-    )
     return FencedError(
-        f"group {group} is in use{since} by {who} ({holder}): {advice}", group=group, holder=who
+        f"group {group} is in use{since} by {who} ({holder}): {_advice(who, name, own=own)}",
+        group=group,
+        holder=who,
     )
+
+
+def _advice(holder: str, name: str, *, own: bool) -> str:
+    if own:
+        return "an earlier run of this query, or one on a copy of its checkpoint: end it first"
+    if _may_be_itself(holder, name):
+        return (
+            "it may be this query itself, reading the source twice, as a frame does that is joined "
+            "with itself: load() twice, with a group each, or give all columns of one side other "
+            "names by select(...) before the join. Another query: stop it, or give this one a "
+            "group of its own"
+        )
+    return "stop it, or give this query a group of its own (two load() of one query need two)"
+
+
+def _may_be_itself(holder: str, name: str) -> bool:
+    """Whether both are sources without a name on one host, which one query may have.
+
+    A query of which one source is refused runs no batch, so the other one never gets a name.
+    """
+    told, _, process = holder.rpartition(", ")
+    return told == name == _UNNAMED and is_of_this_host(process)
 
 
 def advance_group(

@@ -11,12 +11,14 @@ import pytest
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.executor import announcement
 from kmq_spark.datasource.executor.announcement import announced
+from kmq_spark.datasource.groups.committed import GroupMember
 from kmq_spark.datasource.options.source_options import parse_source_options
+from kmq_storage import exclusive
 from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry
 from kmq_storage.log.binding import Unit
 from tests.spark.shop import Shop
-from tests.unit.datasource.engine import Crash, Stream
+from tests.unit.datasource.engine import ALL, Crash, Stream
 from tests.unit.datasource.test_stream_limits import Clock
 
 
@@ -188,6 +190,32 @@ def test_a_second_query_is_refused_and_told_who_reads_the_group(shop: Shop) -> N
     assert clock.seconds >= 1_005, "a query that was just stopped gets a moment to die"
     first.stop()
     _patient(shop, clock).start().trigger()
+
+
+@pytest.mark.parametrize("host", ["this", "another"])
+def test_a_query_that_may_have_met_its_own_other_source_is_told_how_to_read_twice(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    if host == "another":
+        monkeypatch.setattr(exclusive, "this_process", lambda: "another-7")
+    first = _patient(shop, Clock()).start()
+    first.reader.latestOffset(first.reader.initialOffset(), ALL)
+    with pytest.raises(FencedError) as refused:
+        _patient(shop, Clock()).start().trigger()
+    assert "by a streaming query before its first batch, " in str(refused.value)
+    advice = str(refused.value).partition("): ")[2]
+    assert advice.startswith("it may be this query itself" if host == "this" else "stop it, or")
+    assert ("load() twice, with a group each" in advice) == (host == "this")
+
+
+def test_a_batch_job_is_not_taken_for_another_source_of_the_query_that_it_meets(
+    shop: Shop,
+) -> None:
+    first = _patient(shop, Clock()).start()
+    first.reader.latestOffset(first.reader.initialOffset(), ALL)
+    clock = Clock().environment()
+    with pytest.raises(FencedError, match=r"before its first batch, .*: stop it, or give this"):
+        GroupMember(shop.store.log, "billing", clock.new_uuid(), clock, name="a job")
 
 
 def test_a_query_that_has_read_nothing_and_one_that_is_idle_since_its_restart_have_a_name(
