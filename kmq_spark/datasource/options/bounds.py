@@ -30,6 +30,8 @@ Point: TypeAlias = int | Instant
 _REST = "*"
 _PARTITION = re.compile(r"[0-9]{1,10}\Z")
 _OFFSETS = 'JSON such as {"orders":{"0":23,"1":-1,"*":-2}} (-2 is earliest, -1 latest, * the rest)'
+#: An end is never earliest.
+_ENDS = 'JSON such as {"orders":{"0":23,"*":-1}} (-1 is latest, * the rest)'
 _TIMES = (
     'JSON such as {"orders":{"0":1700000000000,"1":"2024-05-06T07:08:09Z","*":"-10m"}} '
     f"({INSTANT_FORMS}; * the rest)"
@@ -55,6 +57,13 @@ class Bound:
         """Whether it takes a look at the records to know the offsets."""
         points = [*self.rest.values(), *chain(*(each.values() for each in self.named.values()))]
         return self.instant is not None or any(isinstance(point, Instant) for point in points)
+
+    @property
+    def forms(self) -> str:
+        """What a point for a partition may look like in this option, beside an offset."""
+        if self.option.endswith("ByTimestamp"):
+            return f"a time is {INSTANT_FORMS}"
+        return "-1 is latest" if self.option == "endingOffsets" else "-1 is latest, -2 earliest"
 
 
 def parse_starting(given: Given) -> Bound | None:
@@ -129,17 +138,17 @@ def _parse_offsets(option: str, text: str, words: tuple[str, ...]) -> Bound:
     word = text.strip().lower()
     if word in words:
         return Bound(option=option, word=word)
+    lowest, example = (OFFSET_EARLIEST, _OFFSETS) if EARLIEST in words else (OFFSET_LATEST, _ENDS)
     if not word.startswith("{"):
-        refuse(option, text, f"{', '.join(map(repr, words))} or {_OFFSETS}")
-    lowest = OFFSET_EARLIEST if EARLIEST in words else OFFSET_LATEST
+        refuse(option, text, f"{', '.join(map(repr, words))} or {example}")
 
     def offset(where: str, value: object) -> int | None:
         if type(value) is int and not lowest <= value <= LARGEST:
             what = "earliest" if value == OFFSET_EARLIEST else str(value)
-            refuse(option, text, f"no {what} for {where}; use {_OFFSETS}")
+            refuse(option, text, f"no {what} for {where}; use {example}")
         return value if type(value) is int else None
 
-    return _parse_points(option, text, _OFFSETS, offset)
+    return _parse_points(option, text, example, offset)
 
 
 def _parse_points(
@@ -163,12 +172,12 @@ def _parse_points(
                 refuse(option, text, f"each partition once, not {topic}[{int(number)}] twice")
             else:
                 named[topic][int(number)] = point
-    return Bound(option=option, named=named, rest=rest, ids=_ids(option, text, own))
+    return Bound(option=option, named=named, rest=rest, ids=_ids(option, text, example, own))
 
 
-def _ids(option: str, text: str, own: Any) -> dict[str, uuid.UUID]:
+def _ids(option: str, text: str, example: str, own: Any) -> dict[str, uuid.UUID]:
     """Whose offsets these are, by a query's own entry; nothing where there is none."""
     try:
         return {} if own is None else {t: uuid.UUID(each) for t, each in own.get("ids", {}).items()}
     except (ValueError, AttributeError, TypeError):
-        refuse(option, text, f"{OWN_KEY!r} as a query's progress has it, or without it: {_OFFSETS}")
+        refuse(option, text, f"{OWN_KEY!r} as a query's progress has it, or without it: {example}")

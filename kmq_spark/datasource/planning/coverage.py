@@ -122,7 +122,7 @@ class Coverage:
         if specified != assigned:
             raise InvalidRequestError(
                 f"option {bound.option!r} must name every partition that is read and no other "
-                '("*" stands for the rest; -1 is latest, -2 earliest): '
+                f'("*" stands for the rest; {bound.forms}): '
                 f"specified {specified}, assigned {assigned}",
                 option=bound.option,
             )

@@ -231,6 +231,33 @@ def test_bounds_that_fit_nothing_are_refused(
         _read(url, **options)
 
 
+TIME_FORMS = r"a time is milliseconds since 1970, ISO text .*, or -10m, -2h30m \(before now\)"
+
+
+@pytest.mark.parametrize(
+    ("option", "forms"),
+    [
+        ("startingOffsets", "-1 is latest, -2 earliest"),
+        ("endingOffsets", "-1 is latest"),
+        ("startingOffsetsByTimestamp", TIME_FORMS),
+        ("endingOffsetsByTimestamp", TIME_FORMS),
+    ],
+)
+def test_who_names_too_few_partitions_is_told_what_the_option_takes_for_them(
+    url: str, option: str, forms: str
+) -> None:
+    with pytest.raises(
+        InvalidRequestError, match=rf'no other \("\*" stands for the rest; {forms}\): spec'
+    ):
+        _read(url, **{option: _by_partition(1, 1)})
+
+
+@pytest.mark.parametrize("text", ["earliest", '{"orders":{"0":-2}}', '{"orders":[0]}'])
+def test_an_end_that_is_refused_is_not_told_of_earliest(url: str, text: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r"\(-1 is latest, \* the rest\)"):
+        _read(url, endingOffsets=text)
+
+
 def test_segments_that_can_not_match_are_not_opened(url: str, tmp_path: Path) -> None:
     store = shutil.copytree(url, tmp_path / "shop")
     for file in store.glob("segments/*/*/00000000000000000000-*.arrow"):
