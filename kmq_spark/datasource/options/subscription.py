@@ -25,6 +25,13 @@ class Subscription:
     #: Of every topic, the only ones that count; None for all.
     numbers: tuple[range, ...] | None = None
 
+    @property
+    def option(self) -> str:
+        """The option that chose the topics."""
+        if self.pattern is not None:
+            return "subscribePattern"
+        return "assign" if self.partitions else "subscribe"
+
     def matches(self, names: Iterable[str]) -> list[str]:
         """The covered ones of these topic names, sorted."""
         if self.pattern is not None:

@@ -18,6 +18,7 @@ from kmq_spark.datasource.options.bounds import (
     beyond,
 )
 from kmq_spark.datasource.options.source_options import SourceOptions
+from kmq_spark.datasource.options.subscription import Subscription
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import History
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
@@ -25,6 +26,7 @@ from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import InvalidRequestError, NotFoundError
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition, Topic, out_of_range
+from kmq_storage.names import nearest
 
 #: A group that has no commit begins at the start.
 _OF_WORD = {EARLIEST: OFFSET_EARLIEST, GROUP: OFFSET_EARLIEST, LATEST: OFFSET_LATEST}
@@ -132,9 +134,9 @@ def cover(state: StoreState, options: SourceOptions, history: History | None = N
     """What the options cover now; NotFoundError for a topic that was named and is not there."""
     subscription = options.subscription
     for name in subscription.topics:
-        if state.find_topic(name) is None:
-            if options.fail_on_data_loss:
-                raise NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
+        if options.fail_on_data_loss:
+            _check_there(state, subscription, name)
+        elif state.find_topic(name) is None:
             warn_once(f"Topic[{name}] doesn't exist (failOnDataLoss=false: read without it)")
     topics = {
         name: state.topic(name)
@@ -144,6 +146,20 @@ def cover(state: StoreState, options: SourceOptions, history: History | None = N
         name: subscription.partitions_of(name, topic.partitions) for name, topic in topics.items()
     }
     return Coverage(topics, partitions, history)
+
+
+def _check_there(state: StoreState, subscription: Subscription, name: str) -> None:
+    try:
+        state.topic(name)
+    except NotFoundError as missing:
+        near = nearest(name, [topic.name for topic in state.user_topics()])
+        raise NotFoundError(
+            f"{missing.message} Option {subscription.option!r} names it{near}; with "
+            "failOnDataLoss=false a query goes on without a topic that was deleted while it was "
+            "stopped, and tells what was lost",
+            **missing.context,
+            option=subscription.option,
+        ) from None
 
 
 def ends_of_deleted(

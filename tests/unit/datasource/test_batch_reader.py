@@ -155,6 +155,32 @@ def test_a_missing_topic_is_an_error_or_left_out(shop: Shop) -> None:
     assert _read(shop, subscribe="orders,nowhere", failOnDataLoss="false") == sent
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"subscribe": "order,orders"}, r"'subscribe' names it \(did you mean 'orders'\?\); with"),
+        ({"subscribe": "xyz"}, r"'subscribe' names it; with failOnDataLoss=false a query goes on"),
+        ({"assign": '{"order":[0]}'}, r"'assign' names it \(did you mean 'orders'\?\); with fail"),
+    ],
+)
+def test_who_names_a_missing_topic_is_told_the_option_the_nearest_one_and_what_to_do(
+    shop: Shop, options: dict[str, str], told: str
+) -> None:
+    message = rf"^Topic\[\w+\] doesn't exist\. Option {told}"
+    with pytest.raises(NotFoundError, match=message) as refused:
+        KmqBatchReader(parse_source_options({"path": shop.url, **options})).partitions()
+    assert refused.value.context["option"] in options
+
+
+def test_a_topic_whose_making_is_damaged_is_not_said_to_be_missing_by_a_read(shop: Shop) -> None:
+    shop.create("returns")
+    made = shop.lsn()
+    shop.send("orders", 0, 1)
+    shop.damage_commit(made)
+    with pytest.raises(CorruptionError):
+        _read(shop, subscribe="returns")
+
+
 def test_min_partitions_divides_inside_of_record_batches(shop: Shop) -> None:
     sent = shop.send("orders", 0, 100)
     assert [len(task) for task in _tasks(shop, minPartitions="4")] == [25, 25, 25, 25]
