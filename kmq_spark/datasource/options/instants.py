@@ -70,7 +70,7 @@ def _relative(text: str) -> Instant | None:
 
 def _of_iso(text: str) -> Instant | None:
     try:
-        when = datetime.fromisoformat(text)
+        when = datetime.fromisoformat(text.upper())  # a small z means UTC, too
         return None if when.tzinfo is None else Instant(to_microseconds(when.astimezone(UTC)))
     except (ValueError, OverflowError):
         return None

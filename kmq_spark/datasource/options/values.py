@@ -65,22 +65,24 @@ def count(text: str, option: str) -> int:
 
 def size(given: Given, option: str) -> int | None:
     """A number of bytes of at least 1, such as 64m; None when it is not given."""
-    found = _amount(given, option, _BYTES, "a size such as 64m or 500kb")
+    found = _amount(given, option, _BYTES, "a size such as 64m or 500kb", least=1)
     return None if found is None else min(int(found), LARGEST)
 
 
 def seconds(given: Given, option: str, default: float) -> float:
-    """A length of time in Spark's words, such as 15m or 90s, in seconds."""
+    """A length of time in Spark's words, such as 15m, 90s or 0s, in seconds."""
     found = _amount(given, option, SECONDS, "a length of time such as 15m, 90s or 500ms")
     return default if found is None else found
 
 
-def _amount(given: Given, option: str, units: Mapping[str, float], expected: str) -> float | None:
+def _amount(
+    given: Given, option: str, units: Mapping[str, float], expected: str, *, least: int = 0
+) -> float | None:
     text = given.get(option.lower())
     if text is None:
         return None
     found = _AMOUNT.match(text.strip().lower())
-    if not found or found[2] not in units or int(found[1]) == 0:
+    if not found or found[2] not in units or int(found[1]) < least:
         refuse(option, text, expected)
     return int(found[1]) * units[found[2]]
 

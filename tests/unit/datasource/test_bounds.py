@@ -258,6 +258,13 @@ def test_an_end_that_is_refused_is_not_told_of_earliest(url: str, text: str) -> 
         _read(url, endingOffsets=text)
 
 
+def test_an_instant_of_iso_text_may_have_a_small_z(url: str) -> None:
+    small, large = ("2024-05-06t12:00:20z", "2024-05-06T12:00:20Z")
+    assert _read(url, endingTimestamp=small) == _read(url, endingTimestamp=large) != _read(url)
+    times = json.dumps({"orders": {"*": small}})
+    assert _read(url, endingOffsetsByTimestamp=times) == _between(*[(0, 20)] * 3)
+
+
 def test_segments_that_can_not_match_are_not_opened(url: str, tmp_path: Path) -> None:
     store = shutil.copytree(url, tmp_path / "shop")
     for file in store.glob("segments/*/*/00000000000000000000-*.arrow"):

@@ -151,6 +151,16 @@ def test_a_batch_waits_for_enough_records_but_not_for_ever(shop: Shop) -> None:
     assert not query.trigger()
 
 
+@pytest.mark.parametrize("delay", ["0s", "0"])
+def test_a_delay_of_nothing_waits_for_nobody(shop: Shop, delay: str) -> None:
+    stream = _slow(shop, Clock())
+    query = stream.start(maxTriggerDelay=delay)
+    for partition in range(3):
+        shop.send("orders", partition, 1)
+        assert query.trigger()
+    assert stream.sizes == [1, 1, 1]
+
+
 def test_a_restart_does_not_wait_and_an_available_now_run_reaches_its_end(shop: Shop) -> None:
     stream = _slow(shop, Clock(), maxOffsetsPerTrigger="15")
     shop.send("orders", 0, 40)
