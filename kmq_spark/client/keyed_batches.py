@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_spark.client.arguments import whole
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
 
 _COLUMNS = ("queue", "value")
 #: More than a queue can have; what is behind it by all that may be asked for has 64 bits still.
-_INDEX_MAX = np.uint64(1 << 62)
+_INDEX_MAX = 1 << 62
 
 
 def column_of(what: str, elements: Any) -> pa.Array | pa.ChunkedArray:
@@ -84,21 +85,37 @@ def checked_names(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArr
 def checked_indexes(offsets: Any, count: int) -> Any:
     """An index for each of so many queues as an array; InvalidRequestError for what can't be.
 
-    None is -1: the first that a queue has.
+    None is -1: the first that a queue has. Numpy's numbers are looked at together.
     """
     if offsets is None:
         return np.full(count, -1)
     try:
-        found = np.asarray(offsets)
+        found = _numbers(offsets)
     except (TypeError, ValueError):
-        found = np.array([])
-    found = found if found.size else found.astype(np.int64)
+        found = np.array(-1)
     if found.dtype.kind not in "iu" or found.ndim > 1 or (found < 0).any():
         raise InvalidRequestError("offsets must be a whole number from 0, or one for each queue")
     if found.ndim and len(found) != count:
         raise InvalidRequestError(f"offsets has {len(found)} elements, queues has {count}")
-    found = np.minimum(found.astype(np.uint64), _INDEX_MAX)
+    found = np.minimum(found.astype(np.uint64), np.uint64(_INDEX_MAX))
     return np.broadcast_to(found.astype(np.int64), count)
+
+
+def _numbers(offsets: Any) -> Any:
+    """As an array; what is not numpy's is looked at one by one.
+
+    Numpy would make True beside a number 1, and a number beside 2**63 a float.
+    """
+    found = np.asarray(offsets, object if isinstance(offsets, Sequence) else None)
+    if found.dtype != object:
+        return found if found.size else found.astype(np.int64)
+    return np.array(np.frompyfunc(_index, 1, 1)(found), np.int64)
+
+
+def _index(value: Any) -> int:
+    """An index that 64 bits can have; -1 for what can be none."""
+    number = whole(value)
+    return -1 if number is None or number < 0 else min(number, _INDEX_MAX)
 
 
 def _binary(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
