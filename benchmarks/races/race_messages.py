@@ -77,11 +77,14 @@ def same(found: pa.RecordBatch, expected: pa.RecordBatch) -> bool:
 
 
 def _flat(column: pa.Array) -> list[pa.Array]:
+    """How many entries each row has, and the fields of all of them."""
     if pa.types.is_map(column.type):
-        first, count = column.offsets[0].as_py(), column.offsets[-1].as_py()
-        items = column.items.slice(first, count - first).flatten()
-        return [column.keys.slice(first, count - first), *items]
-    return list(column.flatten().flatten())
+        bounds = column.offsets
+        first, count = bounds[0].as_py(), bounds[-1].as_py() - bounds[0].as_py()
+        items = column.items.slice(first, count).flatten()
+        lengths = pc.subtract(bounds.slice(1), bounds.slice(0, len(column)))
+        return [lengths, column.keys.slice(first, count), *items]
+    return [pc.list_value_length(column), *column.flatten().flatten()]
 
 
 def _fixed(rows: npt.NDArray[np.uint8]) -> pa.Array:

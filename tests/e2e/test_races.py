@@ -80,3 +80,31 @@ def test_what_has_another_content_is_found(column: str):
     with pytest.raises(AssertionError, match="content"):
         message_phases.expect(rows, 4, np.zeros(message_phases.USERS, np.int64))
     message_phases.expect(right, 4, np.zeros(message_phases.USERS, np.int64))
+
+
+def _moved(column: pa.Array, rows: list[int]) -> pa.Array:
+    """The same entries with row bounds of one's own."""
+    bounds = pa.array(rows, pa.int32())
+    if pa.types.is_map(column.type):
+        return pa.MapArray.from_arrays(bounds, column.keys, column.items, column.type)
+    return pa.ListArray.from_arrays(bounds, column.values, type=column.type)
+
+
+@pytest.mark.parametrize(
+    ("column", "bounds"), [("headers", [0, 2, 2, 3]), ("properties", [0, 1, 4, 6])]
+)
+def test_what_stands_on_a_neighbours_row_is_found(column: str, bounds: list[int]):
+    right = batch(4, 7, np.arange(3))
+    at = right.schema.get_field_index(column)
+    rows = right.set_column(at, column, _moved(right.column(column), bounds))
+    with pytest.raises(AssertionError, match="content"):
+        message_phases.expect(rows, 4, np.zeros(message_phases.USERS, np.int64))
+
+
+@pytest.mark.parametrize("column", ["headers", "properties"])
+def test_rows_are_those_that_were_sent_wherever_they_stand_in_a_batch(column: str):
+    rows = batch(4, 7, np.arange(5)).slice(2, 2)
+    expected = np.full(message_phases.USERS, 2)
+    assert rows.column(column).offset == 2
+    message_phases.expect(rows, 4, expected)
+    assert expected[7] == 4
