@@ -11,9 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks.races import message_phases, messages, queues
+import kmq_spark as kmq
+from benchmarks.races import message_phases, messages, queue_phases, queues
+from benchmarks.races.queue_messages import messages as made
+from benchmarks.races.queue_messages import name_of
 from benchmarks.races.queue_phases import Race
 from benchmarks.races.race_messages import batch
+from kmq_spark.client.keyed_queues import KeyedQueues
 
 pytestmark = pytest.mark.e2e
 
@@ -108,3 +112,44 @@ def test_rows_are_those_that_were_sent_wherever_they_stand_in_a_batch(column: st
     assert rows.column(column).offset == 2
     message_phases.expect(rows, 4, expected)
     assert expected[7] == 4
+
+
+def _put_race(folder: Path, *, queues: int, rounds: int) -> Race:
+    """A store in which every queue has so many messages, and its race."""
+    race = Race(f"{folder}/store", queues, queues * rounds, 1, 1, 0)
+    queue_phases.prepare(race, None)
+    queue_phases.put(race)
+    return race
+
+
+def test_queues_are_read_in_turn_until_a_get_gives_fewer_than_ten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    race, asked = _put_race(tmp_path, queues=30, rounds=20), []
+    get = KeyedQueues.get
+
+    def watched(self: KeyedQueues, queue: bytes, offset: int, num: int) -> list[bytes]:
+        asked.append((queue, offset, num))
+        return get(self, queue, offset, num)
+
+    monkeypatch.setattr(KeyedQueues, "get", watched)
+    queue_phases.read_one_by_one(race)
+    names = [b"Queue-0", b"Queue-10", b"Queue-20"]
+    assert asked == [(name, first, 10) for first in (0, 10, 20) for name in names]
+
+
+def test_a_message_too_many_in_one_queue_is_found(tmp_path: Path):
+    race = _put_race(tmp_path, queues=30, rounds=20)
+    queue_phases.read_one_by_one(race)
+    with kmq.open(race.url) as store:
+        message = made(np.array([10]), np.array([20]))[0].as_py()
+        store.keyed_queues(queue_phases.TOPIC).put(name_of(10), message).result()
+    with pytest.raises(AssertionError, match="number of messages"):
+        queue_phases.read_one_by_one(race)
+
+
+def test_a_message_too_few_in_every_queue_is_found(tmp_path: Path):
+    put = _put_race(tmp_path, queues=30, rounds=19)
+    race = Race(put.url, 30, 600, 1, 1, 0)
+    with pytest.raises(AssertionError, match="number of messages"):
+        queue_phases.read_one_by_one(race)
