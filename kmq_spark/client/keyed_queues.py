@@ -299,8 +299,12 @@ class KeyedQueues:
         return self._shared.receiver(group).lag(queue_name(queue))
 
     def flush(self) -> None:
-        """Return when everything that was put is durable."""
+        """Return when everything that was put is durable.
+
+        IllegalStateError in a callback of one of these puts, which can't wait for the others.
+        """
         if self._shared.made is not None:
+            self._shared.made._check_waits()
             self._shared.made.flush()
 
     def __repr__(self) -> str:

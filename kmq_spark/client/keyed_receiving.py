@@ -34,7 +34,7 @@ from kmq_storage.keyed.topic import ensure_keyed_topic
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import to_datetime
-from kmq_storage.names import check_name
+from kmq_storage.names import accounts_of, check_name
 
 #: Queues whose accounts are changed one after the other share one of so many.
 _LANES = 1_024
@@ -183,7 +183,7 @@ class GroupReceiver:
     @property
     def accounts_topic(self) -> str:
         """The keyed topic with an account per queue."""
-        return f"{self.topic}%{self.group}"
+        return accounts_of(self.topic, self.group)
 
     @cached_property
     def _accounts(self) -> QueueReader:
@@ -250,7 +250,7 @@ class GroupReceiver:
 
         def answered(state: StoreState) -> None:
             lsn, now, accounts = state.lsn, self.log.now_us(), dict[bytes, Account]()
-            for each in deliveries:
+            for each in dict.fromkeys(deliveries):
                 each.check_process()
                 account = accounts.get(each._name) or self._account(state, each._name)
                 each.check_topic(account.topic_id)
@@ -281,7 +281,8 @@ class GroupReceiver:
                 topic=self.accounts_topic,
                 group=self.group,
             )
-        stored = self._accounts.messages(queue, 0, 1).to_pylist()
+        first, _ = self._accounts.span(queue)  # behind 0 where an older version trimmed it
+        stored = self._accounts.messages(queue, first, 1).to_pylist()
         account = self._told(queue, stored[0]) if stored else Account(topic_id)
         return account if account.topic_id == topic_id else Account(topic_id)
 

@@ -11,6 +11,7 @@ keyed topics only while the copy keeps up with it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from kmq_storage.errors import (
     ConflictError,
     CorruptionError,
     InvalidRequestError,
+    KmqWarning,
 )
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, TopicEntry
 from kmq_storage.format.file_ids import new_file_id
@@ -88,9 +90,15 @@ def copy_topics(
     topics += [state.topic(queue_log(queue.name)) for queue in queues]
     copied: list[SegmentEntry | GapEntry] = []
     for topic in topics:
-        _make(target, topic)
+        try:
+            copied.extend(_copied(source, target, topic))
+        except InvalidRequestError as error:  # as queues that somebody received from there
+            what = state.keeps_accounts(topic)
+            if what is None:
+                raise
+            told = f"{what} stays as it is in {target.files.url}: {error.message}"
+            warnings.warn(told, KmqWarning, stacklevel=2)
         for number in range(topic.partitions):
-            copied += _PartitionCopy(source, target, topic, number).run()
             state.check_end(topic.name, number)
     _copy_groups(state, target, topics)
     put = copy_queues(queues, lsn, target)
@@ -98,6 +106,14 @@ def copy_topics(
     rows, size = sum(each.rows for each in segments), sum(each.length for each in segments)
     gaps = len(copied) - len(segments)
     return CopyReport(len(topics) - len(queues), len(segments), rows, size, gaps, put)
+
+
+def _copied(
+    source: CommitLog, target: CommitLog, topic: Topic
+) -> Iterator[SegmentEntry | GapEntry]:
+    _make(target, topic)
+    for number in range(topic.partitions):
+        yield from _PartitionCopy(source, target, topic, number).run()
 
 
 def _make(target: CommitLog, topic: Topic) -> None:

@@ -41,6 +41,17 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
+def accounts_of(topic: str, group: str) -> str:
+    """What the keyed topic is called that has what a group did with the keyed queues of a topic."""
+    return f"{topic}%{group}"
+
+
+def queues_of_accounts(topic: str) -> tuple[str, str] | None:
+    """The topic and the group, if a name may be that of their accounts."""
+    queues, percent, group = topic.rpartition("%")
+    return (queues, group) if percent else None
+
+
 #: A queue's own log is a topic whose name no user can give to one.
 _QUEUE_LOG = "queue:"
 

@@ -101,6 +101,8 @@ def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicI
     """Change settings of a topic; those that are not named stay."""
 
     def altered(topic: Topic) -> TopicEntry:
+        if changes.get("retention") is not None or changes.get("retention_bytes") is not None:
+            log.state.check_may_be_trimmed(topic)
         settings = checked_settings(topic.settings, changes, topic=name)
         return TopicEntry(topic.id, name, topic.partitions, settings.to_json())
 

@@ -108,3 +108,24 @@ def test_a_repair_of_messages_keeps_where_queues_begin(folder: Path):
         assert queues.span("b") == (2, 2)
         assert queues.put("b", b"x").result() == 2
         assert store.verify(deep=True).ok
+
+
+def test_queues_that_lost_the_run_behind_a_trim_are_read_and_written(tmp_path: Path):
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        queues = store.keyed_queues("inbox")
+        queues.put_batch(["a", "b"] * 50, [b"x"] * 100)
+        store.seal()
+        store.trim("inbox", {0: 30})
+        store.checkpoint()
+        store.collect(grace=0)
+        queues.put("a", b"tail").result()
+    (run,) = (tmp_path / "store" / "segments").rglob("*.arrow")
+    run.unlink()
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        assert store.repair(drop_damaged=True).ok
+        queues = store.keyed_queues("inbox")
+        assert (list(queues.names()), queues.get("a", 0, 9)) == (["a"], [b"tail"])
+        assert queues.put("a", b"new").result() == 1
+        assert [each.value for each in queues.receive("a", 9)] == [b"tail", b"new"]
+        store.seal()
+        assert (queues.span("a"), queues.get("a", 0, 9)) == ((0, 2), [b"tail", b"new"])

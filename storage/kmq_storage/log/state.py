@@ -13,6 +13,7 @@ from kmq_storage import limits
 from kmq_storage.errors import (
     CorruptionError,
     FormatVersionError,
+    InvalidRequestError,
     NotFoundError,
 )
 from kmq_storage.format.entries import (
@@ -48,7 +49,7 @@ from kmq_storage.log.queues import Queues, no_queue, spans_of
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.log.uniqs import Uniqs
 from kmq_storage.model import ENDS, LogDamage, TopicSettings
-from kmq_storage.names import queue_of_log
+from kmq_storage.names import queue_of_log, queues_of_accounts
 
 
 def settings_of(topic: str, members: Mapping[str, Any]) -> TopicSettings:
@@ -126,6 +127,24 @@ class StoreState:
     def user_topics(self) -> list[Topic]:
         """The topics that users made, by name: none is a queue's own log."""
         return [topic for name, topic in sorted(self.topics.items()) if queue_of_log(name) is None]
+
+    def keeps_accounts(self, topic: Topic) -> str | None:
+        """What a topic has of a group's doings with keyed queues, in words; None: nothing."""
+        of = queues_of_accounts(topic.name) if topic.settings.keyed else None
+        queues = None if of is None else self.find_topic(of[0])
+        if of is None or queues is None or not queues.settings.keyed:
+            return None
+        return f"what group {of[1]} did with the queues of {of[0]}"
+
+    def check_may_be_trimmed(self, topic: Topic) -> None:
+        """InvalidRequestError for a topic that has what a group did with keyed queues."""
+        what = self.keeps_accounts(topic)
+        if what is not None:
+            raise InvalidRequestError(
+                f"topic {topic.name} has {what}, one record for each: it takes no trim and no "
+                "retention; delete it to have the group begin anew with all of them",
+                topic=topic.name,
+            )
 
     def find_topic(self, name: str) -> Topic | None:
         """The topic of this name, if there is one."""

@@ -136,6 +136,7 @@ def trim_topic(
 
     def trimmed(state: StoreState) -> tuple[int, TrimReport]:
         topic, lsn = state.topic(name), state.lsn
+        state.check_may_be_trimmed(topic)
         plan = plan_trim(topic, starts_of(topic))
         return len(plan), trim(log, plan, lsn)
 

@@ -341,3 +341,44 @@ def test_what_somebody_else_put_into_a_groups_topic_is_told_with_a_way_out(
 def test_what_is_no_delivery_is_refused(queues: KeyedQueues, deliveries: Any):
     with pytest.raises(InvalidRequestError, match="what receive gives"):
         queues.ack(deliveries)
+
+
+def test_what_a_group_did_is_not_trimmed(store: kmq.Store, queues: KeyedQueues):
+    queues.ack(queues.receive("a", 2))
+    end = store.offsets("inbox%default")[0][1]
+    refused = "has what group default did with the queues of inbox"
+    with pytest.raises(InvalidRequestError, match=refused):
+        store.trim("inbox%default", {0: end})
+    for settings in ({"retention": 60.0}, {"retention_bytes": 1}):
+        with pytest.raises(InvalidRequestError, match=refused):
+            store.alter_topic("inbox%default", **settings)
+    store.alter_topic("inbox%default", retention=None)
+    store.create_topic("other%topic", retention=60.0)  # of no queues
+    store.trim("inbox", {0: 3})
+    assert _values(queues.receive("a")) == [b"3"]
+
+
+def test_one_delivery_may_be_named_twice(queues: KeyedQueues):
+    (held,) = queues.receive("a")
+    queues.ack([held, held])
+    assert queues.lag("a") == 2
+
+
+@pytest.mark.parametrize("way", ["flush", "close"])
+def test_a_callback_of_a_put_that_would_wait_for_others_is_refused(
+    store: kmq.Store, queues: KeyedQueues, way: str
+):
+    told, done = list[BaseException](), threading.Event()
+
+    def call(_: object) -> None:
+        try:
+            queues.put("c", b"x")
+            getattr(store.keyed_queues("inbox") if way == "close" else queues, way)()
+        except BaseException as error:
+            told.append(error)
+        done.set()
+
+    queues.put("a", b"4").add_done_callback(call)
+    queues.flush()
+    assert done.wait(60)
+    assert [type(error) for error in told] == [IllegalStateError]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage import copying
 from kmq_storage.copying import copy_topics
 
 _ANOTHER = "the source was restored, or is another branch"
@@ -122,3 +123,64 @@ def test_a_target_that_takes_no_writes_says_so(tmp_path: Path, source: kmq.Store
 
 def test_a_topic_that_is_named_twice_is_one_topic(source: kmq.Store, target: kmq.Store):
     assert copy_topics(source.log, target.log, ["t", "t"]).topics == 1
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_branch_of_keyed_queues_is_refused_too(tmp_path: Path, target: kmq.Store, sealed: bool):
+    with kmq.open(tmp_path / "s", maintenance=False) as source:
+        source.keyed_queues("in").put_batch(["a"], ["1"])
+        kmq.clone(tmp_path / "s", tmp_path / "branch")
+        source.keyed_queues("in").put("a", "source").result()
+        copy_topics(source.log, target.log)
+        source.keyed_queues("in").put("a", "more").result()
+        if sealed:
+            source.seal()
+            source.compact("in")
+        copy_topics(source.log, target.log)  # it is the same one
+    with kmq.open(tmp_path / "branch", maintenance=False) as branch:
+        branch.keyed_queues("in").put_batch(["a"] * 3, ["branch", "more", "and more"])
+        if sealed:
+            branch.seal()
+        with pytest.raises(kmq.InvalidRequestError, match=_ANOTHER):
+            copy_topics(branch.log, target.log)
+    assert target.keyed_queues("in").get("a", 0, 9) == [b"1", b"source", b"more"]
+
+
+def test_what_a_group_did_in_the_target_stays_and_all_else_is_copied(
+    source: kmq.Store, target: kmq.Store
+):
+    inboxes = source.keyed_queues("in")
+    inboxes.put_batch(["a"] * 4, list("1234"))
+    inboxes.ack(inboxes.receive("a", 2))
+    source.create_topic("zz")
+    copy_topics(source.log, target.log)
+    theirs = target.keyed_queues("in")
+    theirs.ack(theirs.receive("a", 1))
+    inboxes.ack(inboxes.receive("a", 2))
+    inboxes.put("a", b"5").result()
+    with source.producer() as producer:
+        producer.send("zz", b"later").result()
+    with pytest.warns(kmq.KmqWarning, match="what group default did with the queues of in stays"):
+        copy_topics(source.log, target.log)
+    assert target.offsets("zz") == {0: (0, 1)}
+    assert [each.value for each in theirs.receive("a", 9)] == [b"4", b"5"]
+
+
+def test_a_copy_of_trimmed_queues_that_stopped_before_its_first_run_has_none_yet(
+    source: kmq.Store, target: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    inboxes = source.keyed_queues("in")
+    inboxes.put_batch(["a"] * 40, [b"%d" % n for n in range(40)])
+    source.trim("in", {0: 30})
+
+    def dies(*_: Any) -> Any:
+        raise OSError("the disk went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "write_segment", dies)
+        with pytest.raises(OSError, match="went away"):
+            copy_topics(source.log, target.log, ["in"])
+    theirs = target.keyed_queues("in")
+    assert (list(theirs.names()), theirs.get("a", 0, 9), theirs.size("a")) == ([], [], 0)
+    copy_topics(source.log, target.log, ["in"])
+    assert theirs.get("a", 30, 99) == inboxes.get("a", 30, 99) != []
