@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.binary_columns import row_bounds
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.message_place import MessagePlace
@@ -160,7 +160,15 @@ class Listed(ABC, Generic[Table]):
         return (read(block) for block in range(len(self)))
 
     def _batch(self, block: int, message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-        return decode_batch(message, schema, self._places[block].checksum, self._file)
+        try:
+            return decode_batch(message, schema, self._places[block].checksum, self._file)
+        except FormatVersionError:
+            raise
+        except CorruptionError as error:
+            behind = self._firsts[block + 1 : block + 2]
+            named = f"{self._firsts[block]!r} on" + "".join(f", up to {name!r}" for name in behind)
+            told = f"{error.message} in the directory of the queues from {named}"
+            raise CorruptionError(told, **error.context) from error
 
 
 class Directory(Listed[QueueTable]):
