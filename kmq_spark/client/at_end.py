@@ -10,7 +10,10 @@ import atexit
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 _LOGGER = logging.getLogger(__name__)
 #: By which they are known is what is called, the newest last.
@@ -23,12 +26,16 @@ _told_in = 0
 def at_end(close: Callable[[], object]) -> None:
     """Have this called when the process ends, the newest first."""
     _closes[close] = None
+    atexit.register(close)
+    atexit.unregister(_begin)  # so that it is the first of all again
+    atexit.register(_begin)
     _tell_multiprocessing()
 
 
 def not_at_end(close: Callable[[], object]) -> None:
     """It is done already."""
     _closes.pop(close, None)
+    atexit.unregister(close)
 
 
 def is_ending() -> bool:
@@ -36,15 +43,23 @@ def is_ending() -> bool:
     return _is_ending
 
 
-def _end() -> None:
+def _begin() -> None:
     global _is_ending  # noqa: PLW0603 - it is the process's
     _is_ending = True
-    while _closes:
-        close, _ = _closes.popitem()
-        try:
-            close()
-        except BaseException:  # the others are closed all the same
-            _LOGGER.exception("at the end of the process")
+
+
+def _end_child() -> None:
+    """Do as Python's exit does: wait for the threads, which may be sending, and then close."""
+    threads: Any = threading
+    threads._shutdown()  # a second call does nothing
+    _begin()
+    with suppress(KeyError):  # there are none left
+        while True:
+            close, _ = _closes.popitem()
+            try:
+                close()
+            except BaseException:  # the others are closed all the same
+                _LOGGER.exception("at the end of the process")
 
 
 def _tell_multiprocessing() -> None:
@@ -54,7 +69,7 @@ def _tell_multiprocessing() -> None:
         return
     if _told_in != os.getpid():
         _told_in = os.getpid()
-        util.Finalize(None, _end, exitpriority=10)
+        util.Finalize(None, _end_child, exitpriority=10)
 
 
 def _after_fork_in_child() -> None:
@@ -63,5 +78,4 @@ def _after_fork_in_child() -> None:
         util.register_after_fork(_tell_multiprocessing, lambda tell: tell())
 
 
-atexit.register(_end)
 os.register_at_fork(after_in_child=_after_fork_in_child)

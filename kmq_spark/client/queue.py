@@ -120,7 +120,7 @@ class Queue:
             if slip is not None:  # those that can be read come again, one by one
                 self._ahead.refuse(acquired.runs)
             raise
-        if held and slip is not None:
+        if slip is not None:
             held = self._ahead.keep(slip, held, wanted)
         self._ahead.count()
         return held

@@ -31,6 +31,8 @@ from kmq_storage.waking import Bell
 
 #: A record waits so long at most (seconds), about, in the hands of a receiver that is busy.
 PATIENCE = 0.1
+#: How often `close` looks whether another thread is ready, and what lies between (seconds).
+_WAITS, _WAIT = 100, 0.01
 #: Who called so often, each time soon after the time before, is fast.
 _PROOF = 16
 #: What ends such a row (seconds).
@@ -159,6 +161,8 @@ class Ahead:
         self._bell = Bell()
         #: When the first of them expires, UTC us.
         self._expires = NEVER
+        #: Whether a thread has got some, and not said yet which of them are for later.
+        self._is_sorting = False
         #: How often something may have been given back: who found nothing meanwhile looks again.
         self.turns = 0
 
@@ -238,7 +242,7 @@ class Ahead:
             self._settle()
             return None
         begun = Slip(number, found.until, found.runs, boot=page.boot)
-        self._slip = OpenSlip(self._log, self._queue_id, page, begun, since)
+        self._slip, self._is_sorting = OpenSlip(self._log, self._queue_id, page, begun, since), True
         return found, self._slip
 
     def keep(self, slip: OpenSlip, records: list[Delivery], wanted: int) -> list[Delivery]:
@@ -255,6 +259,7 @@ class Ahead:
                 self._watch.start()
                 at_end(self.close)
         self.give_back(runs_of_deliveries(others))
+        self._is_sorting = False
         return first
 
     def _may_wait(
@@ -319,6 +324,7 @@ class Ahead:
         self._pace.calls = 0
         with suppress(KmqError):
             self.give_back(runs)
+        self._is_sorting = False
 
     def _look_after(self) -> None:
         """End a slip that is not used up soon; the thread ends when there is none."""
@@ -340,7 +346,11 @@ class Ahead:
         not_at_end(self.close)
 
     def close(self) -> None:
-        """Leave nothing in hand."""
+        """Leave nothing in hand; a thread that has just got some gives them back before."""
+        for _ in range(_WAITS):
+            if not self._is_sorting:
+                break
+            self._log.environment.sleep(_WAIT)
         with suppress(KmqError):  # else others take over when the lock ends
             self.settle()
         if self._slip is None and self._page is not None:

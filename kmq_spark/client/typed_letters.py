@@ -65,6 +65,6 @@ def with_row(record: Record) -> Record:
         return record
     try:
         row = LetterRow(record.value)
-    except (pa.ArrowException, OSError, ValueError):  # somebody else has a property of this name
+    except (pa.ArrowException, OSError, ValueError, LookupError):  # somebody else's property
         return record
     return Record((*record[:4], row, *record[5:]))

@@ -15,6 +15,7 @@ from kmq_spark.errors import AlreadyExistsError, ClosedError, InvalidRequestErro
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import queue_log
+from kmq_storage.objects.fork import generation
 
 #: Seconds that messages wait for others: with many topics there are few of each at a time.
 _LINGER = 0.05
@@ -68,7 +69,8 @@ class StoreUser(BothSpellings):
         #: What is to be done at the end, the last first.
         self._ending = ExitStack()
         self._ending.callback(self._shared.leave)
-        at_end(self.shutdown)
+        self._made_in = generation()
+        at_end(self._end)
 
     def startup(self) -> None:
         """Nothing is left to do: it began when it was made."""
@@ -76,10 +78,15 @@ class StoreUser(BothSpellings):
 
     def shutdown(self) -> None:
         """End, with everything stored that is to be; again is no error."""
-        not_at_end(self.shutdown)
+        not_at_end(self._end)
         with _lock:
             self._closed, ending = True, self._ending.pop_all()
         ending.close()
+
+    def _end(self) -> None:
+        """End with the process, but in a forked child, where positions are the parent's."""
+        if self._made_in == generation():
+            self.shutdown()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -86,7 +86,7 @@ class PushConsumer(StoreUser):
         if queue in self._threads:
             raise InvalidRequestError(f"queue {queue} has a listener already")
         pull = PullConsumer(self._settings)
-        not_at_end(pull.shutdown)  # it ends with its thread
+        not_at_end(pull._end)  # it ends with its thread
         try:
             pull.attach_queue(queue, names)
         except BaseException:

@@ -92,6 +92,16 @@ def _beyond_its_bytes() -> bytes:
     return before + struct.pack("<ii", 0, 2**31 - 1) + behind
 
 
+def _in_a_zone_that_is_nowhere() -> bytes:
+    kind = pa.timestamp("us", "Nowhere/Bad")
+    table = pa.table({"at": pa.array([0], pa.timestamp("us")).cast(kind)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    whole: bytes = sink.getvalue().to_pybytes()
+    return whole
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -101,6 +111,7 @@ def _beyond_its_bytes() -> bytes:
         _stream([]),
         _stream([{"b": "1"}, {"b": "2"}]),
         _beyond_its_bytes(),
+        _in_a_zone_that_is_nowhere(),
         *(_stream([{"b": "x" * 50}])[:length] for length in range(7, 300, 7)),
     ],
 )
