@@ -197,12 +197,13 @@ class Ahead:
         As many as the pace allows unless it is to be `plain`.
         """
         size = self._pace.next_size(self._log.environment.monotonic(), wanted)
-        if plain or size == wanted or is_ending() or not self._may_note(queue, size):
-            self.settle()
-            found = handing.try_acquire(self._log, queue, wanted, client)
-            return None if found is None else (found, None)
-        with self._turning:
-            return self._turn(queue, size, client)
+        if not plain and size > wanted and self._may_note(queue, size):
+            with self._turning:
+                if not is_ending():  # else nobody would give back what is held ahead
+                    return self._turn(queue, size, client)
+        self.settle()
+        found = handing.try_acquire(self._log, queue, wanted, client)
+        return None if found is None else (found, None)
 
     def _may_note(self, queue: Queue, size: int) -> bool:
         """Whether nobody waits for what becomes of single records, nor for urgent ones."""
@@ -347,12 +348,12 @@ class Ahead:
 
     def close(self) -> None:
         """Leave nothing in hand; a thread that has just got some gives them back before."""
+        with suppress(KmqError):  # else others take over when the lock ends
+            self.settle()
         for _ in range(_WAITS):
             if not self._is_sorting:
                 break
             self._log.environment.sleep(_WAIT)
-        with suppress(KmqError):  # else others take over when the lock ends
-            self.settle()
         if self._slip is None and self._page is not None:
             self._page.discard()
             self._page = None
