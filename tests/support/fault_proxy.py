@@ -184,6 +184,17 @@ class Handler(BaseHTTPRequestHandler):
     def _forward(
         self, body: bytes, drop: str = "", method: str = ""
     ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """What the good server answers; one that is busy may be asked again what it has."""
+        for _ in range(3 if (method or self.command) in ("GET", "HEAD") else 1):
+            try:
+                return self._answer(body, drop, method)
+            except (OSError, http.client.HTTPException):
+                continue
+        return 502, [], b""
+
+    def _answer(
+        self, body: bytes, drop: str, method: str
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.proxy.server.port, timeout=30)
         skipped = {drop, "connection", *(("content-length",) if method else ())}
         headers = {k: v for k, v in self.headers.items() if k.lower() not in skipped}
@@ -191,8 +202,6 @@ class Handler(BaseHTTPRequestHandler):
             connection.request(method or self.command, self.path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read()
-        except OSError:
-            return 502, [], b""
         finally:
             connection.close()
 
