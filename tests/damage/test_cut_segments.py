@@ -11,6 +11,16 @@ from tests.damage.bucket import read_around
 from tests.support.damage import flip
 
 
+def _sealed(store: kmq.Store, tmp_path: Path, values: list[bytes]) -> Path:
+    """The only segment of a new topic `t`, which has these values."""
+    store.create_topic("t")
+    with store.producer() as producer:
+        producer.send_batch("t", values).result(10)
+    store.seal()
+    (file,) = (tmp_path / "store" / "segments").rglob("*.arrow")
+    return file
+
+
 @pytest.mark.parametrize("start", [2, 5, 8])
 @pytest.mark.parametrize("batch", [None, 0, 1])
 def test_what_is_held_is_right_after_a_repair_of_a_segment_that_a_trim_cut(
@@ -69,12 +79,8 @@ def test_any_batches_of_a_segment_that_a_trim_cut_are_given_up_once(
 @pytest.mark.parametrize("at", [12, -60])
 def test_a_segment_that_a_trim_cut_is_written_again_whole(tmp_path: Path, at: int):
     with kmq.open(tmp_path / "store", maintenance=False) as store:
-        store.create_topic("t")
-        with store.producer() as producer:
-            producer.send_batch("t", [b"v%d" % n for n in range(10)]).result(10)
-        store.seal()
+        file = _sealed(store, tmp_path, [b"v%d" % n for n in range(10)])
         store.trim("t", {0: 3})
-    (file,) = (tmp_path / "store" / "segments").rglob("*.arrow")
     flip(file, at % file.stat().st_size, 1)
     with kmq.open(tmp_path / "store", maintenance=False) as store:
         assert store.repair().ok
@@ -85,12 +91,8 @@ def test_a_segment_that_a_trim_cut_is_written_again_whole(tmp_path: Path, at: in
 @pytest.mark.parametrize("at", [700, -60], ids=["head", "footer"])
 def test_a_repair_without_loss_is_done_and_says_what_stood_there(tmp_path: Path, at: int):
     with kmq.open(tmp_path / "store", maintenance=False) as store:
-        store.create_topic("t")
-        with store.producer() as producer:
-            producer.send_batch("t", [b"%d" % n for n in range(300)]).result(10)
-        store.seal()
+        file = _sealed(store, tmp_path, [b"%d" % n for n in range(300)])
         store.checkpoint()
-        (file,) = (tmp_path / "store" / "segments").rglob("*.arrow")
         flip(file, at % file.stat().st_size, 1)
         (damage,) = store.verify(deep=True).damage
         assert (damage.topic, damage.partition, damage.start, damage.end) == ("t", 0, 0, 300)
@@ -103,12 +105,8 @@ def test_a_repair_without_loss_is_done_and_says_what_stood_there(tmp_path: Path,
 
 def test_a_repair_takes_nothing_from_who_keeps_an_older_state(tmp_path: Path):
     with kmq.open(tmp_path / "store", maintenance=False) as store:
-        store.create_topic("t")
-        with store.producer() as producer:
-            producer.send_batch("t", [b"%d" % n for n in range(300)]).result(10)
-        store.seal()
+        file = _sealed(store, tmp_path, [b"%d" % n for n in range(300)])
         store.checkpoint()
-        (file,) = (tmp_path / "store" / "segments").rglob("*.arrow")
         flip(file, 700, 1)
         with store.pin(3600.0):
             before = set((tmp_path / "store" / "checkpoints").iterdir())
