@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 TOPIC, CHECKED, READ_SHARE = "race", 10, 10
 #: Messages of one commit, and of one read.
 _BATCH, _TOGETHER = 1 << 19, 1 << 20
-#: Random queues are asked for together, since each batch of a run is gone through for all.
-_CHECKS_TOGETHER = 1 << 18
 #: Messages that are made and compared at a time: what the race has of its own takes no memory.
 _COMPARED = 1 << 16
 #: Of one-by-one calls so many are made, by all workers together: measured, not endured.
@@ -43,6 +41,8 @@ class Race:
     checks: int
     workers: int
     number: int
+    #: Random queues are asked for together, since each batch of a run is gone through for all.
+    checks_at_once: int = 1 << 19
 
     @property
     def mine(self) -> _Numbers:
@@ -127,7 +127,7 @@ def reopen(race: Race) -> Took:
 def check(race: Race) -> Took:
     """Get ten messages of random queues in batches; the comparing is not timed."""
     asked, indexes = race.random(race.checked)
-    return _compared(race, asked, indexes, CHECKED, _CHECKS_TOGETHER)
+    return _compared(race, asked, indexes, CHECKED, race.checks_at_once)
 
 
 def to_read(race: Race) -> _Numbers:

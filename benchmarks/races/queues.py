@@ -12,9 +12,11 @@ import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from benchmarks.races import queue_phases as phases
+from benchmarks.races.page_cache import filled
 from benchmarks.races.queue_phases import Race
 from benchmarks.races.workers import Crew, Took, stored_bytes
 
@@ -57,7 +59,8 @@ def run(options: argparse.Namespace, folder: str) -> tuple[list[Phase], int]:
     """Every phase, and the bytes on disk of what was put and sorted."""
     workers = options.processes * options.threads
     size = (options.queues, options.messages, options.checks, workers)
-    races = [Race(f"{folder}/store", *size, number) for number in range(workers)]
+    at_once = options.checks_at_once
+    races = [Race(f"{folder}/store", *size, number, at_once) for number in range(workers)]
     phases.prepare(races[0], options.compression)
     done: list[Phase] = []
 
@@ -136,7 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parsed(arguments)
     folder = tempfile.mkdtemp(dir=options.folder)
     try:
-        print(tables(*run(options, folder)))
+        with filled(folder) if options.fill_memory else nullcontext():
+            print(tables(*run(options, folder)))
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"CPU {used.ru_utime + used.ru_stime:.1f} s")
     finally:
@@ -151,11 +155,16 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     parser.add_argument("--compression", choices=["lz4", "zstd"], help="of what is sorted")
+    at_once = "of each worker (more take more memory)"
+    parser.add_argument("--checks-at-once", type=int, default=Race.checks_at_once, help=at_once)
+    cache = "fill the page cache first, as it is on a machine that has been up for a while"
+    parser.add_argument("--fill-memory", action="store_true", help=cache)
     parser.add_argument("--folder", help="where the store is made (some 250 bytes a message)")
     options = parser.parse_args(arguments)
-    for name in ("queues", "messages", "checks", "processes", "threads"):
+    for name in ("queues", "messages", "checks", "checks_at_once", "processes", "threads"):
         if getattr(options, name) < 1:
-            parser.error(f"--{name} is {getattr(options, name)}: at least 1 is needed")
+            option = f"--{name.replace('_', '-')}"
+            parser.error(f"{option} is {getattr(options, name)}: at least 1 is needed")
     if options.messages < options.queues:
         parser.error(
             f"--messages is {options.messages}, --queues {options.queues}: each queue gets as many "

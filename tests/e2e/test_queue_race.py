@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.races import queue_messages, queues
+from benchmarks.races import page_cache, queue_messages, queues
 
 pytestmark = pytest.mark.e2e
 
 
 def test_the_race_runs_whole_and_every_message_is_as_it_was_put(tmp_path: Path):
-    sizes = {"queues": 300, "messages": 9_000, "checks": 500}
+    sizes = {"queues": 300, "messages": 9_000, "checks": 500, "checks_at_once": 100}
     options = Namespace(**sizes, processes=2, threads=1, compression=None)
     done, stored = queues.run(options, str(tmp_path))
     assert [(phase.name, phase.count) for phase in done[:5]] == [
@@ -42,6 +43,7 @@ def test_messages_of_the_race_are_those_of_their_queue_and_index():
     [
         (["--messages", "9", "--queues", "10"], "--messages is 9, --queues 10"),
         (["--checks", "0"], "--checks is 0"),
+        (["--checks-at-once", "0"], "--checks-at-once is 0"),
         (["--queues", "1", "--processes", "2"], "2 workers share them"),
     ],
 )
@@ -51,3 +53,11 @@ def test_numbers_that_do_not_fit_each_other_are_refused_before_a_store_is_made(
     with pytest.raises(SystemExit, match="2"):
         queues.main(arguments)
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the page cache is Linux's")
+def test_what_fills_the_page_cache_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(page_cache, "_free_memory", lambda: page_cache._FREE + (20 << 20))
+    with page_cache.filled(str(tmp_path)) as size:
+        assert size == 16 << 20
+    assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Many ranges of rows of binary columns, copied out of where they stand."""
+"""Many ranges of rows of binary columns: where they stand, until they are copied out of there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.format.scattered import WITHIN, Views
+from kmq_storage.format.scattered import WITHIN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,17 +23,58 @@ _COLUMN_BYTES = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Rows without nulls: the length of each, and their bytes one behind the other."""
+    """Ranges of rows without nulls, none of them empty, where they stand."""
 
+    #: Of each row.
     lengths: npt.NDArray[np.int32]
-    data: bytes | pa.Buffer
+    #: The rows of each range.
+    counts: _Numbers
+    #: The bytes of each range, in which buffer they stand, and where.
+    sizes: _Numbers
+    buffers: _Numbers
+    begins: _Numbers
+    data: Sequence[pa.Buffer]
 
     def column(self) -> pa.Array:
         """The rows as a column; InvalidRequestError when they are more than one can have."""
-        check_column("messages", len(self.data))
+        check_column("messages", int(self.sizes.sum()))
         bounds = pa.py_buffer(_bounds(self.lengths, np.int32))
-        buffers = [None, bounds, pa.py_buffer(self.data)]
-        return pa.Array.from_buffers(pa.binary(), len(self.lengths), buffers)
+        return pa.Array.from_buffers(pa.binary(), len(self.lengths), [None, bounds, self._bytes()])
+
+    @property
+    def held(self) -> int:
+        """The bytes of the buffers in which they stand."""
+        return sum(buffer.size for buffer in self.data)
+
+    def copied(self) -> Gathered:
+        """The same, copied out of where they stand."""
+        ends = np.cumsum(self.sizes)
+        nowhere = np.zeros_like(ends)
+        begins = ends - self.sizes
+        return Gathered(self.lengths, self.counts, self.sizes, nowhere, begins, [self._bytes()])
+
+    def _bytes(self) -> pa.Buffer:
+        views = np.stack([self.sizes, np.zeros_like(self.sizes), self.buffers, self.begins], axis=1)
+        # First bytes, of which a view has four, are there for comparing: copying asks for none.
+        views = views.astype(np.int32)
+        self._put_within(views)
+        kept = [None, pa.py_buffer(views), *self.data]
+        found = pa.Array.from_buffers(pa.binary_view(), len(views), kept)
+        _, ends, copied = found.cast(pa.large_binary()).buffers()
+        return copied.slice(0, int(np.frombuffer(ends, np.int64)[len(found)]))
+
+    def _put_within(self, views: npt.NDArray[np.int32]) -> None:
+        """Have the bytes of short ranges in their views."""
+        within = views.view(np.uint8).reshape(-1, 16)[:, 4:]
+        within[self.sizes <= WITHIN] = 0
+        short = np.flatnonzero((self.sizes <= WITHIN) & (self.sizes > 0))
+        short = short[np.argsort(self.buffers[short], kind="stable")]
+        numbers, firsts = np.unique(self.buffers[short], return_index=True)
+        for number, some in zip(numbers.tolist(), np.split(short, firsts[1:]), strict=False):
+            data = np.frombuffer(self.data[number], np.uint8)
+            for place in range(WITHIN):
+                some = some[self.sizes[some] > place]
+                within[some, place] = data[self.begins[some] + place]
 
 
 def check_column(what: str, size: int) -> None:
@@ -48,24 +89,16 @@ def check_column(what: str, size: int) -> None:
 def gathered(pieces: Sequence[pa.Array], firsts: _Numbers, counts: _Numbers) -> Gathered:
     """Some ranges of rows of binary columns that are one behind the other, none of them null.
 
-    Each range stands in one piece; its bytes are copied as one.
+    Each range stands in one piece.
     """
     rows = np.array([0, *(len(piece) for piece in pieces)]).cumsum()
     of = rows[:-1].searchsorted(firsts, "right") - 1
     bounds = np.concatenate([np.zeros(0, np.int32), *map(_bounds_of, pieces)])
     at = firsts + of  # each piece has one bound more than rows
     lengths = np.diff(bounds)[ranges(at, counts)]
-    begins, sizes = bounds[at], bounds[at + counts] - bounds[at]
-    if (sizes <= WITHIN).any():
-        found = Views(pa.chunked_array(pieces, pa.binary())).viewed(ranges(firsts, counts))
-    else:
-        # First bytes, of which a view has four, are there for comparing: copying asks for none.
-        views = np.stack([sizes, np.zeros_like(sizes), of, begins], axis=1, dtype=np.int32)
-        data = [piece.buffers()[2] or pa.py_buffer(b"") for piece in pieces]
-        buffers = [None, pa.py_buffer(views), *data]
-        found = pa.Array.from_buffers(pa.binary_view(), len(views), buffers)
-    _, ends, copied = found.cast(pa.large_binary()).buffers()
-    return Gathered(lengths, copied.slice(0, int(np.frombuffer(ends, np.int64)[len(found)])))
+    begins = bounds[at]
+    data = [piece.buffers()[2] or pa.py_buffer(b"") for piece in pieces]
+    return Gathered(lengths, counts, bounds[at + counts] - begins, of, begins, data)
 
 
 def _bounds_of(piece: pa.Array) -> npt.NDArray[np.int32]:
@@ -76,13 +109,30 @@ def _bounds_of(piece: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def rearranged(pieces: Sequence[Gathered], counts: _Numbers, order: _Numbers) -> Gathered:
-    """The rows of these, one behind the other, in another order of ranges of so many rows."""
-    if len(pieces) == 1 and (np.diff(order) == 1).all():
-        return pieces[0]
-    bounds = _bounds(np.array([len(piece.lengths) for piece in pieces], np.int64), np.int64)
-    behind = np.cumsum(counts)[order]
-    _, firsts, within = split(bounds, behind - counts[order], behind)
-    return gathered([piece.column() for piece in pieces], firsts, within)
+    """The rows of these, one behind the other, in another order of ranges of so many rows.
+
+    Each range of the pieces stands in one of those.
+    """
+    if not pieces:
+        return gathered([], counts[:0], counts[:0])
+    lengths, parts, sizes, begins = (
+        np.concatenate(columns)
+        for columns in zip(*((p.lengths, p.counts, p.sizes, p.begins) for p in pieces), strict=True)
+    )
+    before = np.cumsum([0, *(len(piece.data) for piece in pieces)])
+    buffers = [piece.buffers + more for piece, more in zip(pieces, before.tolist(), strict=False)]
+    firsts = np.cumsum(parts) - parts
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    wanted = np.argsort(place[np.cumsum(counts).searchsorted(firsts, "right")], kind="stable")
+    return Gathered(
+        lengths[ranges(firsts[wanted], parts[wanted])],
+        parts[wanted],
+        sizes[wanted],
+        np.concatenate(buffers)[wanted],
+        begins[wanted],
+        [buffer for piece in pieces for buffer in piece.data],
+    )
 
 
 def split(

@@ -15,15 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_storage.format.row_order import row_order
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kmq_storage.format.row_order import Order
+
     _Numbers = npt.NDArray[np.int64]
-    Order = npt.NDArray[np.uint32]
 
 #: When a table has less than this many times as many names as are looked up, hashing all pays.
 _HASHED_SHARE = 16
-_ROW_BITS = np.uint64(32)
 #: One in so many names of a table is kept as an object, to look one up.
 _MARKED = 32
 
@@ -176,18 +178,12 @@ def grouped(keys: pa.Array | pa.ChunkedArray) -> tuple[QueueTable, Order]:
 
     Rows of one queue stay in their order. `keys` has no nulls.
     """
-    return _ordered(*_encoded(keys))
-
-
-def _encoded(keys: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:
-    """Each name once, and for each row the number of its name."""
     if isinstance(keys, pa.Array):
         keys = pa.chunked_array([keys])
     pieces, places = different(keys.chunks)
     encoded = pa.chunked_array(pieces, keys.type).dictionary_encode().chunks
-    codes = [piece.indices.to_numpy() for piece in encoded]
     names = encoded[0].dictionary if encoded else pa.array([], keys.type)
-    return names, np.concatenate([np.zeros(0, np.int32), *(codes[place] for place in places)])
+    return _ordered(names, [piece.indices.to_numpy() for piece in encoded], places)
 
 
 def different(pieces: Sequence[pa.Array]) -> tuple[list[pa.Array], list[int]]:
@@ -214,32 +210,15 @@ def merged(tables: Sequence[QueueTable]) -> tuple[QueueTable, Order]:
     """One table of all queues, and the rows of all tables, one behind the other, in its order."""
     names = pa.concat_arrays([table.names for table in tables]).dictionary_encode()
     counts = np.concatenate([np.diff(table.starts) for table in tables])
-    return _ordered(names.dictionary, np.repeat(names.indices.to_numpy(), counts))
+    return _ordered(names.dictionary, [np.repeat(names.indices.to_numpy(), counts)], [0])
 
 
-def _ordered(names: pa.Array, codes: npt.NDArray[np.int32]) -> tuple[QueueTable, Order]:
-    """A table of rows of which each has the number of its name."""
+def _ordered(
+    names: pa.Array, pieces: Sequence[npt.NDArray[np.int32]], places: Sequence[int]
+) -> tuple[QueueTable, Order]:
+    """A table of rows in pieces, of which each row has the number of its name."""
     order = pc.sort_indices(names)
-    ranks = np.empty(len(names), np.uint64)
-    ranks[order.to_numpy()] = np.arange(len(names))
-    numbered = _numbered(ranks[codes])
-    numbered.sort()
-    starts = numbered.searchsorted(np.arange(len(names) + 1, dtype=np.uint64) << _ROW_BITS)
-    return QueueTable(names.take(order), starts), numbered.astype(np.uint32)
-
-
-def sorting(codes: npt.NDArray[np.uint64]) -> Order:
-    """The order that sorts codes, whose memory is used, and keeps that of equal ones."""
-    numbered = _numbered(codes)
-    numbered.sort()
-    return numbered.astype(np.uint32)
-
-
-def _numbered(codes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Each code and its row as one number: these are sorted twice as fast as codes by radix.
-
-    Memory never has as many rows as 32 bits can count.
-    """
-    codes <<= _ROW_BITS
-    codes |= np.arange(len(codes), dtype=np.uint32)
-    return codes
+    ranks = np.empty(len(names), np.uint32)
+    ranks[order.to_numpy()] = np.arange(len(names), dtype=np.uint32)
+    starts, rows = row_order([ranks[piece] for piece in pieces], places, len(names))
+    return QueueTable(names.take(order), starts), rows

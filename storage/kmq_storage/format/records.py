@@ -235,7 +235,7 @@ def with_light_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
     rows = batch.num_rows
     arrays = [
         null_column(column.type, rows)
-        if column.null_count == rows and _is_list(column.type)
+        if _is_list(column.type) and column.null_count == rows
         else column
         for column in batch.columns
     ]
@@ -243,7 +243,7 @@ def with_light_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_map(kind))
+    return isinstance(kind, (pa.ListType, pa.MapType))
 
 
 @lru_cache(maxsize=16)

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from kmq_storage.format.binary_columns import row_bounds
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -99,20 +101,25 @@ class Views:
         self._views = np.empty((len(column), 4), np.int32)
         self._data: list[pa.Buffer] = []
         first = 0
-        for piece in column.chunks:
-            self._views[first : first + len(piece)] = self._viewed(piece)
+        for piece in filter(len, column.chunks):
+            self._view(piece, self._views[first : first + len(piece)])
             first += len(piece)
         nulls = column.null_count
         self._is_valid = np.asarray(column.is_valid().combine_chunks()) if nulls else None
 
-    def _viewed(self, piece: pa.Array) -> npt.NDArray[np.int32]:
+    def _view(self, piece: pa.Array, views: npt.NDArray[np.int32]) -> None:
+        bounds = row_bounds(piece)
+        sizes, number = np.diff(bounds), len(self._data)
+        if sizes.min() > WITHIN:
+            # First bytes are there for comparing: taking asks for none.
+            views[:, 0], views[:, 2], views[:, 3] = sizes, number, bounds[:-1]
+            self._data.append(piece.buffers()[2])
+            return
         viewed = piece.cast(pa.binary_view())
-        _, views, *data = viewed.buffers()
-        found = np.frombuffer(views, np.int32).reshape(-1, 4)[viewed.offset :][: len(piece)].copy()
-        number = found[:, 2]
-        np.add(number, len(self._data), out=number, where=found[:, 0] > WITHIN)
+        _, found, *data = viewed.buffers()
+        views[:] = np.frombuffer(found, np.int32).reshape(-1, 4)[viewed.offset :][: len(piece)]
+        np.add(views[:, 2], number, out=views[:, 2], where=views[:, 0] > WITHIN)
         self._data += data
-        return found
 
     def take(self, rows: _Numbers) -> pa.Array:
         """The rows with these numbers, in this order."""

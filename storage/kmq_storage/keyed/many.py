@@ -14,13 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_storage.errors import CorruptionError
 from kmq_storage.format.gathered import Gathered, check_column, ranges, rearranged
+from kmq_storage.objects.mapping import is_readable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     _Numbers = npt.NDArray[np.int64]
 
+#: So many bytes of maps are looked at twice, to be proven and to be copied; what is more than that
+#: is copied at once, and once more into its order, so that no disk reads it twice.
+_HELD_BYTES = 2 << 30
 SCHEMA = pa.schema([("queue", pa.binary()), ("index", pa.int64()), ("value", pa.binary())])
 
 
@@ -74,8 +79,8 @@ class Asked:
         given[order] = np.arange(len(order))
         # Of a queue's ranges the part decides, in whose order they are.
         wanted = np.argsort(order[ranges_of.queues], kind="stable")
-        values = rearranged(found, ranges_of.counts, wanted).column()
-        found.clear()  # it takes as much memory again
+        values = _copied(rearranged(found, ranges_of.counts, wanted))
+        found.clear()  # it may take as much memory again
         per_queue = ranges_of.per_queue(len(order))[given]
         check_column("names", int(per_queue @ np.asarray(pc.binary_length(self.names), np.int64)))
         names = self.names.take(pa.array(np.repeat(np.arange(len(order)), per_queue)))
@@ -92,13 +97,16 @@ class Asked:
         behind = first + self.most
         ranged = [_Ranges.none()]
         found: list[Gathered] = []
+        held = 0
         for number, part in enumerate(parts):
             starts, ends = part.spans(names)
             ends = np.where(part_of > number, starts, ends)  # what is dead counts not
             since = np.maximum(first, before)
             count = np.maximum(np.minimum(behind, before + ends - starts) - since, 0)
             some = np.flatnonzero(count)
-            found += part.gathered((starts + since - before)[some], count[some])
+            for gathered in part.gathered((starts + since - before)[some], count[some]):
+                held += gathered.held
+                found.append(gathered if held <= _HELD_BYTES else gathered.copied())
             ranged.append(_Ranges(some, count[some]))
             before += ends - starts
             if (before >= behind).all():
@@ -130,6 +138,14 @@ class _Ranges:
         found = np.zeros(queues, np.int64)
         np.add.at(found, self.queues, self.counts)
         return found
+
+
+def _copied(messages: Gathered) -> pa.Array:
+    """The messages as a column; CorruptionError when the disk can't read them once more."""
+    # They were proven, but memory may have been needed for other things since.
+    if not all(map(is_readable, messages.data)):
+        raise CorruptionError("messages that were read can't be read any more")
+    return messages.column()
 
 
 def _lives(parts: Sequence[QueueRows], names: pa.Array) -> tuple[_Numbers, _Numbers]:

@@ -62,7 +62,7 @@ class QueueReader:
 
     def _start(self) -> None:
         self._lock = threading.Lock()
-        self._reader = ChunkReader(self._log.files)
+        self._reader = ChunkReader(self._log.files, at_random=True)
         self._batches: OrderedDict[tuple[Location, int], pa.RecordBatch] = OrderedDict()
         self._index = QueueIndex(self._log, self._reader)
         self._topic_id = b""
@@ -298,7 +298,7 @@ class _LooseRows:
     def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
         offsets = self._part.offsets[ranges(firsts, counts)]
         wanted, rows = np.unique(offsets, return_inverse=True)
-        yield gathered(list(self._read(wanted)), rows, np.ones_like(rows))
+        yield gathered(list(self._read(wanted)), rows, np.ones_like(rows)).copied()
 
 
 def _check_same(topic: Topic, topic_id: bytes) -> None:

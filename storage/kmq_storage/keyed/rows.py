@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.queue_table import QueueTable, sorting
+from kmq_storage.format.queue_table import QueueTable
 from kmq_storage.format.records import keys_of, offsets_of
+from kmq_storage.format.row_order import sorting
 from kmq_storage.keyed.index import counts_in, is_message, messages, readable, run_places
 from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.keyed.wanted import Wanted

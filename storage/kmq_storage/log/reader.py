@@ -40,6 +40,8 @@ _MAPPED_FILES = 2
 #: When so many bytes of maps were handed out, files are mapped anew: pages of a map that were
 #: touched count as memory of the process, as long as anybody has a batch of it.
 _TOUCHED_BYTES = 64 * 1024 * 1024
+#: The same of who reads at random: to map a page anew takes ten times as long as to look at it.
+_KEPT_BYTES = 4 * 1024 * 1024 * 1024
 _FOOTERS_KEPT = 256
 #: Bytes of single records that are brought into memory at once.
 _NEAR_BYTES = 65_536
@@ -48,8 +50,10 @@ _NEAR_BYTES = 65_536
 class ChunkReader:
     """Reads places; keeps the last files mapped. One thread at a time."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, *, at_random: bool = False) -> None:
+        """Of these files; who reads `at_random` comes back to each of them."""
         self._files = files
+        self._kept = _KEPT_BYTES if at_random else 0
         self._mapped: OrderedDict[str, pa.Buffer | RemoteContents] = OrderedDict()
         self._prover = Prover()
         self._mapped_bytes = 0
@@ -287,7 +291,7 @@ class ChunkReader:
         return contents.parts(start, length, runs(parts))
 
     def _contents(self, location: Location, parts: Sequence[Part]) -> pa.Buffer | RemoteContents:
-        if self._touched_bytes > _TOUCHED_BYTES:
+        if self._touched_bytes > max(_TOUCHED_BYTES, self._kept):
             self._mapped.clear()
             self._mapped_bytes = self._touched_bytes = 0
         found = self._mapped.get(location.file)
@@ -299,7 +303,8 @@ class ChunkReader:
         contents = self._mapped[file] = self._files.map(file, first)
         self._near = 0, 0, 0
         self._mapped_bytes += contents.size
-        while self._mapped_bytes > _MAPPED_BYTES and len(self._mapped) > _MAPPED_FILES:
+        most = max(_MAPPED_BYTES, self._kept)
+        while self._mapped_bytes > most and len(self._mapped) > _MAPPED_FILES:
             self._mapped_bytes -= self._mapped.popitem(last=False)[1].size
         return contents
 

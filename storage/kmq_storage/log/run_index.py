@@ -23,6 +23,7 @@ from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.runs import run_offsets
 from kmq_storage.model import Location, Place
+from kmq_storage.objects.mapping import is_mapped
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
 _PARTITION = 0
 #: Blocks of a directory that stay at hand: those of a million queues.
 _BLOCKS_KEPT = 256
+#: Of how many of its queues a block is asked at once to stay at hand.
+_FEW = 64
 #: Record batches whose values stay at hand.
 _BATCHES_KEPT = 8
-#: Bytes of batches of which messages are copied out at once.
+#: Bytes of batches of which messages are looked for at once.
 _TOGETHER_BYTES = 32 * 1024 * 1024
 _VALUES = Layout(only=("value",))
 _OFFSETS = Layout(only=("offset",))
@@ -52,17 +55,23 @@ class _Blocks(Generic[Table]):
     def __getitem__(self, block: int) -> Table:
         found = self._decoded.get(block)
         if found is None:
-            with self._run.telling():
-                message = self._run.message(self.listed.place(block))
-                found = self._decoded[block] = self.listed.decoded(block, message)
+            found = self._decoded[block] = self.passing(block)
             if len(self._decoded) > _BLOCKS_KEPT:
                 self._decoded.popitem(last=False)
         else:
             self._decoded.move_to_end(block)
         return found
 
+    def passing(self, block: int) -> Table:
+        """One for who goes through all: if it does not stay already, it is gone after that."""
+        found = self._decoded.get(block)
+        if found is not None:
+            return found
+        with self._run.telling():
+            return self.listed.decoded(block, self._run.message(self.listed.place(block)))
+
     def __iter__(self) -> Iterator[Table]:
-        return self.listed.tables(self.__getitem__)
+        return self.listed.tables(self.passing)
 
 
 class RunIndex:
@@ -148,7 +157,7 @@ class RunIndex:
     def tables(self, first: int, behind: int) -> Iterator[QueueTable]:
         """The queues of rows that begin and end with a queue."""
         for block in range(*self._directory.blocks_between(first, behind)):
-            yield self._blocks[block].between(first, behind)
+            yield self._blocks.passing(block).between(first, behind)
 
     def records(
         self, first: int, behind: int, layout: Layout = UNTYPED
@@ -202,7 +211,8 @@ class RunIndex:
         rows = np.zeros((2, len(names)), np.int64)
         for block, first, behind in self._directory.blocks_of(names):
             some = names.slice(first, behind - first)
-            rows[:, first:behind] = self._blocks[block].spans(some)
+            table = self._blocks.passing(block) if len(some) > _FEW else self._blocks[block]
+            rows[:, first:behind] = table.spans(some)
         return rows[0], rows[1]
 
     def counts_below(self, names: pa.Array, offset: int) -> _Numbers:
@@ -216,13 +226,17 @@ class RunIndex:
         return counts
 
     def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
-        """The values in some ranges of rows, none of them empty, neighbouring batches at a time."""
+        """The values in some ranges of rows, none of them empty, neighbouring batches at a time.
+
+        What is mapped stays where it stands: it takes no memory of the process.
+        """
         numbers, lows, counts = split(self._bounds, firsts, firsts + counts)
         together = self._together[numbers]
         borders = [0, *(np.flatnonzero(np.diff(together)) + 1).tolist(), len(numbers)]
         for low, high in pairwise(borders):
             if low < high:
-                yield self._gathered(numbers[low:high], lows[low:high], counts[low:high])
+                found = self._gathered(numbers[low:high], lows[low:high], counts[low:high])
+                yield found if is_mapped(found.data[0]) else found.copied()
 
     def _gathered(self, numbers: _Numbers, lows: _Numbers, counts: _Numbers) -> Gathered:
         """The values in ranges of rows that stand in these batches."""

@@ -25,7 +25,7 @@ from kmq_storage.format.queue_table import (
     overlaid,
 )
 from kmq_storage.format.records import (
-    timestamp_bounds,
+    timestamps_of,
     with_light_nulls,
     with_nulls,
     without_offsets,
@@ -38,7 +38,7 @@ from kmq_storage.maintenance.ended import LastBeginnings, without_dead
 from kmq_storage.objects.allocators import give_back
 
 if TYPE_CHECKING:
-    from kmq_storage.format.queue_table import Order
+    from kmq_storage.format.row_order import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +259,14 @@ def batch_rows(rows: Sequence[Row]) -> int:
     return min(max(limits.RUN_BATCH_BYTES * count // weight, 1), limits.RUN_BATCH_ROWS)
 
 
+def _bounds(records: pa.RecordBatch, firsts: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The lowest and highest timestamp of the records from each first one up to the next."""
+    if not firsts:
+        return [], []
+    times = np.from_dlpack(timestamps_of(records))
+    return np.minimum.reduceat(times, firsts).tolist(), np.maximum.reduceat(times, firsts).tolist()
+
+
 class RunBatches:
     """Record batches of a run from pieces of it; and when all were made, its queues."""
 
@@ -278,15 +286,16 @@ class RunBatches:
             if len(piece.beginnings):
                 self._beginnings = piece.beginnings
             self._tables.append(piece.table.moved(self._done + int(piece.table.starts[0])))
-            for first in range(0, piece.records.num_rows, self._step):
-                batch = piece.records.slice(first, self._step)
-                yield self._sealed(base, with_light_nulls(batch))
+            firsts = range(0, piece.records.num_rows, self._step)
+            for first, low, high in zip(firsts, *_bounds(piece.records, firsts), strict=True):
+                batch = with_light_nulls(piece.records.slice(first, self._step))
+                yield self._sealed(base, batch, low, high)
 
-    def _sealed(self, base: int, batch: pa.RecordBatch) -> SealedBatch:
+    def _sealed(self, base: int, batch: pa.RecordBatch, low: int, high: int) -> SealedBatch:
         first, behind = self._done, self._done + batch.num_rows
         self._done = behind
         size = round(self._per_row * behind) - round(self._per_row * first)
-        return SealedBatch(base + first, base + behind, batch, *timestamp_bounds(batch), size)
+        return SealedBatch(base + first, base + behind, batch, low, high, size)
 
     def queues(self) -> Iterator[QueueTable]:
         """The queues of what was made so far, with their rows."""

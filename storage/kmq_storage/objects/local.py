@@ -29,6 +29,7 @@ from kmq_storage.objects.mapped_log import MappedLogFile
 from kmq_storage.objects.mapped_words import MappedWords
 from kmq_storage.objects.mapping import mapped_file
 from kmq_storage.objects.memory import MemoryWords
+from kmq_storage.objects.new_file import fill
 
 _ELSEWHERE = "the folder was moved, removed or replaced since the store was opened"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -150,7 +151,7 @@ class LocalDisk:
 
         fd, temporary = mkstemp(suffix=".tmp", dir=folder)
         try:
-            _fill(fd, buffers, sync=sync)
+            fill(fd, buffers, sync=sync)
             os.link(temporary, target)
         except FileExistsError:
             return False
@@ -167,7 +168,7 @@ class LocalDisk:
         make_folder(folder)
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            _fill(fd, buffers, sync=sync)
+            fill(fd, buffers, sync=sync)
         except BaseException:  # also what the maker of the buffers raises
             with suppress(OSError):
                 os.unlink(target)
@@ -195,7 +196,7 @@ class LocalDisk:
         contents = self.read(path)
         temporary = f"{target}.tmp"  # only the holder of the sync lock does this
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        _fill(fd, [contents], sync=True)
+        fill(fd, [contents], sync=True)
         os.rename(temporary, target)
         sync_folder(os.path.dirname(target))
 
@@ -276,39 +277,3 @@ class LocalDisk:
 def _is_foreign(name: str) -> bool:
     own = (paths.STORE_FILE, paths.BEGUN, paths.CLONING_FILE)
     return not (name in own or name.startswith(".") or name.endswith(".tmp"))
-
-
-def _fill(fd: int, buffers: Iterable[Bytes], *, sync: bool) -> None:
-    """Write a new file, sync it when asked, and close it in any case."""
-    try:
-        position = 0
-        for group, size in _groups(buffers):
-            if position or size > limits.INLINE_BATCH_BYTES_MAX:
-                # Taking the blocks first makes large writes three times as fast on ext4.
-                allocate(fd, position, size)
-            write_all(fd, position, group)
-            position += size
-        if sync:
-            os.fdatasync(fd)
-    finally:
-        os.close(fd)
-
-
-def _groups(buffers: Iterable[Bytes]) -> Iterator[tuple[list[memoryview], int]]:
-    """The buffers in groups that are written at once, with the bytes of each group.
-
-    Each begins at a multiple of WRITE_BYTES: so it comes to stand in pages of 2 MiB of the page
-    cache, which to map costs a tenth of what small ones do.
-    """
-    group: list[memoryview] = []
-    size = 0
-    for buffer in buffers:
-        view = memoryview(buffer)
-        while size + view.nbytes >= limits.WRITE_BYTES:
-            rest = limits.WRITE_BYTES - size
-            yield [*group, view[:rest]], limits.WRITE_BYTES
-            group, size, view = [], 0, view[rest:]
-        group.append(view)
-        size += view.nbytes
-    if size:
-        yield group, size

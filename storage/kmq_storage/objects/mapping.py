@@ -72,6 +72,12 @@ def mapped_file(path: str) -> pa.Buffer:
         os.close(fd)
 
 
+def is_mapped(contents: pa.Buffer) -> bool:
+    """Whether these bytes stand in a map, and not in memory of the process."""
+    address, living = contents.address, list(_LIVING.items())
+    return any(first <= address < first + size for first, (size, _) in living)
+
+
 def is_readable(contents: pa.Buffer) -> bool:
     """Whether the disk can read these bytes of a map, which are in memory then."""
     first, length = _pages(contents)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.format.queue_table import different, grouped, sorting
+from kmq_storage.format.queue_table import different, grouped
+from kmq_storage.format.row_order import sorting
 
 _NAMES = (b"", b"a", b"a\x00", b"b" * 300, b"queue 1", b"queue 10", b"queue 2", b"\xff")
 

@@ -1,0 +1,82 @@
+"""The order of rows by the numbers of their queues, in which rows of one queue stay in their own.
+
+Who puts goes round all queues: where no piece of the rows has two of a queue, each row is put where
+the one before it in its queue stands, and one further. That takes a fifth to two thirds of what
+sorting takes, which serves the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Order = npt.NDArray[np.uint32]
+    _Starts: TypeAlias = npt.NDArray[np.int64]
+
+_ROW_BITS = np.uint64(32)
+
+
+def row_order(pieces: Sequence[Order], places: Sequence[int], queues: int) -> tuple[_Starts, Order]:
+    """At which row each queue begins, with the end, and the rows in the order of their queues.
+
+    Each piece has the numbers of its rows' queues, which are below `queues`; `places` tells which
+    pieces stand one behind the other.
+    """
+    starts = _starts_of_rounds(pieces, places, queues)
+    if starts is not None:
+        return starts, _by_rounds(pieces, places, starts)
+    none = np.zeros(0, np.uint64)
+    numbered = _numbered(np.concatenate([none, *(pieces[place] for place in places)]))
+    numbered.sort()
+    starts = numbered.searchsorted(np.arange(queues + 1, dtype=np.uint64) << _ROW_BITS)
+    return starts, numbered.astype(np.uint32)
+
+
+def sorting(codes: npt.NDArray[np.uint64]) -> Order:
+    """The order that sorts codes, whose memory is used, and keeps that of equal ones."""
+    numbered = _numbered(codes)
+    numbered.sort()
+    return numbered.astype(np.uint32)
+
+
+def _starts_of_rounds(
+    pieces: Sequence[Order], places: Sequence[int], queues: int
+) -> _Starts | None:
+    """Where queues begin; None when a piece has two rows of one."""
+    starts = np.zeros(queues + 1, np.int64)
+    counts, last = starts[1:], np.empty(queues, np.uint32)
+    for piece, times in zip(pieces, np.bincount(places, minlength=len(pieces)), strict=True):
+        rows = np.arange(len(piece), dtype=np.uint32)
+        last[piece] = rows
+        if not np.array_equal(last[piece], rows):
+            return None
+        counts[piece] += times
+    return np.cumsum(starts, out=starts)
+
+
+def _by_rounds(pieces: Sequence[Order], places: Sequence[int], starts: _Starts) -> Order:
+    order = np.empty(starts[-1], np.uint32)
+    free = starts.astype(np.uint32)
+    row = 0
+    for place in places:
+        queues = pieces[place]
+        at = free[queues]
+        order[at] = np.arange(row, row + len(queues), dtype=np.uint32)
+        free[queues] = at + np.uint32(1)
+        row += len(queues)
+    return order
+
+
+def _numbered(codes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Each code and its row as one number: these are sorted twice as fast as codes by radix.
+
+    Memory never has as many rows as 32 bits can count.
+    """
+    codes <<= _ROW_BITS
+    codes |= np.arange(len(codes), dtype=np.uint32)
+    return codes
