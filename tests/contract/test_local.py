@@ -6,18 +6,22 @@ win, and wake-ups that do not cross processes.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 
 import pytest
 
-from kmq_storage.objects import file_io
+from kmq_storage import limits
+from kmq_storage.objects import file_io, new_file
 from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.local import LocalDisk
 from tests.contract.disk_contract import SIZE, DiskContract
 
@@ -120,6 +124,31 @@ class TestLocalDisk(DiskContract):
 
         assert _in_child(store)
         assert words.load(2) == 99
+
+    def test_a_write_that_fails_while_more_is_made_is_told_and_leaves_no_file(
+        self, disk: LocalDisk, monkeypatch: pytest.MonkeyPatch
+    ):
+        def write_all(fd: int, position: int, buffers: Sequence[Bytes]) -> None:
+            if position:
+                raise OSError(errno.EIO, "the disk is gone")
+            file_io.write_all(fd, position, buffers)
+
+        monkeypatch.setattr(new_file, "write_all", write_all)
+        opened = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(OSError, match="the disk is gone"):
+            disk.stage("staged/a.ipc", repeat(bytes(limits.WRITE_BYTES), 9), sync=True)
+        assert len(os.listdir("/proc/self/fd")) == opened
+        assert disk.list("staged") == []
+
+    def test_a_file_whose_bytes_can_not_be_made_is_not_there(self, disk: LocalDisk):
+        def pieces() -> Iterator[bytes]:
+            yield bytes(limits.WRITE_BYTES)
+            yield bytes(limits.WRITE_BYTES)
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            disk.stage("staged/a.ipc", pieces(), sync=True)
+        assert disk.list("staged") == []
 
     def test_folders_and_files_are_private(self, disk: LocalDisk):
         disk.publish("kmq.json", [b"x"], sync=True)

@@ -17,9 +17,9 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.keyed_queues import KeyedQueues
-from kmq_spark.errors import ClosedError, InvalidRequestError, NotFoundError
+from kmq_spark.errors import ClosedError, CorruptionError, InvalidRequestError, NotFoundError
 from kmq_storage.format import gathered
-from kmq_storage.keyed import reading
+from kmq_storage.keyed import many, reading
 
 
 @pytest.fixture
@@ -106,6 +106,34 @@ def test_more_messages_than_a_column_can_have_are_refused_with_a_way_out(
     with pytest.raises(InvalidRequestError, match="6 bytes of messages are more"):
         queues.get_many(["a", "b"], 0, 1)
     assert queues.get_many(["a"], 0, 1).num_rows == 1
+
+
+@pytest.mark.parametrize("held", [0, many._HELD_BYTES], ids=["copied at once", "where they stand"])
+def test_many_queues_are_read_out_of_runs_and_what_is_in_none(
+    store: kmq.Store, queues: KeyedQueues, monkeypatch: pytest.MonkeyPatch, held: int
+):
+    monkeypatch.setattr(many, "_HELD_BYTES", held)
+    names = [f"queue {number % 300}" for number in range(3_000)]
+    messages = [b"%d" % number * (number % 9) for number in range(3_000)]
+    for first in range(0, 3_000, 1_000):
+        queues.put_batch(names[first : first + 1_000], messages[first : first + 1_000])
+        if first < 2_000:
+            queues.flush()
+            store.seal()
+    asked = [f"queue {number}" for number in range(299, -1, -1)]
+    found = queues.get_many(asked, 1, 8)["value"].to_pylist()
+    assert found == [messages[int(name[6:]) + 300 * n] for name in asked for n in range(1, 9)]
+
+
+def test_messages_that_the_disk_can_not_read_once_more_are_an_error(
+    store: kmq.Store, queues: KeyedQueues, monkeypatch: pytest.MonkeyPatch
+):
+    queues.put_batch(["a", "b"], [b"message 1", b"message 2"])
+    queues.flush()
+    store.seal()
+    monkeypatch.setattr(many, "is_readable", lambda _: False)
+    with pytest.raises(CorruptionError, match="can't be read any more"):
+        queues.get_many(["a", "b"], 0, 1)
 
 
 def test_sizes_count_and_an_unknown_queue_has_none(queues: KeyedQueues):

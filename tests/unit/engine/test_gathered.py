@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kmq_storage.format.gathered import gathered
+from kmq_storage.format.gathered import gathered, rearranged
 
 _LENGTHS = (0, 1, 12, 13, 58, 3_000)
 
@@ -36,7 +36,23 @@ def test_ranges_are_copied_whole_wherever_they_stand(lengths: tuple[int, ...]):
     assert found.to_pylist() == expected
 
 
+@pytest.mark.parametrize("lengths", [_LENGTHS, (0, 1), (58,)])
+@pytest.mark.parametrize("copied", [False, True])
+def test_ranges_of_several_parts_change_places(lengths: tuple[int, ...], copied: bool):
+    column = _column(lengths)
+    # Of three ranges, of which the second one goes on in another part.
+    parts = [([2, 30], [5, 10]), ([40, 60], [1, 20])]
+    counts = np.array([5, 11, 20])
+    found = [gathered(column.chunks, np.array(some), np.array(of)) for some, of in parts]
+    pieces = [each.copied() if copied else each for each in found]
+    rows = [*range(60, 80), *range(2, 7), *range(30, 41)]
+    order = np.array([2, 0, 1])
+    expected = column.take(pa.array(rows)).to_pylist()
+    assert rearranged(pieces, counts, order).column().to_pylist() == expected
+
+
 def test_of_nothing_nothing_is_copied():
     none = np.zeros(0, np.int64)
     for pieces in ([], [pa.array([b"a"])]):
         assert gathered(pieces, none, none).column().to_pylist() == []
+    assert rearranged([], none, none).column().to_pylist() == []

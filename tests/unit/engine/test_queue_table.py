@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.format.queue_table import different, grouped
-from kmq_storage.format.row_order import sorting
 
 _NAMES = (b"", b"a", b"a\x00", b"b" * 300, b"queue 1", b"queue 10", b"queue 2", b"\xff")
 
@@ -43,8 +42,3 @@ def test_pieces_with_the_names_of_others_are_not_looked_up_again():
     others = pa.array([b"a", b"a", b"b"], pa.binary())
     pieces = [names, others, others.slice(1), names.slice(0, 0), others]
     assert different(pieces) == ([names, others], [0, 1, 0, 1])
-
-
-def test_sorting_keeps_the_order_of_equal_codes():
-    codes = np.array([2**31, 0, 70_000, 0, 2**31, 1], np.uint64)
-    assert sorting(codes).tolist() == [1, 3, 5, 2, 0, 4]

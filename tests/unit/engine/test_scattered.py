@@ -29,6 +29,16 @@ def test_rows_are_taken_from_pieces_in_any_order(nulls: bool):
     assert takeable(column).take(order).equals(column.take(pa.array(order)).combine_chunks())
 
 
+@pytest.mark.parametrize("lengths", [(58,), (13, 3_000), (0, 12)], ids=["same", "long", "short"])
+def test_rows_that_are_all_long_or_all_short_are_taken(lengths: tuple[int, ...]):
+    rng = np.random.default_rng(3)
+    rows = [[rng.bytes(n) for n in rng.choice(lengths, 20).tolist()] for _ in range(3)]
+    pieces = [pa.array([*some, b"between"], pa.binary()).slice(2, 18) for some in rows]
+    column = pa.chunked_array([pieces[0], pieces[0].slice(0, 0), *pieces[1:]])
+    order = rng.integers(0, len(column), 200)
+    assert takeable(column).take(order).equals(column.take(pa.array(order)).combine_chunks())
+
+
 def test_no_row_is_taken():
     column = pa.chunked_array([pa.array([b"a"], pa.binary())])
     assert takeable(column).take(np.zeros(0, np.int64)).to_pylist() == []
