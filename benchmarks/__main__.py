@@ -8,12 +8,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks import machine, report, runner
+from benchmarks import machine, page_cache, report, runner
 from benchmarks.figures import GROUPS
 from benchmarks.job import FULL, QUICK, Job, Sizes
 from benchmarks.peers import broker, jars
@@ -33,6 +33,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--without-kafka", action="store_true", help="no broker, no Delta, no Maven"
     )
     parser.add_argument("--gib", type=float, help="how much spark_memory reads (20 takes a while)")
+    parser.add_argument("--fill-memory", action="store_true", help=page_cache.HELP)
     options = parser.parse_args(arguments)
     unknown = [group for group in options.groups if group not in GROUPS]
     if unknown:
@@ -68,7 +69,8 @@ def measure(options: argparse.Namespace, folder: Path, write: Writer) -> dict[st
                 case="", folder=str(folder), sizes=sizes(options), bootstrap=bootstrap, jars=extra
             )
             jobs = [replace(first, case=case) for case in group.kept(jars=kafka)]
-            measured = runner.run(jobs, name)
+            with page_cache.filled(str(folder)) if options.fill_memory else nullcontext():
+                measured = runner.run(jobs, name)
             made = report.rows(name, group, measured)
             print(report.table(made), flush=True)
             results |= measured

@@ -22,6 +22,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+import pyarrow as pa
+
 from benchmarks.races import message_phases as phases
 from benchmarks.races.message_phases import USERS, Task
 from benchmarks.races.workers import Took, in_threads, stored_bytes, together
@@ -50,6 +52,7 @@ class Result:
 
 def _serve(work: Callable[[Task], Took], tasks: Sequence[Task], pipe: Connection) -> None:
     """Do the tasks when told to, tell what they took, and wait to be killed."""
+    pa.array([0])  # with its first array pyarrow loads pandas, where there is one
     pipe.send("ready")
     pipe.recv()
     try:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from benchmarks import page_cache
 from benchmarks.races import queue_phases as phases
-from benchmarks.races.page_cache import filled
 from benchmarks.races.queue_phases import Race
 from benchmarks.races.workers import Crew, Took, stored_bytes
 
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parsed(arguments)
     folder = tempfile.mkdtemp(dir=options.folder)
     try:
-        with filled(folder) if options.fill_memory else nullcontext():
+        with page_cache.filled(folder) if options.fill_memory else nullcontext():
             print(tables(*run(options, folder)))
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"CPU {used.ru_utime + used.ru_stime:.1f} s")
@@ -157,8 +157,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--compression", choices=["lz4", "zstd"], help="of what is sorted")
     at_once = "of each worker (more take more memory)"
     parser.add_argument("--checks-at-once", type=int, default=Race.checks_at_once, help=at_once)
-    cache = "fill the page cache first, as it is on a machine that has been up for a while"
-    parser.add_argument("--fill-memory", action="store_true", help=cache)
+    parser.add_argument("--fill-memory", action="store_true", help=page_cache.HELP)
     parser.add_argument("--folder", help="where the store is made (some 250 bytes a message)")
     options = parser.parse_args(arguments)
     for name in ("queues", "messages", "checks", "checks_at_once", "processes", "threads"):

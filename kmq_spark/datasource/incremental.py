@@ -197,7 +197,7 @@ def _bounds(
     if not coverage.topics:
         raise NotFoundError("no topic matches: there is nothing to read, not even columns")
     losses = Losses(fail=options.fail_on_data_loss)
-    starts, ends = admitted(
+    starts, ends, _ = admitted(
         coverage,
         (first_of_stream(state, options, coverage, losses), coverage.ends()),
         limits=Limits(records=options.max_offsets_per_trigger, bytes=options.max_bytes_per_trigger),

@@ -21,12 +21,15 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from kmq_storage.errors import FormatVersionError, InvalidRequestError
 
 #: Offset by partition by topic.
 Positions = Mapping[str, Mapping[int, int]]
+#: A partition in text, made once: each batch of a query names the same.
+_text = lru_cache(maxsize=1 << 16)(str)
 
 #: No topic can be called that.
 OWN_KEY = "#kmq"
@@ -99,7 +102,7 @@ def _to_json(positions: Positions) -> dict[str, dict[str, int]]:
 def _by_text(offsets: Mapping[int, int]) -> dict[str, int]:
     """Offsets in the order of their partitions, of which there may be ten thousand."""
     partitions = sorted(offsets)
-    return dict(zip(map(str, partitions), map(offsets.__getitem__, partitions), strict=True))
+    return dict(zip(map(_text, partitions), map(offsets.__getitem__, partitions), strict=True))
 
 
 def _from_json(data: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:

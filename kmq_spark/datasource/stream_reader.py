@@ -9,7 +9,7 @@ end (docs/design/spark-first-offset.md), and the group follows `start`, since Sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from kmq_spark.datasource.planning.history import History, history_of
 from kmq_spark.datasource.planning.plan import plan
 from kmq_spark.datasource.planning.tasks import Task
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
+from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.planning.view import View, plain_view
 from kmq_spark.datasource.streams.admission import BYTES_DEFAULT, Limits
 from kmq_spark.datasource.streams.plan import log_end, next_end, ranges_between
@@ -72,6 +73,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: At this LSN, nothing was new behind this start.
         self._idle: tuple[int, Offset | None] | None = None
         self._end = StreamOffset()
+        #: What was found out of ranges at this LSN, since `partitions` is asked next.
+        self._looked_at: tuple[int, Sequence[TopicRanges]] = (-1, ())
         #: The last two offsets of this run, as Spark keeps them and parsed.
         self._known: list[tuple[Offset, StreamOffset]] = []
 
@@ -127,7 +130,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options = self._by_offset(log, state, history)
         if self._available_now and self._final is None:
             self._final = log_end(state, options)
-        return next_end(
+        end, ranges = next_end(
             state,
             options,
             finished,
@@ -136,6 +139,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             final=self._final,
             history=history,
         )
+        self._looked_at = state.lsn, ranges
+        return end
 
     def _parsed(self, offset: Offset) -> StreamOffset:
         """An offset of Spark's, most often one that was just given to it."""
@@ -193,7 +198,9 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member = self._join(log, ends)
 
         def planned(state: StoreState) -> list[InputPartition]:
+            lsn, known = self._looked_at
             ranges = ranges_between(state, begins, ends, self._losses)
+            ranges = [each.known(known if lsn == state.lsn else ()) for each in ranges]
             self._view.check([each.topic for each in ranges])
             history = history_of(log, state, self._options.archive)
             return plan(ranges, self._losses, self._options.tasks, history)

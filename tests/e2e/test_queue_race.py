@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.races import page_cache, queue_messages, queues
+from benchmarks import page_cache
+from benchmarks.races import queue_messages, queues
 
 pytestmark = pytest.mark.e2e
 

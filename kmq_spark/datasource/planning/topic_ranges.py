@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -15,13 +15,16 @@ from kmq_storage.log.excerpt import Excerpt, excerpt_of
 from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.log.row_table import packed_between
 from kmq_storage.log.spread import Spread, spread_of
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.topic_state import Partition, Topic
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Numbers: TypeAlias = npt.NDArray[np.int64]
     Mask: TypeAlias = npt.NDArray[np.bool_]
+
+#: Of fewer rows all are known exactly.
+_FEW_ROWS = 32_768
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,16 @@ class TopicRanges:
         columns = (self.partitions, self.starts, self.ends)
         return TopicRanges(self.topic, *(column[wanted] for column in columns))
 
+    def known(self, others: Iterable[TopicRanges]) -> TopicRanges:
+        """The same ranges, with what is known of them if they are among others of this state."""
+        return next((other for other in others if self._is(other)), self)
+
+    def _is(self, other: TopicRanges) -> bool:
+        columns = ("partitions", "starts", "ends")
+        return self.topic is other.topic and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in columns
+        )
+
     def parts(self, places: Numbers, starts: Numbers, ends: Numbers) -> TopicRanges:
         """Parts of the ranges at these places."""
         if len(places) == len(self) and (starts == self.starts).all() and (ends == self.ends).all():
@@ -95,9 +108,16 @@ class TopicRanges:
         return self.only(self.ends > self.starts)
 
     @cached_property
+    def logs(self) -> list[Partition]:
+        """The partition of each range."""
+        return list(map(self.topic.parts.__getitem__, self.partitions.tolist()))
+
+    @cached_property
     def indexes(self) -> list[OffsetIndex]:
         """Where the records of each range are."""
-        return self.topic.indexes(self.partitions.tolist())
+        indexes = [part.index for part in self.logs]
+        assert None not in indexes, "only a reader's state knows where records are"
+        return cast("list[OffsetIndex]", indexes)
 
     @cached_property
     def recent(self) -> list[bytes]:
@@ -107,7 +127,17 @@ class TopicRanges:
 
     def spread(self, *, grain: int | None = None) -> Spread:
         """How the bytes are spread over the offsets, as `spread_of` tells it."""
-        return spread_of(self.indexes, self.recent, self.starts, self.ends, grain=grain)
+        for known in self._spreads:
+            return known
+        found = spread_of(self.indexes, self.recent, self.starts, self.ends, grain=grain)
+        if len(found.owners) < _FEW_ROWS:  # of which `grain` puts none together
+            self._spreads.append(found)
+        return found
+
+    @cached_property
+    def _spreads(self) -> list[Spread]:
+        """The spread of few rows, once it was asked for."""
+        return []
 
     def excerpt(self) -> Excerpt:
         """What another process finds the records with."""
@@ -116,7 +146,7 @@ class TopicRanges:
     @cached_property
     def bounds(self) -> tuple[Numbers, Numbers]:
         """Where the log of each range's partition begins and ends."""
-        parts = [self.topic.parts[number] for number in self.partitions.tolist()]
+        parts = self.logs
         starts = _column([part.start for part in parts], parts)
         begun = _column([part.is_begun for part in parts], parts)
         ends = _column([part.end for part in parts], parts)

@@ -83,7 +83,7 @@ class Backlog:
     @cached_property
     def _held(self) -> tuple[Numbers, Numbers]:
         """Bytes and records that each partition holds: records weigh about the same all over it."""
-        parts = [self.ranges.topic.parts[number] for number in self.ranges.partitions.tolist()]
+        parts = self.ranges.logs
         sizes, rows = [part.size for part in parts], [part.rows for part in parts]
         return np.array(sizes, np.int64), np.array(rows, np.int64)
 

@@ -7,7 +7,7 @@ offset to another reads, also when Spark replays a batch of an earlier run.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 
 from kmq_spark.datasource.offsets import Positions, StreamOffset
@@ -23,7 +23,7 @@ from kmq_spark.datasource.planning.data_loss import Losses, deletion, unread
 from kmq_spark.datasource.planning.history import History
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.streams.admission import Limits, take
-from kmq_spark.datasource.streams.backlog import backlog_of, fits
+from kmq_spark.datasource.streams.backlog import Backlog, backlog_of, fits
 from kmq_spark.datasource.streams.waiting import WaitingRecords
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state import StoreState
@@ -44,10 +44,11 @@ def next_end(
     losses: Losses,
     final: StreamOffset | None = None,
     history: History | None = None,
-) -> StreamOffset:
+) -> tuple[StreamOffset, Sequence[TopicRanges]]:
     """Where the micro-batch that begins at `start` ends: `start` itself when there is none yet.
 
     At most what the limits allow, and never beyond `final`, the fixed end of an AvailableNow run.
+    With what was found out on the way of ranges that it may read.
     """
     if final is not None:
         _check_promise(state, start, final)
@@ -59,7 +60,7 @@ def next_end(
     else:
         new = _new_to_query(state, options, coverage, start)
         begins = _begins(coverage, start, new)
-    first, positions = admitted(
+    first, positions, ranges = admitted(
         coverage, (begins, _ends(coverage, begins, final)), limits=limits, losses=losses
     )
     end = StreamOffset(
@@ -73,8 +74,8 @@ def next_end(
         # What came, went or was lost gets into the checkpoint, though its batch is empty: else it
         # is not known at the next start, or to who deletes it before its first record is read.
         if limits.least or _is_same_place(start, end):
-            return start
-    return end
+            return start, ()
+    return end, ranges
 
 
 def _is_same_place(one: StreamOffset, other: StreamOffset) -> bool:
@@ -87,17 +88,28 @@ def admitted(
     *,
     limits: Limits,
     losses: Losses,
-) -> tuple[Positions, Positions]:
-    """The part of what lies between two positions that the log holds and the limits allow."""
-    backlogs = [backlog_of(each, coverage.history, losses) for each in coverage.ranges(*bounds)]
-    first = {each.topic: each.positions(each.ranges.starts) for each in backlogs}
+) -> tuple[Positions, Positions, Sequence[TopicRanges]]:
+    """The part of what lies between two positions that the log holds and the limits allow.
+
+    With the ranges that were looked at, by topic.
+    """
+    starts, ends = (dict(each) for each in bounds)
+    backlogs: list[Backlog] = []
+    for wanted in coverage.ranges(*bounds):
+        backlog = backlog_of(wanted, coverage.history, losses)
+        if backlog.ranges is not wanted:  # else they are as they were given
+            starts[backlog.topic] = backlog.positions(backlog.ranges.starts)
+            ends[backlog.topic] = backlog.positions(backlog.ranges.ends)
+        backlogs.append(backlog.filled())
+    ranges = [each.ranges for each in backlogs]
     if fits(backlogs, limits):
-        return first, {each.topic: each.positions(each.ranges.ends) for each in backlogs}
-    turn = sum(int(each.ranges.starts.sum()) for each in backlogs)
-    waiting, positions = WaitingRecords(backlogs, limits.bytes), dict(first)
+        return starts, ends, ranges
+    turn = sum(sum(offsets.values()) for offsets in starts.values())
+    waiting, positions = WaitingRecords(backlogs, limits.bytes), dict(starts)
     for each, counts in waiting.by_topic(take(waiting, limits, turn=turn)):
-        positions[each.topic] = first[each.topic] | each.positions(each.ranges.starts + counts)
-    return first, positions
+        more = each.positions(each.ranges.starts + counts)
+        positions[each.topic] = {**starts[each.topic], **more}
+    return starts, positions, ranges
 
 
 def ranges_between(

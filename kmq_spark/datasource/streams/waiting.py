@@ -25,7 +25,6 @@ class WaitingRecords:
     """Columns over the partitions of some backlogs, of which each has a record at least."""
 
     def __init__(self, backlogs: Sequence[Backlog], budget: int | None) -> None:
-        backlogs = [each.filled() for each in backlogs]
         self.records = _joined(each.records for each in backlogs)
         self.about = _joined(each.about for each in backlogs)
         #: What a record weighs where those of the archive are next, otherwise 0.

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 #: So many pages stay mapped while rows are gathered; copying fewer at a time takes longer.
 _PAGES_HELD = 16
+#: A grain is one of so many of all bytes, as far as they are known; and so much larger than asked
+#: for at most.
+_SHARE, _GROWTH = 1 << 14, 16
 #: More rows than this are very many.
 _ROWS_EXACT = 65_536
 
@@ -52,7 +55,7 @@ def spread_of(
     """The spread of the offsets from a start up to an end in each of some partitions of a topic.
 
     With their rows in memory, packed. Of very many rows, neighbours that begin in the same `grain`
-    bytes to be read come as one.
+    bytes to be read come as one; that many bytes grow with what was gathered, up to sixteen times.
     """
     counts = np.array(list(map(len, packed)), np.int64) // ROW_BYTES
     owners, block = np.repeat(np.arange(len(packed)), counts), block_of_packed(b"".join(packed))
@@ -73,8 +76,8 @@ class _Gathered:
 
     def __init__(self, grain: int | None) -> None:
         self._grain = grain
-        #: How many more rows come as they are.
-        self._exact = _ROWS_EXACT
+        #: How many more rows come as they are, and the bytes to be read for all so far.
+        self._exact, self._bytes = _ROWS_EXACT, 0
         #: By column; what is new may be in pages, which stay mapped for it.
         self._new: list[list[Numbers]] = [[] for _ in fields(Spread)]
         self._copied: list[list[Numbers]] = [[] for _ in fields(Spread)]
@@ -82,8 +85,10 @@ class _Gathered:
     def add(self, owners: Numbers, block: Block) -> None:
         """Add rows, in order."""
         self._exact -= len(owners)
+        self._bytes += int(block[-1].sum())
         if self._grain is not None and self._exact < 0 < len(owners):
-            owners, block = _coarser(owners, block, self._grain)
+            grain = min(max(self._bytes // _SHARE, self._grain), _GROWTH * self._grain)
+            owners, block = _coarser(owners, block, grain)
         for column, values in zip(self._new, (owners, *block), strict=True):
             column.append(values)
         if len(self._new[0]) == _PAGES_HELD:

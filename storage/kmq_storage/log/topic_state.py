@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from typing import cast
 
 from kmq_storage.errors import NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.layout import Layout, layout_of
@@ -120,13 +118,6 @@ class Topic:
         index = self.partition(number).index
         assert index is not None, "only a reader's state knows where records are"
         return index
-
-    def indexes(self, numbers: Iterable[int]) -> list[OffsetIndex]:
-        """Where the records of some partitions are: quicker than one by one."""
-        parts = self.parts
-        indexes = [parts[number].index for number in numbers]
-        assert None not in indexes, "only a reader's state knows where records are"
-        return cast("list[OffsetIndex]", indexes)
 
     def places(self, number: int, start: int, end: int, limit: int | None = None) -> list[Place]:
         """Where the records of a partition with offsets in [start, end) stand.

@@ -44,7 +44,7 @@ def test_pages_stay_mapped_a_few_at_a_time_while_rows_are_gathered(
     path = _forty_rows(tmp_path)
     with kmq.open(path, maintenance=False, read_only=True) as store:
         monkeypatch.setattr("kmq_storage.objects.local.mapped_file", counted)
-        indexes = store.log.refresh().topic("t").indexes([0])
+        indexes = [store.log.refresh().topic("t").index(0)]
         found = spread.spread_of(indexes, [b""], np.array([0]), np.array([40]))
     assert found.bases.tolist() == list(range(40))
     assert len(pages) == 20
@@ -58,7 +58,7 @@ def test_of_very_many_rows_neighbours_come_as_one_with_the_same_bytes(
     monkeypatch.setattr(paging, "_PAGE_ROWS_MIN", 1)
     monkeypatch.setattr(spread, "_ROWS_EXACT", 20)
     with kmq.open(_forty_rows(tmp_path), maintenance=False, read_only=True) as store:
-        indexes = store.log.refresh().topic("t").indexes([0])
+        indexes = [store.log.refresh().topic("t").index(0)]
         whole = (indexes, [b""], np.array([0]), np.array([40]))
         exact = spread.spread_of(*whole)
         coarse = spread.spread_of(*whole, grain=5 * int(exact.bytes[0]))

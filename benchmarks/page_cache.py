@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+HELP = "fill the page cache first, as it is on a machine that has been up for a while"
 _READ = 8 * 1024 * 1024
 #: Bytes that stay free: the kernel keeps about as many.
 _FREE = 256 * 1024 * 1024
