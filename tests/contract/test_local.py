@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
@@ -43,6 +44,19 @@ print("ready", flush=True)
 sys.stdin.readline()
 won = [n for n in range(200) if disk.publish(f"names/{n}", [sys.argv[2].encode()], sync=False)]
 print(*won)
+"""
+#: Stages a large file when the interpreter begins no threads any more.
+_STAGE_LATE = """
+import atexit, sys
+from pathlib import Path
+from threading import Thread, main_thread
+from kmq_storage.objects.local import LocalDisk
+disk = LocalDisk(Path(sys.argv[1]))
+def stage(name, wait=lambda: None):
+    wait()
+    disk.stage(name, [bytes(1 << 24)], sync=True)
+atexit.register(stage, "staged/at exit")
+Thread(target=stage, args=("staged/by a thread", main_thread().join)).start()
 """
 
 
@@ -149,6 +163,30 @@ class TestLocalDisk(DiskContract):
         with pytest.raises(ZeroDivisionError):
             disk.stage("staged/a.ipc", pieces(), sync=True)
         assert disk.list("staged") == []
+
+    def test_large_files_are_written_when_no_thread_can_be_begun_any_more(self, disk: LocalDisk):
+        with _start(_STAGE_LATE, disk.url) as process:
+            assert process.wait() == 0
+        assert disk.list("staged") == ["at exit", "by a thread"]
+
+    def test_a_file_is_not_closed_while_it_is_written_however_often_that_is_interrupted(
+        self, disk: LocalDisk, monkeypatch: pytest.MonkeyPatch
+    ):
+        descriptors: list[bool] = []
+
+        def write_all(fd: int, _position: int, _buffers: Sequence[Bytes]) -> None:
+            time.sleep(0.3)
+            descriptors.append(os.path.exists(f"/proc/self/fd/{fd}"))
+
+        def pieces() -> Iterator[bytes]:
+            yield bytes(limits.WRITE_BYTES)
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(new_file, "write_all", write_all)
+        with pytest.raises(KeyboardInterrupt):
+            disk.stage("staged/a.ipc", pieces(), sync=True)
+        assert descriptors == [True]
 
     def test_folders_and_files_are_private(self, disk: LocalDisk):
         disk.publish("kmq.json", [b"x"], sync=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 
 from kmq_storage import limits
 from kmq_storage.objects.file_io import allocate, begin_writeback, write_all
@@ -37,10 +38,32 @@ def _write_behind(fd: int, group: _Group, rest: Iterator[_Group], *, begin: bool
     position = 0
     with ThreadPoolExecutor(1, "kmq-write") as pool:
         while group[1]:
-            written = pool.submit(_write, fd, position, *group, begin=begin)
-            position += group[1]
-            group = next(rest, ([], 0))
+            written = _begun(pool, partial(_write, fd, position, *group, begin=begin))
+            try:
+                position += group[1]
+                group = next(rest, ([], 0))
+            finally:
+                _wait_for(written)
             written.result()
+
+
+def _begun(pool: ThreadPoolExecutor, write: Callable[[], None]) -> Future[None]:
+    try:
+        return pool.submit(write)
+    except RuntimeError:  # no more threads here, or the interpreter ends
+        write()
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
+
+
+def _wait_for(written: Future[None]) -> None:
+    """Return when it is over, also if interrupted: its descriptor may be another file's then."""
+    try:
+        wait([written])
+    except BaseException:
+        _wait_for(written)
+        raise
 
 
 def _write(
