@@ -74,8 +74,7 @@ def mapped_file(path: str) -> pa.Buffer:
 
 def is_mapped(contents: pa.Buffer) -> bool:
     """Whether these bytes stand in a map, and not in memory of the process."""
-    address, living = contents.address, list(_LIVING.items())
-    return any(first <= address < first + size for first, (size, _) in living)
+    return bool(_places(contents.address))
 
 
 def is_readable(contents: pa.Buffer) -> bool:

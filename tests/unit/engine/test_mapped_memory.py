@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
 from kmq_storage import limits
 from kmq_storage.log import reader, scan
+from kmq_storage.objects.mapping import is_mapped, mapped_file
 
 _MIB = 1024 * 1024
 _SEGMENT = 32 * _MIB
@@ -39,3 +43,15 @@ def test_of_a_long_segment_only_what_was_read_last_is_in_memory(
         store.seal()
         most = max(_mapped_bytes(tmp_path / "s" / "segments") for _ in store.read("t"))
     assert most < 16 * _MIB  # two maps at a time
+
+
+def test_maps_may_end_while_memory_is_told_from_them(tmp_path: Path):
+    file, threshold = tmp_path / "file", gc.get_threshold()
+    file.write_bytes(b"x")
+    kept = [mapped_file(str(file)) for _ in range(2 * threshold[0])]
+    for _ in range(9):
+        garbage = SimpleNamespace(contents=mapped_file(str(file)))
+        garbage.itself = garbage
+        del garbage
+        assert not is_mapped(pa.py_buffer(b"x"))
+    assert all(map(is_mapped, kept[:9]))
