@@ -6,6 +6,7 @@ win, and wake-ups that do not cross processes.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
@@ -14,8 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -153,6 +156,20 @@ class TestLocalDisk(DiskContract):
             disk.stage("staged/a.ipc", repeat(bytes(limits.WRITE_BYTES), 9), sync=True)
         assert len(os.listdir("/proc/self/fd")) == opened
         assert disk.list("staged") == []
+
+    @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.ENOSYS])
+    def test_bytes_that_a_file_system_gave_up_before_the_sync_are_told(
+        self, disk: LocalDisk, monkeypatch: pytest.MonkeyPatch, code: int
+    ):
+        def sync_file_range(*_: object) -> int:
+            ctypes.set_errno(code)
+            return -1
+
+        monkeypatch.setattr(file_io, "LIBC", SimpleNamespace(sync_file_range=sync_file_range))
+        is_told = pytest.raises(OSError, match=os.strerror(code))
+        with nullcontext() if code == errno.ENOSYS else is_told:
+            disk.stage("staged/a.ipc", [bytes(limits.WRITE_BYTES)], sync=True)
+        assert disk.list("staged") == (["a.ipc"] if code == errno.ENOSYS else [])
 
     def test_a_file_whose_bytes_can_not_be_made_is_not_there(self, disk: LocalDisk):
         def pieces() -> Iterator[bytes]:

@@ -17,6 +17,8 @@ from kmq_storage.objects.libc import LIBC
 #: IOV_MAX on Linux; more buffers than this go in several calls.
 _BUFFERS_PER_CALL = 1024
 _SYNC_FILE_RANGE_WRITE = 2
+#: Says a system that begins no write-back, or not now, and keeps the bytes for the sync.
+_NOT_BEGUN = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM, errno.ENOMEM)
 
 
 def write_all(fd: int, position: int, buffers: Sequence[Bytes]) -> None:
@@ -90,11 +92,16 @@ def allocate(fd: int, position: int, length: int) -> None:
 def begin_writeback(fd: int, position: int, length: int) -> None:
     """Have the disk write these bytes while others are made: a sync finds less to wait for.
 
-    It promises nothing, and says nothing of errors: a sync does both.
+    What can't even be begun may be told here only: a file system may give up the bytes, and the
+    sync finds nothing to write. What fails later the sync tells.
     """
-    if sys.platform == "linux":
-        size = ctypes.c_longlong
-        LIBC.sync_file_range(fd, size(position), size(length), _SYNC_FILE_RANGE_WRITE)
+    if sys.platform != "linux":
+        return
+    size = ctypes.c_longlong
+    if LIBC.sync_file_range(fd, size(position), size(length), _SYNC_FILE_RANGE_WRITE):
+        error = ctypes.get_errno()
+        if error not in _NOT_BEGUN:
+            raise OSError(error, os.strerror(error))
 
 
 def make_folder(folder: str) -> None:
