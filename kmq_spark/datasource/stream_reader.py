@@ -206,6 +206,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return plan(ranges, self._losses, self._options.tasks, history)
 
         tasks = looking_again(log, planned)
+        self._looked_at = -1, ()  # it would keep alive a state that is replaced
         if member is None or self._announced:
             return tasks
         # A first batch without a record tells who its query is, a later one what it reads.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = npt.NDArray[np.int64]
     Mask: TypeAlias = npt.NDArray[np.bool_]
 
-#: Of fewer rows all are known exactly.
+#: The spread of fewer rows is kept.
 _FEW_ROWS = 32_768
 
 
@@ -126,17 +126,17 @@ class TopicRanges:
         return packed_between(tables, self.starts, self.ends)
 
     def spread(self, *, grain: int | None = None) -> Spread:
-        """How the bytes are spread over the offsets, as `spread_of` tells it."""
-        for known in self._spreads:
-            return known
+        """How the bytes are spread over the offsets, as `spread_of` tells it; the caller's own."""
+        if self._few:
+            return self._few[0].copied()
         found = spread_of(self.indexes, self.recent, self.starts, self.ends, grain=grain)
-        if len(found.owners) < _FEW_ROWS:  # of which `grain` puts none together
-            self._spreads.append(found)
+        if grain is None and len(found.owners) < _FEW_ROWS:
+            self._few.append(found.copied())
         return found
 
     @cached_property
-    def _spreads(self) -> list[Spread]:
-        """The spread of few rows, once it was asked for."""
+    def _few(self) -> list[Spread]:
+        """The exact spread, once it was asked for and has few rows."""
         return []
 
     def excerpt(self) -> Excerpt:

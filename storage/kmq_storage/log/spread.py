@@ -43,6 +43,10 @@ class Spread:
     weights: Numbers
     bytes: Numbers
 
+    def copied(self) -> Spread:
+        """The same in memory of its own."""
+        return Spread(*(getattr(self, name).copy() for name in Spread.__slots__))
+
 
 def spread_of(
     indexes: Sequence[OffsetIndex],

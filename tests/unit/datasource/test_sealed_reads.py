@@ -16,11 +16,13 @@ from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.options.subscription import Subscription
 from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning import ranges
+from kmq_spark.datasource.planning.pieces import Pieces
 from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.tasks import Task, plan_tasks
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.planning.view import View
 from kmq_spark.errors import OffsetOutOfRangeError
+from kmq_storage.log import spread
 from kmq_storage.maintenance.seal import plan_seal, seal
 from tests.support.engine import Sent, send_rows
 from tests.unit.datasource.engine import plain_columns
@@ -94,6 +96,19 @@ def test_a_large_segment_is_divided_among_tasks_of_like_size(
     assert sum(sizes) == ROWS
     assert max(sizes) < 1.3 * min(sizes)
     assert _read(store, tasks) == _expected(store, 0, 0, ROWS)
+
+
+@pytest.mark.parametrize("grain", [None, 1 << 30])
+def test_what_is_known_of_ranges_is_the_same_after_they_were_planned(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, grain: int | None
+):
+    monkeypatch.setattr(spread, "_ROWS_EXACT", 1)
+    (asked,), (other,) = (_ranges(store, (0, 100, 200), (1, 3, 57)) for _ in range(2))
+    expected = asked.spread()
+    for each in (asked, other):
+        Pieces.of(each.spread(grain=grain), each.starts, each.ends)
+        for column in ("owners", "bases", "ends", "weights", "bytes"):
+            assert getattr(each.spread(), column).tolist() == getattr(expected, column).tolist()
 
 
 LIMITS = [
