@@ -6,6 +6,8 @@ queue, and queues that begin elsewhere than their first row.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,6 +20,14 @@ _QUEUES = 9
 _NUMBER = st.integers(0, _QUEUES - 1)
 #: Who goes round its queues, and who does not.
 _PIECES = st.lists(st.lists(_NUMBER, unique=True) | st.lists(_NUMBER), max_size=4)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_pieces() -> Iterator[None]:
+    """Also the shortest pieces are gone through one by one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ordering, "_ROUND_ROWS", 1)
+        yield
 
 
 @given(_PIECES, st.lists(st.integers(0, 11), max_size=6))
@@ -34,6 +44,13 @@ def test_rows_of_rounds_are_not_sorted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ordering, "_numbered", None)
     rounds = [np.array(piece, np.uint32) for piece in ([2, 0], [1, 2])]
     assert row_order(rounds, [0, 1, 0], 3)[1].tolist() == [1, 5, 2, 0, 3, 4]
+
+
+def test_many_short_pieces_are_not_gone_through_one_by_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ordering, "_ROUND_ROWS", 3)
+    monkeypatch.setattr(ordering, "_by_rounds", None)
+    short = [np.array(piece, np.uint32) for piece in ([2, 0], [1, 2])]
+    assert row_order(short, [0, 1, 0], 3)[1].tolist() == [1, 5, 2, 0, 3, 4]
 
 
 def test_sorting_keeps_the_order_of_equal_codes():
