@@ -105,6 +105,7 @@ class QueueIndex:
             known.get(place.location.file) or RunIndex(self._reader, place, topic.name)
             for place in places
         ]
+        self._reader.unmap_others({run.file for run in self.runs})
         self._anew = [n for n, run in enumerate(self.runs) if run.has_beginnings][::-1]
         behind = places[-1].end_offset if places else topic.partition(PARTITION).first
         self.loose.drop_before(behind)

@@ -6,7 +6,7 @@ Needs only a disk and places, no replay: Spark's executors read with this.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -117,6 +117,11 @@ class ChunkReader:
         """Nothing of what was begun is read soon."""
         self._prover.forget()
         self._run = None
+
+    def unmap_others(self, files: Collection[str]) -> None:
+        """Keep only these mapped: what was removed stays on the disk as long as it is mapped."""
+        for file in [each for each in self._mapped if each not in files]:
+            self._unmap(file)
 
     def _read_footer(self, segment: Place) -> SegmentFooter:
         file = segment.location.file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import limits
 from kmq_storage.log import reader, scan
+from kmq_storage.objects import mapping
 from kmq_storage.objects.mapping import is_mapped, mapped_file
 
 _MIB = 1024 * 1024
@@ -55,3 +57,17 @@ def test_maps_may_end_while_memory_is_told_from_them(tmp_path: Path):
         del garbage
         assert not is_mapped(pa.py_buffer(b"x"))
     assert all(map(is_mapped, kept[:9]))
+
+
+def test_who_goes_on_reading_queues_keeps_no_files_that_were_removed(tmp_path: Path):
+    with kmq.open(tmp_path / "s", maintenance=False) as store:
+        queues = store.keyed_queues("inbox")
+        for _ in range(20):
+            queues.put_batch(["a", "b"], [b"message 1", b"message 2"])
+            store.seal()
+            assert queues.get_many(["a", "b"], 0, 99).num_rows
+        store.maintain(grace=0)
+        assert queues.get_many(["a", "b"], 0, 99).num_rows == 40
+        gc.collect()
+        kept = [path for _, path in mapping._LIVING.values() if path.startswith(store.url)]
+        assert all(map(os.path.exists, kept))
