@@ -123,11 +123,7 @@ class Views:
 
     def take(self, rows: _Numbers) -> pa.Array:
         """The rows with these numbers, in this order."""
-        return self.viewed(rows).cast(pa.binary())
-
-    def viewed(self, rows: _Numbers) -> pa.Array:
-        """The same, where they stand."""
         valid = None if self._is_valid is None else pa.array(self._is_valid[rows]).buffers()[1]
         views = self._views.view("V16")[rows, 0]
         buffers = [valid, pa.py_buffer(views), *self._data]
-        return pa.Array.from_buffers(pa.binary_view(), len(rows), buffers)
+        return pa.Array.from_buffers(pa.binary_view(), len(rows), buffers).cast(pa.binary())
