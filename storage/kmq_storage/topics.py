@@ -18,7 +18,7 @@ from kmq_storage.errors import (
     KmqWarning,
 )
 from kmq_storage.format.entries import TopicEntry
-from kmq_storage.format.evolution import check_evolution
+from kmq_storage.format.evolution import check_evolution, is_same
 from kmq_storage.format.records import timestamps_of
 from kmq_storage.format.typed import VERSIONS_MAX, check_schema, encode_schema
 from kmq_storage.log.binding import Unit
@@ -202,7 +202,7 @@ def _schemas(current: TopicSettings, schema: Any, topic: str | None) -> tuple[st
             setting="schema",
             topic=topic,
         )
-    if newest == schema:
+    if newest == schema and all(map(is_same, newest.types, schema.types)):
         return current.schemas
     check_evolution(topic, newest, schema)
     if len(current.schemas) == VERSIONS_MAX:

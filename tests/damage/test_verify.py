@@ -85,14 +85,17 @@ def test_without_deep_no_record_is_read(folder: Path):
     assert _verified(folder, deep=False).ok
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
 @pytest.mark.parametrize("kind", ["segments", "staged", "pages"])
-def test_a_missing_file_is_damage_with_or_without_deep(folder: Path, kind: str):
+def test_a_missing_file_is_damage_with_or_without_deep(folder: Path, kind: str, is_folder: bool):
     unused = _verified(folder).unreferenced
     files = [path for path in sorted((folder / kind).rglob("*")) if path.is_file()]
     file = next(f for f in reversed(files) if str(f.relative_to(folder)) not in unused)
     if kind != "segments":  # the newest one: what only older checkpoints name may be missing
         file = max(files, key=lambda path: path.stat().st_mtime_ns)
     file.unlink()
+    if is_folder:
+        file.mkdir()
     for deep in (False, True):
         report = _verified(folder, deep=deep)
         assert not report.ok

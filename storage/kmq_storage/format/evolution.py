@@ -45,12 +45,17 @@ def _why_not(old: pa.Schema, field: pa.Field) -> str | None:
     before: pa.Field = old.field(field.name)
     if before.nullable != field.nullable:
         return f"can't become {'nullable' if field.nullable else 'not nullable'}"
-    if before.type == field.type or is_wider(before.type, field.type):
+    if is_same(before.type, field.type) or is_wider(before.type, field.type):
         return None
     return (
         f"can't go from {before.type} to {field.type}; "
         "only integers and floats get wider, each within its kind"
     )
+
+
+def is_same(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether types are equal, also in what lists and maps call what is in them."""
+    return bool(old == new) and str(old) == str(new)
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:

@@ -39,7 +39,7 @@ from kmq_storage.objects.files import Files, FoundFile
 #: In this order they go.
 _FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
 #: Here only what a process left that died while it wrote.
-_NAMED_OTHERWISE = (paths.CHECKPOINT_FOLDER, paths.PIN_FOLDER)
+_NAMED_OTHERWISE = (paths.LOG_FOLDER, paths.CHECKPOINT_FOLDER, paths.PIN_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)

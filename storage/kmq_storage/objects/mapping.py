@@ -10,9 +10,11 @@ memory before they are looked at, by a call that can fail.
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import mmap
 import os
+import stat
 from contextlib import suppress
 
 import pyarrow as pa
@@ -64,10 +66,13 @@ def mapped(fd: int, size: int, path: str) -> pa.Buffer:
 
 
 def mapped_file(path: str) -> pa.Buffer:
-    """A whole file, as `mapped` gives it."""
+    """A whole file, as `mapped` gives it; a folder in its place is no file."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return mapped(fd, os.fstat(fd).st_size, path)
+        found = os.fstat(fd)
+        if stat.S_ISDIR(found.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "a folder stands in its place", path)
+        return mapped(fd, found.st_size, path)
     finally:
         os.close(fd)
 

@@ -21,6 +21,7 @@ FIRST = pa.schema(
     ]
 )
 ID, X, TAGS, KIND = FIRST
+RENAMED = pa.list_(pa.field("other", TAGS.type.value_type))
 
 
 @pytest.fixture
@@ -103,6 +104,7 @@ def _range(kind: pa.DataType) -> tuple[int, int]:
         ([ID.with_type(pa.string()), X, TAGS, KIND], "id", "from int16 to string"),
         ([ID, X.with_type(pa.float16()), TAGS, KIND], "x", "from float to halffloat"),
         ([ID, X, TAGS.with_type(pa.list_(pa.int16())), KIND], "tags", "from list"),
+        ([ID, X, TAGS.with_type(RENAMED), KIND], "tags", "from list<item: .* to list<other: "),
         ([ID, X, TAGS, KIND.with_type(pa.string())], "kind", "from dictionary"),
         ([*FIRST, pa.field("_n", pa.int8())], "_n", "begins with '_'"),
     ],

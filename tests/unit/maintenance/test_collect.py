@@ -102,6 +102,7 @@ def test_a_file_that_no_commit_ever_named_goes_when_it_is_old(store: Store, disk
         paths.page_file(new_file_id(uuid.uuid4(), 1)),
         f"{paths.SEGMENT_FOLDER}/{'0' * 32}/0/abc.tmp",
         f"{paths.CHECKPOINT_FOLDER}/abc.tmp",
+        f"{paths.log_file(7)}.tmp",
     ]
     for path in orphans:
         disk.publish(path, [b"x"], sync=True)
