@@ -57,7 +57,7 @@ def test_a_follower_fetches_a_commit_once_and_looks_once_more(proxy: FaultProxy)
     send(log, b"1")
     proxy.requests.clear()
     assert values_of(reader) == [b"0", b"1"]
-    assert _methods(proxy) == {"GET": 2}
+    assert _methods(proxy) == {"GET": 2}, "\n".join(map(str, proxy.requests))
 
 
 def test_a_step_of_a_waiting_follower_is_one_request(proxy: FaultProxy):
@@ -87,7 +87,7 @@ def test_a_consumer_at_the_tail_makes_one_request_more_when_it_comes_again(proxy
             producer.send("t", b"x").result(60)
             proxy.requests.clear()
             assert consumer.poll(60.0) is not None  # it begins with a look for all that is there
-            assert _methods(proxy) == {"GET": 2}
+            assert _methods(proxy) == {"GET": 2}, "\n".join(map(str, proxy.requests))
 
 
 def test_an_idle_follower_goes_on_with_long_pauses_however_short_its_calls_are(
