@@ -29,6 +29,11 @@ class Doubles:
     def __bool__(self) -> bool:
         return bool(self._stored or self._firsts)
 
+    @property
+    def have_digests(self) -> bool:
+        """Whether some rows have a `uniq`."""
+        return bool(self._digests)
+
     def rows(self, digests: Mapping[int, bytes], failed: Container[int]) -> list[int]:
         """The rows that are not to be stored; those that failed count for nothing."""
         firsts: dict[bytes, int] = {}

@@ -119,13 +119,16 @@ class RowWork:
         if not self._extras:
             return ()
         kept = range(self._starts[-1]) if self._kept is None else self._kept.tolist()
-        numbers = ranks(self._routes, len(kept)).tolist()
-        partitions = np.broadcast_to(self._routes, len(kept)).tolist()
-        places = dict(zip(kept, zip(partitions, numbers, strict=True), strict=True))
-        uniqs = self.doubles.entries(topic.id, now, places)
+        uniqs = self._uniqs(topic, kept, now) if self.doubles.have_digests else ()
         if queue_of_log(topic.name) is None:
             return uniqs
         return (*schedule_entry(topic.id, kept, self._extras), *uniqs)
+
+    def _uniqs(self, topic: Topic, kept: Sequence[int], now: int) -> tuple[Entry, ...]:
+        numbers = ranks(self._routes, len(kept)).tolist()
+        partitions = np.broadcast_to(self._routes, len(kept)).tolist()
+        places = dict(zip(kept, zip(partitions, numbers, strict=True), strict=True))
+        return self.doubles.entries(topic.id, now, places)
 
     def _left_out(self) -> Mask | None:
         """The rows that are not stored, or None when all are."""

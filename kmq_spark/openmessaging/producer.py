@@ -20,7 +20,7 @@ from kmq_spark.openmessaging.message import BytesMessage, SendResult, partition_
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
-#: So many outcomes are remembered before those are forgotten that are good.
+#: So many outcomes come together before those are forgotten that are good.
 _REMEMBERED = 1_024
 
 
@@ -53,6 +53,7 @@ class Producer(StoreUser):
     def after_fork_in_child(self) -> None:
         """What waits is the parent's to send."""
         self._sent: deque[Future[RecordMetadata]] = deque()
+        self._remembered = _REMEMBERED
         self._failure: BaseException | None = None
         self._forgetting = threading.Lock()
 
@@ -82,8 +83,9 @@ class Producer(StoreUser):
         self._check_open()
         result = self._put(self._producer, message)
         self._sent.append(result.delivery)
-        if len(self._sent) > _REMEMBERED:
+        if len(self._sent) >= self._remembered:
             self._forget()
+            self._remembered = len(self._sent) + _REMEMBERED
         return result
 
     def send_async(self, message: BytesMessage, properties: KeyValue | None = None) -> Promise:
