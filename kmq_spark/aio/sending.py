@@ -26,6 +26,8 @@ class Producer(Handle):
         self._producer = handle
         #: How many sends were asked for.
         self._asked = 0
+        #: Whether the handle's thread commits, too: an upload would keep the next send waiting.
+        self._helps = not handle._log.is_remote
 
     async def send(self, *arguments: Any, **options: Any) -> RecordMetadata:
         """Send a record; return its place when it is acknowledged."""
@@ -60,10 +62,11 @@ class Producer(Handle):
         def sent() -> Future[T]:
             future = send(*arguments, **options)
             if number == self._asked:  # nobody is about to send more: lingering gathers nothing
-                expedite(future)
+                expedite(future, helping=self._helps)
             return future
 
-        return await asyncio.wrap_future(await self._run(sent))
+        future = await self._run(sent)
+        return future.result() if future.done() else await asyncio.wrap_future(future)
 
     def transaction(self) -> Transaction:
         """A transaction, to be entered by `async with`; leaving the block commits or aborts."""

@@ -230,7 +230,10 @@ def _wake_waiters_of(deliveries: Iterable[Delivery[Any]]) -> None:
         wake()
 
 
-def expedite(future: Future[Any]) -> None:
-    """Have a send committed without lingering, as if somebody waited for its future."""
+def expedite(future: Future[Any], *, helping: bool = False) -> None:
+    """Have a send committed without lingering, as if somebody waited for its future.
+
+    With `helping` perhaps by this thread, before this returns.
+    """
     if isinstance(future, Delivery):
-        future._outcome.expedite()
+        future._outcome.expedite(helping=helping)
