@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kmq_storage.environment import Environment
 
 #: Commits of a turn while others are there; alone, turns grow to the longest.
-TURN, _LONGEST_TURN = 32, 128
+TURN, _LONGEST_TURN = 32, 512
 #: How long a writer pauses after its turn, in commits' time.
 _PAUSE = 4.0
 #: How much later each one in the row tries, if those before it don't, in commits' time.
