@@ -6,6 +6,7 @@ though they are whole, and repairs that lose what proves itself.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,26 @@ def test_a_repair_saves_what_proves_itself_and_the_rest_is_told_as_lost(folder: 
             store.read("inbox").read_all()
         assert queues.put(_name(0), b"more").result() == len(stored[_name(0)])
         assert store.verify(deep=True).ok
+
+
+def test_verify_names_the_first_and_the_last_message_of_a_damaged_batch(folder: Path):
+    before = _run(folder)
+    with kmq.open(folder) as store:
+        queues = store.keyed_queues("inbox")
+        for number in range(MESSAGES, 2 * MESSAGES):
+            queues.put_batch(*zip(*((_name(n), _message(n, number)) for n in (6, 7)), strict=True))
+        queues.flush()
+        store.seal()
+    (later,) = {*folder.glob("segments/*/0/*.arrow")} - {before}
+    _damage(later, _message(7, MESSAGES + 11))
+    (damage,) = kmq.open(folder, read_only=True).verify(deep=True).damage
+    first, last = re.findall(r"b'(queue \d\d)', index (\d+)", damage.reason)
+    assert ("queue 06", MESSAGES) <= (first[0], int(first[1])) <= ("queue 07", MESSAGES + 11)
+    assert ("queue 07", MESSAGES + 11) <= (last[0], int(last[1])) < ("queue 07", 2 * MESSAGES)
+    with kmq.open(folder, read_only=True) as store:
+        for name, index in ((first[0], int(first[1])), (last[0], int(last[1]))):
+            with pytest.raises(CorruptionError):
+                store.keyed_queues("inbox").get(name, index, 1)
 
 
 def test_a_manifest_that_is_made_from_segments_has_the_queues(folder: Path):

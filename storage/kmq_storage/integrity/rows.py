@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 
 from kmq_storage import paths
@@ -13,6 +14,8 @@ from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.integrity.segment_files import check_segment
 from kmq_storage.integrity.staged_files import check_staged
 from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.model import Chunk, Segment
@@ -118,12 +121,20 @@ def check_place(
         return
     chunks = [place for place in places if isinstance(place, Chunk)]
     if isinstance(places[0], Segment):
-        yield from check_segment(contents, places[0], topic, number, deep=deep)
+        earlier = partial(_runs_before, files, topic, rows[0].base_offset)
+        yield from check_segment(contents, places[0], topic, number, deep=deep, earlier=earlier)
     elif rows[0].kind == STAGED:
         yield from check_staged(contents, chunks, topic, number, deep=deep)
     elif deep:
         for chunk in chunks:
             yield from check_chunk(contents, chunk, topic, number)
+
+
+def _runs_before(files: Files, topic: Topic, offset: int) -> list[RunIndex]:
+    """The runs of a keyed topic below an offset; CorruptionError when one can't be read."""
+    reader, part = ChunkReader(files), topic.partition(0)
+    rows = topic.index(0).rows(part.start, offset)
+    return [RunIndex(reader, row.place((topic.id, 0)), topic.name) for row in rows if row.in_run]
 
 
 def by_file(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.integrity.batches import stored_batch
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.runs import Run, run_offsets
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.topic_state import Topic
@@ -72,23 +73,43 @@ class RunFile:
     def _table(self, block: int) -> QueueTable:
         return self._directory.decoded(block, self._message(self._directory.place(block)))
 
-    def named(self, chunk: Chunk, segment: Segment) -> str:
-        """The queues that have messages in a batch, in words; nothing where that can't be read."""
-        first, last = (at - segment.base_offset for at in (chunk.base_offset, chunk.end_offset - 1))
+    def named(self, chunk: Chunk, segment: Segment, earlier: Sequence[RunIndex]) -> str:
+        """The first and the last message of a batch, in words; nothing where that can't be read.
+
+        By queue and index, which follows from what the earlier runs have.
+        """
+        rows = (at - segment.base_offset for at in (chunk.base_offset, chunk.end_offset - 1))
         try:
-            ends = [self._name_at(first), self._name_at(last)]
+            first, last = (self._message_at(row, earlier) for row in rows)
         except CorruptionError:
             return ""
-        return f" (messages of the queues {ends[0]!r} to {ends[1]!r})"
+        return f" (messages of the queues: from {first} to {last})"
 
-    def _name_at(self, row: int) -> bytes | None:
-        """The queue of a row; None of one that is no message."""
+    def _message_at(self, row: int, earlier: Sequence[RunIndex]) -> str:
+        """The queue and index of the message in a row."""
         for table in self._directory.tables(self._table):
             if int(table.starts[0]) <= row < table.rows_end:
                 at = int(table.starts.searchsorted(row, "right")) - 1
                 name: bytes = table.names[at].as_py()
-                return name
-        return None
+                index = self._first_index(name, earlier) + row - int(table.starts[at])
+                return f"{name!r}, index {index}"
+        return "a record of no queue"
+
+    def _first_index(self, queue: bytes, earlier: Sequence[RunIndex]) -> int:
+        """The index of the first message of a queue here."""
+        begun, listed = None, self._beginnings
+        if listed is not None and (block := listed.block_of(queue)) >= 0:
+            begun = listed.decoded(block, self._message(listed.place(block))).of(queue)
+        return index_behind(earlier, queue) if begun is None else begun
+
+
+def index_behind(runs: Iterable[RunIndex], queue: bytes) -> int:
+    """The index that the next message of a queue behind some runs has."""
+    index = 0
+    for run in runs:
+        (first, behind), begun = run.rows_of(queue), run.beginning(queue)
+        index = (index if begun is None else begun) + behind - first
+    return index
 
 
 def beginnings_in(contents: pa.Buffer, footer: SegmentFooter, file: str) -> Beginnings:
@@ -115,11 +136,17 @@ def check_directory(
 
 
 def of_run(
-    damage: Damage, chunk: Chunk, contents: pa.Buffer, footer: SegmentFooter, segment: Segment
+    damage: Damage,
+    chunk: Chunk,
+    contents: pa.Buffer,
+    footer: SegmentFooter,
+    segment: Segment,
+    *,
+    earlier: Callable[[], Sequence[RunIndex]],
 ) -> Damage:
     """Damage of a batch of a run: its records are anywhere in the run's offsets."""
     try:
-        named = RunFile(contents, footer, segment).named(chunk, segment)
+        named = RunFile(contents, footer, segment).named(chunk, segment, earlier())
     except CorruptionError:
         named = ""
     start, end = segment.base_offset, segment.end_offset

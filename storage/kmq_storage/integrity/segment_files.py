@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -14,16 +14,24 @@ from kmq_storage.format.segment import SegmentFooter, decode_footer
 from kmq_storage.integrity.batches import check_chunk
 from kmq_storage.integrity.report import Damage
 from kmq_storage.integrity.runs import check_directory, of_run
+from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Segment
 from kmq_storage.objects.mapping import brought_in
 
 
 def check_segment(
-    contents: pa.Buffer, segment: Segment, topic: Topic, partition: int, *, deep: bool
+    contents: pa.Buffer,
+    segment: Segment,
+    topic: Topic,
+    partition: int,
+    *,
+    deep: bool,
+    earlier: Callable[[], Sequence[RunIndex]] = tuple,
 ) -> Iterator[Damage]:
     """What is wrong with the file of a segment; its record batches are read with `deep`.
 
+    Of a run, `earlier` looks into the runs before it, which tell the indexes of its messages.
     FormatVersionError when a newer kmq wrote it: nobody here can tell.
     """
     whole = Damage(
@@ -48,7 +56,9 @@ def check_segment(
     runs = is_run(segment.columns)
     for chunk in chunks:
         for damage in check_chunk(contents, chunk, topic, partition):
-            yield of_run(damage, chunk, contents, footer, segment) if runs else damage
+            if runs:
+                damage = of_run(damage, chunk, contents, footer, segment, earlier=earlier)
+            yield damage
     if runs:
         yield from check_directory(contents, footer, segment, whole)
 
