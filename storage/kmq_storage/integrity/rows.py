@@ -121,8 +121,8 @@ def check_place(
         return
     chunks = [place for place in places if isinstance(place, Chunk)]
     if isinstance(places[0], Segment):
-        earlier = partial(_runs_before, files, topic, rows[0].base_offset)
-        yield from check_segment(contents, places[0], topic, number, deep=deep, earlier=earlier)
+        runs = partial(_runs_up_to, files, topic, rows[0].end_offset)
+        yield from check_segment(contents, places[0], topic, number, deep=deep, runs=runs)
     elif rows[0].kind == STAGED:
         yield from check_staged(contents, chunks, topic, number, deep=deep)
     elif deep:
@@ -130,8 +130,8 @@ def check_place(
             yield from check_chunk(contents, chunk, topic, number)
 
 
-def _runs_before(files: Files, topic: Topic, offset: int) -> list[RunIndex]:
-    """The runs of a keyed topic below an offset; CorruptionError when one can't be read."""
+def _runs_up_to(files: Files, topic: Topic, offset: int) -> list[RunIndex]:
+    """The runs of a keyed topic up to an offset; CorruptionError when one can't be read."""
     reader, part = ChunkReader(files), topic.partition(0)
     rows = topic.index(0).rows(part.start, offset)
     return [RunIndex(reader, row.place((topic.id, 0)), topic.name) for row in rows if row.in_run]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,12 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.queue_directory import BeginningList, Directory, Listed, Table
-from kmq_storage.format.queue_table import Beginnings, QueueTable, beginnings_of_all
+from kmq_storage.format.queue_table import Beginnings, beginnings_of_all
 from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.integrity.batches import stored_batch
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex
+from kmq_storage.log.run_index import RunIndex, counts_in
 from kmq_storage.log.runs import Run, run_offsets
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.topic_state import Topic
@@ -70,47 +70,6 @@ class RunFile:
         if position != behind.position:
             raise CorruptionError(f"the directory of {self._file} leaves a gap")
 
-    def _table(self, block: int) -> QueueTable:
-        return self._directory.decoded(block, self._message(self._directory.place(block)))
-
-    def named(self, chunk: Chunk, segment: Segment, earlier: Sequence[RunIndex]) -> str:
-        """The first and the last message of a batch, in words; nothing where that can't be read.
-
-        By queue and index, which follows from what the earlier runs have.
-        """
-        rows = (at - segment.base_offset for at in (chunk.base_offset, chunk.end_offset - 1))
-        try:
-            first, last = (self._message_at(row, earlier) for row in rows)
-        except CorruptionError:
-            return ""
-        return f" (messages of the queues: from {first} to {last})"
-
-    def _message_at(self, row: int, earlier: Sequence[RunIndex]) -> str:
-        """The queue and index of the message in a row."""
-        for table in self._directory.tables(self._table):
-            if int(table.starts[0]) <= row < table.rows_end:
-                at = int(table.starts.searchsorted(row, "right")) - 1
-                name: bytes = table.names[at].as_py()
-                index = self._first_index(name, earlier) + row - int(table.starts[at])
-                return f"{name!r}, index {index}"
-        return "a record of no queue"
-
-    def _first_index(self, queue: bytes, earlier: Sequence[RunIndex]) -> int:
-        """The index of the first message of a queue here."""
-        begun, listed = None, self._beginnings
-        if listed is not None and (block := listed.block_of(queue)) >= 0:
-            begun = listed.decoded(block, self._message(listed.place(block))).of(queue)
-        return index_behind(earlier, queue) if begun is None else begun
-
-
-def index_behind(runs: Iterable[RunIndex], queue: bytes) -> int:
-    """The index that the next message of a queue behind some runs has."""
-    index = 0
-    for run in runs:
-        (first, behind), begun = run.rows_of(queue), run.beginning(queue)
-        index = (index if begun is None else begun) + behind - first
-    return index
-
 
 def beginnings_in(contents: pa.Buffer, footer: SegmentFooter, file: str) -> Beginnings:
     """The queues that begin anew in a run; CorruptionError where that can't be read."""
@@ -136,21 +95,28 @@ def check_directory(
 
 
 def of_run(
-    damage: Damage,
-    chunk: Chunk,
-    contents: pa.Buffer,
-    footer: SegmentFooter,
-    segment: Segment,
-    *,
-    earlier: Callable[[], Sequence[RunIndex]],
+    damage: Damage, chunk: Chunk, segment: Segment, runs: Callable[[], Sequence[RunIndex]]
 ) -> Damage:
-    """Damage of a batch of a run: its records are anywhere in the run's offsets."""
+    """Damage of a batch of the last of some runs: its records are anywhere in the run's offsets."""
+    rows = (at - segment.base_offset for at in (chunk.base_offset, chunk.end_offset - 1))
     try:
-        named = RunFile(contents, footer, segment).named(chunk, segment, earlier())
+        first, last = (_message_at(runs(), row) for row in rows)
+        named = f" (messages of the queues: from {first} to {last})"
     except CorruptionError:
         named = ""
     start, end = segment.base_offset, segment.end_offset
     return replace(damage, start=start, end=end, reason=f"{damage.reason}{named}")
+
+
+def _message_at(runs: Sequence[RunIndex], row: int) -> str:
+    """The queue and index of what stands in a row of the last of these runs."""
+    run = runs[-1]
+    queue = run.queue_of(row)
+    if queue is None:
+        return "a record of no queue"
+    _, behind = run.rows_of(queue)
+    index = int(counts_in(runs, pa.array([queue]), run.place.end_offset)[0]) - (behind - row)
+    return f"{queue!r}, index {index}"
 
 
 def missing_of_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import pyarrow as pa
 
@@ -27,11 +28,11 @@ def check_segment(
     partition: int,
     *,
     deep: bool,
-    earlier: Callable[[], Sequence[RunIndex]] = tuple,
+    runs: Callable[[], Sequence[RunIndex]],
 ) -> Iterator[Damage]:
     """What is wrong with the file of a segment; its record batches are read with `deep`.
 
-    Of a run, `earlier` looks into the runs before it, which tell the indexes of its messages.
+    Of a run, `runs` opens those up to it, which tell the indexes of its messages.
     FormatVersionError when a newer kmq wrote it: nobody here can tell.
     """
     whole = Damage(
@@ -53,13 +54,11 @@ def check_segment(
     first = _first_position(footer, segment)
     if checksum(brought_in(contents.slice(0, first))) != footer.head_checksum:
         yield _because(whole, "checksum of what stands before the batches doesn't match")
-    runs = is_run(segment.columns)
+    is_sorted, runs = is_run(segment.columns), cache(runs)
     for chunk in chunks:
         for damage in check_chunk(contents, chunk, topic, partition):
-            if runs:
-                damage = of_run(damage, chunk, contents, footer, segment, earlier=earlier)
-            yield damage
-    if runs:
+            yield of_run(damage, chunk, segment, runs) if is_sorted else damage
+    if is_sorted:
         yield from check_directory(contents, footer, segment, whole)
 
 

@@ -23,7 +23,7 @@ from kmq_storage.keyed.parts import Parts
 from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex
+from kmq_storage.log.run_index import RunIndex, counts_in
 from kmq_storage.log.scan import Slice, scan
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Place
@@ -259,20 +259,6 @@ def _ascending(names: pa.ChunkedArray) -> Iterator[pa.Array]:
     borders = np.flatnonzero(np.diff(behind // _SORTED_BYTES)) + 1
     for low, high in pairwise([0, *borders.tolist(), len(once)]):
         yield once.take(order.slice(low, high - low)).cast(pa.binary())
-
-
-def counts_in(runs: Iterable[RunIndex], names: pa.Array, before: int) -> _Numbers:
-    """The index that a message of each queue has behind some runs, or at an offset in the last.
-
-    The names ascend.
-    """
-    found = np.zeros(len(names), np.int64)
-    for run in runs:
-        if run.has_beginnings and run.place.base_offset <= before:
-            anew = run.beginnings_of(names)
-            found = np.where(anew < 0, found, anew)
-        found += run.counts(names, before)
-    return found
 
 
 def run_places(topic: Topic) -> list[Place]:

@@ -18,13 +18,13 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.queue_table import QueueTable
 from kmq_storage.format.records import keys_of, offsets_of
 from kmq_storage.format.row_order import sorting
-from kmq_storage.keyed.index import counts_in, is_message, messages, readable, run_places
+from kmq_storage.keyed.index import is_message, messages, readable, run_places
 from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.keyed.wanted import Wanted
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import missing_file
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex
+from kmq_storage.log.run_index import RunIndex, counts_in
 from kmq_storage.log.scan import moved, scan
 from kmq_storage.log.topic_state import Topic, out_of_range
 

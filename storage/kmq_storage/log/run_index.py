@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import pairwise
@@ -300,11 +300,11 @@ class RunIndex:
         """The queues that have messages in a batch, in words."""
         first, behind = self._bounds[number : number + 2].tolist()
         with suppress(CorruptionError):
-            queues = f"{self._queue_of(first)!r} to {self._queue_of(behind - 1)!r}"
+            queues = f"{self.queue_of(first)!r} to {self.queue_of(behind - 1)!r}"
             return f" (messages of the queues {queues})"
         return ""
 
-    def _queue_of(self, row: int) -> bytes | None:
+    def queue_of(self, row: int) -> bytes | None:
         """The queue of a row; None of one that is no message."""
         block = bisect_right([start for _, start in self.block_starts()], row) - 1
         if block < 0:
@@ -321,3 +321,17 @@ class RunIndex:
             part = batch.slice(first - self._bases[number], behind - first)
             yield part
             first += part.num_rows
+
+
+def counts_in(runs: Iterable[RunIndex], names: pa.Array, before: int) -> _Numbers:
+    """The index that a message of each queue has behind some runs, or at an offset in the last.
+
+    The names ascend.
+    """
+    found = np.zeros(len(names), np.int64)
+    for run in runs:
+        if run.has_beginnings and run.place.base_offset <= before:
+            anew = run.beginnings_of(names)
+            found = np.where(anew < 0, found, anew)
+        found += run.counts(names, before)
+    return found
