@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 def row_bounds(column: pa.Array) -> npt.NDArray[np.int32]:
     """Where in the column's buffer each row begins, and where the last one ends."""
+    if not len(column):  # which may have no buffer
+        return np.zeros(1, np.int32)
     offsets = np.frombuffer(column.buffers()[1], np.int32)
     return offsets[column.offset : column.offset + len(column) + 1]
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.binary_columns import row_bounds
 from kmq_storage.format.scattered import WITHIN
 
 if TYPE_CHECKING:
@@ -93,19 +94,12 @@ def gathered(pieces: Sequence[pa.Array], firsts: _Numbers, counts: _Numbers) -> 
     """
     rows = np.array([0, *(len(piece) for piece in pieces)]).cumsum()
     of = rows[:-1].searchsorted(firsts, "right") - 1
-    bounds = np.concatenate([np.zeros(0, np.int32), *map(_bounds_of, pieces)])
+    bounds = np.concatenate([np.zeros(0, np.int32), *map(row_bounds, pieces)])
     at = firsts + of  # each piece has one bound more than rows
     lengths = np.diff(bounds)[ranges(at, counts)]
     begins = bounds[at]
     data = [piece.buffers()[2] or pa.py_buffer(b"") for piece in pieces]
     return Gathered(lengths, counts, bounds[at + counts] - begins, of, begins, data)
-
-
-def _bounds_of(piece: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each row of a binary column begins in its bytes, and where the last one ends."""
-    if not len(piece):
-        return np.zeros(1, np.int32)
-    return np.frombuffer(piece.buffers()[1], np.int32)[piece.offset :][: len(piece) + 1]
 
 
 def rearranged(pieces: Sequence[Gathered], counts: _Numbers, order: _Numbers) -> Gathered:

@@ -33,17 +33,14 @@ def row_order(pieces: Sequence[Order], places: Sequence[int], queues: int) -> tu
     if starts is not None:
         return starts, _by_rounds(pieces, places, starts)
     none = np.zeros(0, np.uint64)
-    numbered = _numbered(np.concatenate([none, *(pieces[place] for place in places)]))
-    numbered.sort()
+    numbered = _sorted(np.concatenate([none, *(pieces[place] for place in places)]))
     starts = numbered.searchsorted(np.arange(queues + 1, dtype=np.uint64) << _ROW_BITS)
     return starts, numbered.astype(np.uint32)
 
 
 def sorting(codes: npt.NDArray[np.uint64]) -> Order:
     """The order that sorts codes, whose memory is used, and keeps that of equal ones."""
-    numbered = _numbered(codes)
-    numbered.sort()
-    return numbered.astype(np.uint32)
+    return _sorted(codes).astype(np.uint32)
 
 
 def _starts_of_rounds(
@@ -77,11 +74,12 @@ def _by_rounds(pieces: Sequence[Order], places: Sequence[int], starts: _Starts) 
     return order
 
 
-def _numbered(codes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Each code and its row as one number: these are sorted twice as fast as codes by radix.
+def _sorted(codes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Codes in order, each with its row in one number: that is twice as fast as codes by radix.
 
     Memory never has as many rows as 32 bits can count.
     """
     codes <<= _ROW_BITS
     codes |= np.arange(len(codes), dtype=np.uint32)
+    codes.sort()
     return codes

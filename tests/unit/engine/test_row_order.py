@@ -41,7 +41,7 @@ def test_rows_are_in_the_order_of_queues_and_of_pieces(pieces: list[list[int]], 
 
 
 def test_rows_of_rounds_are_not_sorted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ordering, "_numbered", None)
+    monkeypatch.setattr(ordering, "_sorted", None)
     rounds = [np.array(piece, np.uint32) for piece in ([2, 0], [1, 2])]
     assert row_order(rounds, [0, 1, 0], 3)[1].tolist() == [1, 5, 2, 0, 3, 4]
 
