@@ -53,7 +53,6 @@ class Producer(StoreUser):
     def after_fork_in_child(self) -> None:
         """What waits is the parent's to send."""
         self._sent: deque[Future[RecordMetadata]] = deque()
-        self._remembered = _REMEMBERED
         self._failure: BaseException | None = None
         self._forgetting = threading.Lock()
 
@@ -83,9 +82,8 @@ class Producer(StoreUser):
         self._check_open()
         result = self._put(self._producer, message)
         self._sent.append(result.delivery)
-        if len(self._sent) >= self._remembered:
+        if len(self._sent) % _REMEMBERED == 0:
             self._forget()
-            self._remembered = len(self._sent) + _REMEMBERED
         return result
 
     def send_async(self, message: BytesMessage, properties: KeyValue | None = None) -> Promise:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from kmq_spark.client.record_values import pairs_of
-from kmq_spark.client.values import Extras
+from kmq_spark.client.values import Extras, size_of
 from kmq_spark.openmessaging.message import BytesMessage, message_id
 from kmq_storage.names import queue_of_log
 
@@ -78,22 +78,12 @@ born_host = cache(socket.gethostname)
 
 def extras_of(message: BytesMessage, partition: int) -> Extras:
     """What is stored beside the body of a message, whose values were checked when they were put."""
-    headers: list[Any] = []
-    size = 0
+    flat: list[Any] = []
     for name, value in message.header_values.items():
         if name not in DERIVED:
-            data = encoded(value)
-            headers += name, data
-            size += _length(name) + len(data)
-    for name, value in message.property_values.items():
-        size += _length(name) + (_length(value) if type(value) is str else 8)
+            flat += name, encoded(value)
     facts = tuple(chain.from_iterable(message.property_values.items()))
-    return Extras(tuple(headers) or None, facts or None, partition, None, size)
-
-
-def _length(text: str) -> int:
-    """The bytes of a text."""
-    return len(text) if text.isascii() else len(text.encode())
+    return Extras(tuple(flat) or None, facts or None, partition, None, size_of(flat, facts))
 
 
 def encoded(value: Any) -> bytes:
