@@ -39,7 +39,7 @@ from kmq_storage.objects.files import Files, FoundFile
 #: In this order they go.
 _FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
 #: Here only what a process left that died while it wrote.
-_NAMED_OTHERWISE = (paths.LOG_FOLDER, paths.CHECKPOINT_FOLDER, paths.PIN_FOLDER)
+_NAMED_OTHERWISE = (paths.CHECKPOINT_FOLDER, paths.PIN_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +257,9 @@ def _facts(
         file_ids = filter(None, map(named_file, commit.entries))
         (named if commit.lsn <= roots.floor else kept).add_ids(file_ids)
     found = [file for folder in _FOLDERS for file in files.walk(folder)]
-    found += [
-        file for folder in _NAMED_OTHERWISE for file in files.walk(folder) if _is_leftover(file)
-    ]
+    # A bucket has whole commits below the log's folder: to list them all would find nothing.
+    others = _NAMED_OTHERWISE if log.is_remote else (paths.LOG_FOLDER, *_NAMED_OTHERWISE)
+    found += [file for folder in others for file in files.walk(folder) if _is_leftover(file)]
     return CollectFacts(
         tuple(found), kept, named, roots, state.condemned, state.lsn, orphans_before
     )
