@@ -23,6 +23,11 @@ _PUBLIC = ("endpoint", "region", "bucket", "account_name", "container", "url", "
 _SHORTEST_SECRET = 4
 #: Who asks, in a URL: of an endpoint, which may also come from the environment.
 _USERINFO = re.compile(r"://[^\s/]*@")
+#: A signature may stand in it.
+_QUERY = re.compile(r"\?\S*")
+#: What a server answers may name who asked; its code says what is wrong.
+_ANSWER = re.compile(r"<\?xml|<Error")
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 
 
 def check_url(text: str) -> None:
@@ -83,8 +88,12 @@ def check_process(url: str, opened_by: int) -> None:
 
 
 def without_secrets(text: str, secrets: frozenset[str]) -> str:
-    """A message of a client library: its first line, short, and without the secrets."""
-    line = _USERINFO.sub("://***@", text.partition("\n")[0])
+    """A message of a client library: its first line, short, and without the secrets.
+
+    Of what a server answered there is the code only.
+    """
+    line, code = _ANSWER.split(text.partition("\n")[0])[0], _CODE.search(text)
+    line = _USERINFO.sub("://***@", line)
     for secret in secrets:
         line = line.replace(secret, "***")
-    return line.partition("?")[0][:300]
+    return _QUERY.sub("", line)[:300] + (code[1] if code else "")

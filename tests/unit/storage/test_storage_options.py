@@ -13,6 +13,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage.objects.credentials import check_url, without_secrets
 from kmq_storage.objects.obstore_bucket import client_of, open_obstore
+from tests.support.s3 import S3Server
 
 pytest.importorskip("obstore")
 
@@ -134,3 +135,16 @@ def test_credentials_in_an_endpoint_show_in_no_error(
 def test_a_message_is_cut_behind_its_secrets():
     for text in (f"{'.' * 290}{SECRET}", f"http://u:{SECRET[:4]}?{SECRET[4:]}@x"):
         assert SECRET[:4] not in without_secrets(text, frozenset({SECRET}))
+
+
+def test_a_message_says_what_is_wrong_behind_a_query_and_not_who_asked():
+    answer = f"<?xml ?>\n<Error><Code>NoSuchBucket</Code><Key>{SECRET}</Key></Error>"
+    failed = f"GET http://host/bucket?prefix=x&Signature={SECRET} in 3 ms - 404 Not Found: {answer}"
+    shown = without_secrets(failed, frozenset())
+    assert shown == "GET http://host/bucket in 3 ms - 404 Not Found: NoSuchBucket"
+    assert SECRET not in without_secrets(failed.replace("?xml ?>\n<", ""), frozenset())
+
+
+def test_a_bucket_that_does_not_exist_is_told_by_its_cause(moto: S3Server):
+    with pytest.raises(kmq.UnavailableError, match="404 Not Found: NoSuchBucket"):
+        kmq.open("s3://no-such-bucket/shop", storage_options=moto.options())
