@@ -27,11 +27,12 @@ def _maintain(arguments: Namespace, output: Output) -> None:
 
 
 def _report(report: kmq.MaintainReport, output: Output) -> None:
+    at = f"checkpoint at commit {report.checkpoint.lsn}"
     text = (
         f"sealed {report.sealed.rows} records into {report.sealed.segments} segment(s), "
         f"trimmed {report.trimmed.rows} records, "
         f"compacted {report.compacted.before} segment(s) into {report.compacted.after}, "
-        f"checkpoint at commit {report.checkpoint.lsn}, "
+        f"{at if report.checkpoint.lsn else 'no checkpoint yet'}, "
         f"deleted {report.collected.files} file(s) of {report.collected.bytes} bytes"
     )
     output.fact(dataclasses.asdict(report), text)

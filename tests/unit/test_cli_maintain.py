@@ -36,6 +36,19 @@ def test_maintain_does_what_is_due_and_tells(url: str, capsys: pytest.CaptureFix
         assert store.offsets("orders") == {0: (1, 3)}
 
 
+def test_maintain_tells_of_no_checkpoint_that_is_not_there(
+    url: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["maintain", "--store", url]) == 0
+    assert "no checkpoint yet" in capsys.readouterr().out
+    with kmq.open(url, maintenance=False) as store:
+        written = store.checkpoint()
+        store.producer().send("orders", b"4").result()
+        assert store.maintain().checkpoint.lsn == written.lsn
+    assert main(["maintain", "--store", url]) == 0
+    assert f"checkpoint at commit {written.lsn}," in capsys.readouterr().out
+
+
 def test_maintain_goes_on_until_it_is_interrupted(url: str):
     words = [sys.executable, "-m", "kmq_spark.cli", "maintain", "--watch", "--interval", "0.01"]
     with subprocess.Popen([*words, "--store", url], stdout=subprocess.PIPE, text=True) as process:

@@ -134,14 +134,10 @@ def finish(
 ) -> tuple[CheckpointReport, CollectReport]:
     """Checkpoint when much was committed, or laid out anew; collect after that, or when due."""
     with translated(log.files.url):
-        due = _is_checkpoint_due(log, laid_out)
-        written = checkpoint(log) if due else CheckpointReport(log.state.lsn)
+        newest = next((lsn for lsn, _ in checkpoints(log.files)), 0)
+        behind = log.refresh().lsn - newest
+        due = behind >= limits.CHECKPOINT_COMMITS or (laid_out and behind > 0)
+        written = checkpoint(log) if due else CheckpointReport(newest)
         if due or has_dropped_roots(log.files, grace):
             return written, collect(log, grace=grace)
         return written, CollectReport()
-
-
-def _is_checkpoint_due(log: CommitLog, laid_out: bool) -> bool:
-    newest = checkpoints(log.files)
-    behind = log.refresh().lsn - (newest[0][0] if newest else 0)
-    return behind >= limits.CHECKPOINT_COMMITS or (laid_out and behind > 0)

@@ -22,6 +22,7 @@ class SealReport:
 class CheckpointReport:
     """A checkpoint that was written, or the one that is the newest already."""
 
+    #: 0 while there is none.
     lsn: int
     #: Leaf pages of the manifest that were written; the others are those of earlier checkpoints.
     pages: int = 0
