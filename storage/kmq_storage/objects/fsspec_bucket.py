@@ -52,7 +52,7 @@ def open_fsspec(url: str, options: Mapping[str, Any], known: Sequence[str]) -> F
     import fsspec
 
     scheme = url.partition("://")[0]
-    protocols = set(fsspec.available_protocols())
+    protocols = {*fsspec.available_protocols(), *fsspec.registry}  # by name, and by class
     if scheme in _UNFIT or "::" in url or scheme not in protocols:
         usable = [*known, *sorted(protocols - _UNFIT)]
         raise InvalidRequestError(

@@ -63,3 +63,28 @@ def test_a_path_may_have_an_at_sign(url: str):
 def test_a_query_or_a_fragment_is_refused_and_makes_no_store_of_another_name(url: str):
     with pytest.raises(kmq.InvalidRequestError, match="no query or fragment"):
         kmq.open(url)
+
+
+def test_a_file_system_that_somebody_registered_with_fsspec_is_a_place_for_a_store():
+    fsspec = pytest.importorskip("fsspec")
+    memory = type(fsspec.filesystem("memory"))
+
+    class Ours(memory):  # type: ignore[misc, valid-type]
+        """Looks and then writes, whatever is asked for."""
+
+        protocol, store = "ours", {}
+
+        def pipe_file(self, path: str, value: bytes, **_: object) -> None:
+            super().pipe_file(path, value)
+
+    fsspec.register_implementation("ours", Ours, clobber=True)
+    with kmq.open("ours://bucket/shop") as store:
+        store.create_topic("orders")
+        store.producer().send("orders", b"1").result()
+        with (
+            kmq.open("ours://bucket/shop") as other,
+            pytest.raises(kmq.IllegalStateError, match="one writer at a time"),
+        ):
+            other.create_topic("more")
+    with kmq.open("ours://bucket/shop", read_only=True) as store:
+        assert store.read("orders").read_all()["value"].to_pylist() == [b"1"]
