@@ -58,6 +58,9 @@ _UPLOADS = 3
 #: empty object, perhaps), the server sent the whole object, or another range.
 _NO_SUCH_RANGE = ("416", "Wanted range", "non-partial response", "Requested ")
 
+#: Whom clients ask for credentials that stand nowhere: the cloud's machine that they may run on.
+_LAST_ASKED = "://169.254.169.254/"
+
 T = TypeVar("T")
 
 
@@ -226,6 +229,8 @@ class ObstoreBucket:
             raise FileExistsError(text) from None
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
             raise PermissionError(errno.EACCES, text, f"{self.url}/{name}") from None
+        if _LAST_ASKED in text:
+            text = f"neither storage_options nor the environment has credentials ({text})"
         raise OSError(text) from None
 
 

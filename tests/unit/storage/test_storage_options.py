@@ -6,6 +6,7 @@ secrets, in messages.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -148,3 +149,14 @@ def test_a_message_says_what_is_wrong_behind_a_query_and_not_who_asked():
 def test_a_bucket_that_does_not_exist_is_told_by_its_cause(moto: S3Server):
     with pytest.raises(kmq.UnavailableError, match="404 Not Found: NoSuchBucket"):
         kmq.open("s3://no-such-bucket/shop", storage_options=moto.options())
+
+
+def test_who_has_no_credentials_is_told_so(monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    options = {
+        "endpoint": "http://127.0.0.1:9",
+        "client_options": {"proxy_url": "http://127.0.0.1:9"},  # nor does the machine have any
+    }
+    with pytest.raises(kmq.UnavailableError, match="neither storage_options nor the environment"):
+        kmq.open("s3://bucket/store", storage_options=options)
