@@ -15,7 +15,7 @@ from kmq_storage.log.checkpoint import starting_point
 from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
-from kmq_storage.log.rewriting import write_again
+from kmq_storage.log.rewriting import try_next, write_again
 from kmq_storage.objects.disk import Disk
 
 
@@ -49,7 +49,7 @@ def recover(files: Disk, journal: Journal, hint: Hint) -> None:
     last = max(last, last_beyond)  # damage: what stands behind it counts, too
     if _try_sync(journal, hint, staged, (start.lsn + 1, last)):
         hint.rebuild(last)
-    elif end.lsn < known:
+    elif max(end.lsn, last_beyond) < known:
         raise OSError(errno.EIO, f"commit {end.lsn + 1} is damaged, and the disk fails to sync")
     else:
         hint.rebuild(write_again(journal, hint, known))
@@ -100,7 +100,7 @@ def _find_end(journal: Journal, start: Cursor) -> tuple[Cursor, int, set[str]]:
     """
     cursor, durable = start, start.lsn
     unproven: deque[tuple[Cursor, StoredFrame]] = deque()
-    while (frame := _try_next(journal, cursor)) is not None:
+    while (frame := try_next(journal, cursor)) is not None:
         durable = max(durable, frame.header.durable_lsn)
         unproven.append((cursor, frame))
         while unproven and unproven[0][1].header.lsn <= durable:
@@ -126,7 +126,7 @@ def look_beyond(journal: Journal, end: Cursor) -> tuple[int, int]:
             durable = max(durable, frame.header.durable_lsn)
             last = frame.header.lsn if _is_whole(journal, frame) else last
             cursor = frame.end
-            frame = _try_next(journal, cursor)
+            frame = try_next(journal, cursor)
     return durable, last
 
 
@@ -136,10 +136,3 @@ def _is_whole(journal: Journal, frame: StoredFrame) -> bool:
     except InvalidFrameError:
         return False
     return True
-
-
-def _try_next(journal: Journal, cursor: Cursor) -> StoredFrame | None:
-    try:
-        return journal.next_frame(cursor)
-    except InvalidFrameError:
-        return None

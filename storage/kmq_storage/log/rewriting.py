@@ -6,6 +6,8 @@ second time; so a file is never synced again after it failed.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
@@ -15,7 +17,8 @@ def write_again(journal: Journal, hint: Hint, synced: int) -> int:
     """Bring every frame after the last synced one to disk in fresh files; the last LSN then.
 
     Only under the append lock. The log ends before the first frame that can't be read back
-    whole; whoever wrote it, or one after it, is told by `Hint.losses`.
+    whole; whoever wrote it, or one after it, is told by `Hint.losses`. Damage up to the last
+    synced frame stays as it is, in its file.
     """
     cursor, frames = _read_unsynced(journal, synced)
     end = cursor.lsn + len(frames)
@@ -35,23 +38,37 @@ def write_again(journal: Journal, hint: Hint, synced: int) -> int:
 
 def _read_unsynced(journal: Journal, synced: int) -> tuple[Cursor, list[bytes]]:
     """The place after the last synced frame, and the whole frames behind it."""
-    cursor = journal.start_of(synced + 1)
-    frames: list[bytes] = []
-    try:
-        while cursor.lsn < synced and (frame := journal.next_frame(cursor)) is not None:
-            cursor = frame.end
-        start = cursor
+    start = _behind(journal, synced)
+    if start is None:
+        return Cursor(synced), []
+    cursor, frames = start, list[bytes]()
+    with suppress(InvalidFrameError):
         while (frame := journal.next_frame(cursor)) is not None:
             _stage_again(journal, frame)
             journal.verify_batches(frame)
             frames.append(journal.raw(frame).to_pybytes())
             cursor = frame.end
-    except InvalidFrameError:
-        if cursor.lsn < synced:
-            raise OSError(f"commit {cursor.lsn + 1} can't be read") from None
-    if start.lsn < synced:
-        raise OSError(f"commit {start.lsn + 1} can't be read")
     return start, frames
+
+
+def _behind(journal: Journal, lsn: int) -> Cursor | None:
+    """The place after a frame; None where damage hides it and the frame behind it, too."""
+    cursor = journal.start_of(lsn + 1)
+    while cursor.lsn < lsn:
+        frame = try_next(journal, cursor)
+        found = (frame.end, frame) if frame else journal.try_resync(cursor)
+        if found is None or found[0].lsn > lsn:
+            return None
+        cursor = found[0]
+    return cursor
+
+
+def try_next(journal: Journal, cursor: Cursor) -> StoredFrame | None:
+    """The next frame, or None where there is none that proves itself."""
+    try:
+        return journal.next_frame(cursor)
+    except InvalidFrameError:
+        return None
 
 
 def _stage_again(journal: Journal, frame: StoredFrame) -> None:
