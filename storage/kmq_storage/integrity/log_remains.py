@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,6 +31,32 @@ class Remains:
     entries: Iterator[Entry]
 
 
+@dataclass(frozen=True, slots=True)
+class LeftCommit:
+    """A commit that can be read, and where it stands."""
+
+    lsn: int
+    time: int
+    entries: list[Entry]
+    file: int
+    position: int
+
+
+def commits_left(files: Files, identity: Identity) -> Iterator[LeftCommit]:
+    """The commits that can be read."""
+    if is_disk(files):
+        journal = Journal(files, identity, open_hint(files, identity.seed, SYSTEM))
+        return _of_frames(journal, journal.folder.first_lsn())
+    from kmq_storage.log.commit_objects import CommitObjects  # buckets are imported late
+
+    objects = CommitObjects(bucket_files(files), identity.seed)
+    return _of_objects(objects, objects.later_than(collected_lsn(bucket_files(files))))
+
+
+def _entries_of(commits: Iterator[LeftCommit]) -> Iterator[Entry]:
+    return (entry for commit in commits for entry in commit.entries)
+
+
 def remains_of(files: Files, identity: Identity, known: int) -> Remains:
     """What is left of a log; where that is nothing, those who wrote files knew it up to `known`.
 
@@ -48,10 +74,10 @@ def _of_disk(files: Disk, identity: Identity, known: int) -> Remains:
     if not journal.folder.sizes():
         before = known + 1
         hint.rebuild(before + 1)
-    return Remains(before, _of_frames(journal, before + 1))
+    return Remains(before, _entries_of(_of_frames(journal, before + 1)))
 
 
-def _of_frames(journal: Journal, first: int) -> Iterator[Entry]:
+def _of_frames(journal: Journal, first: int) -> Iterator[LeftCommit]:
     cursor = journal.start_of(first)
     while True:
         try:
@@ -63,7 +89,8 @@ def _of_frames(journal: Journal, first: int) -> Iterator[Entry]:
             if found is None:
                 return
             frame = found[1]
-        yield from frame.entries()
+        header = frame.header
+        yield LeftCommit(header.lsn, header.time, frame.entries(), frame.file, frame.position)
         cursor = frame.end
 
 
@@ -74,14 +101,15 @@ def _of_bucket(files: BucketFiles, identity: Identity, known: int) -> Remains:
     collected = collected_lsn(files)
     lsns = list(objects.later_than(collected))
     if lsns:
-        return Remains(lsns[0] - 1, _of_objects(objects, lsns))
+        return Remains(lsns[0] - 1, _entries_of(_of_objects(objects, lsns)))
     before = max(collected, known + 1)
     objects.block(before + 1)
     return Remains(before, iter(()))
 
 
-def _of_objects(objects: CommitObjects, lsns: list[int]) -> Iterator[Entry]:
+def _of_objects(objects: CommitObjects, lsns: Iterable[int]) -> Iterator[LeftCommit]:
     for lsn in lsns:
         with suppress(InvalidFrameError):
             found = objects.fetch(lsn)
-            yield from () if found is None else found.entries()
+            if found is not None:
+                yield LeftCommit(lsn, found.header.time, list(found.entries()), lsn, 0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
-from kmq_storage.format.manifest import decode_page
+from kmq_storage.integrity.page_repair import is_whole
 from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.checkpointing import checkpoint
@@ -40,11 +40,9 @@ def repair_manifest(log: CommitLog) -> Iterator[str]:
 
 def _is_whole(files: Files, lsn: int, digest: bytes) -> bool:
     try:
-        for ref in read_checkpoint(files, lsn, digest).refs:
-            decode_page(brought_in(files.map(paths.page_file(ref.page_id))), ref)
+        return all(is_whole(files, ref) for ref in read_checkpoint(files, lsn, digest).refs)
     except (CorruptionError, FileNotFoundError):
         return False
-    return True
 
 
 def _reaches_back(log: CommitLog, lsn: int) -> bool:

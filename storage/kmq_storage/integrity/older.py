@@ -43,10 +43,12 @@ def check_older(files: Files, state: StoreState, *, deep: bool) -> Iterator[Find
 
 def nobody_needs(log: CommitLog, damage: Sequence[Damage]) -> bool:
     """Whether all damage is in files that only checkpoints lead to, and no reader keeps these."""
+    if not damage or any(not each.file.startswith(_OF_RECORDS) for each in damage):
+        return False
     known = _with_records(log.files, log.refresh())
-    ids = [paths.try_file_id(each.file) for each in damage if each.file.startswith(_OF_RECORDS)]
+    ids = [paths.try_file_id(each.file) for each in damage]
     kept = any(True for _ in log.files.walk(paths.PIN_FOLDER))
-    return len(ids) == len(damage) > 0 and not (kept or any(i is None or known.has(i) for i in ids))
+    return not (kept or any(i is None or known.has(i) for i in ids))
 
 
 def _with_records(files: Files, state: StoreState) -> References:

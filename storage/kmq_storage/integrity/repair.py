@@ -8,12 +8,14 @@ checkpoint, safe beside readers and writers, and safe to be killed in: the next 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from kmq_storage import paths
 from kmq_storage.format.manifest import Key
 from kmq_storage.integrity.lost_end import lost_end
 from kmq_storage.integrity.manifest_repair import repair_manifest
 from kmq_storage.integrity.older import nobody_needs
+from kmq_storage.integrity.page_repair import rebuild_pages
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.records_repair import RecordsRepair
 from kmq_storage.integrity.report import Damage, Report
@@ -52,11 +54,14 @@ def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
 
 def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     yield from repair_manifest(log)
+    made_anew = list(rebuild_pages(log, drop_damaged=drop_damaged))
+    if made_anew:
+        yield from chain(made_anew, repair_manifest(log))
     yield from _unreadable_pins(log)
     yield from restore(log)
     damage = verify(log, deep=True).damage
-    if not damage:
-        return
+    if not damage or any(each.file.startswith(paths.PAGE_FOLDER) for each in damage):
+        return  # which records stand where is not known
     if drop_damaged and not isinstance(log, LocalLog):
         _block_lost_end(log)
     state = log.refresh()

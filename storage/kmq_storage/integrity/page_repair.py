@@ -1,0 +1,173 @@
+"""Damaged pages of the manifest that no older checkpoint and log can say again.
+
+Segments say their topic, partition and offsets, and commits that are still in the log where else
+records stand. What stands nowhere becomes a gap, where that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.file_ids import begun_at, new_file_id
+from kmq_storage.format.manifest import Key, PageRef, Row, decode_page, encode_page
+from kmq_storage.integrity.found_segments import find_segments, without_overlaps
+from kmq_storage.integrity.log_remains import commits_left
+from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint, write_checkpoint
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.manifest_rows import row_of_records
+from kmq_storage.log.offset_index import Gap
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.objects.files import Files
+from kmq_storage.objects.mapping import brought_in
+
+_LOST = "what said where it stands was lost"
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Offsets of a partition whose rows stand in one page."""
+
+    topic: Topic
+    number: int
+    low: int
+    high: int
+
+    @property
+    def key(self) -> Key:
+        """The partition."""
+        return self.topic.id, self.number
+
+
+def rebuild_pages(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
+    """Write the newest checkpoint once more where pages of it are damaged, with whole ones.
+
+    What was done, in words. Nothing where offsets would be lost by it, unless with `drop_damaged`.
+    """
+    files, began = log.files, log.files.now()
+    checkpoint = _newest(files)
+    damaged = [ref for ref in checkpoint.refs if not is_whole(files, ref)] if checkpoint else []
+    if checkpoint is None or not damaged:
+        return
+    state = checkpoint.state(files, indexed=True)
+    found, lost, refs = _found_rows(log, state), list[_Span](), list[PageRef]()
+    for ref, following in zip(checkpoint.refs, [*checkpoint.refs[1:], None], strict=True):
+        if ref in damaged:
+            made, gone = _made_anew(log, state, found, ref, following)
+            refs += [made] if made else []
+            lost += gone
+        else:
+            refs.append(ref)
+    if lost and not drop_damaged:
+        return
+    state = replace(checkpoint, refs=tuple(refs)).state(files, indexed=True)
+    for span in lost:
+        yield _cut_out(state, span)
+    new_uuid = log.environment.new_uuid
+    write_checkpoint(files, state, checkpoint.cursor, new_uuid, began=began)
+    for ref in damaged:
+        yield f"{paths.page_file(ref.page_id)}: was made anew from segments and the log"
+
+
+def is_whole(files: Files, ref: PageRef) -> bool:
+    """Whether a page is there and proves itself."""
+    try:
+        decode_page(brought_in(files.map(paths.page_file(ref.page_id))), ref)
+    except (CorruptionError, FileNotFoundError):
+        return False
+    return True
+
+
+def _newest(files: Files) -> Checkpoint | None:
+    for root in checkpoints(files):
+        with suppress(CorruptionError, FileNotFoundError):
+            return read_checkpoint(files, *root)
+    return None
+
+
+def _found_rows(log: CommitLog, state: StoreState) -> dict[Key, list[Row]]:
+    """The rows of what stands anywhere and was begun before the checkpoint of a state."""
+    rows: dict[Key, list[Row]] = {}
+    begun: set[bytes] = set()
+    for segment in find_segments(log.files, log.identity.store_id):
+        topic = state.topic_by_id(segment.topic_id)
+        if topic is not None and begun_at(segment.row.file) <= state.lsn:
+            row = segment.row_of(topic.layout())
+            begun |= {segment.row.file} if segment.begun else set()
+            rows.setdefault((topic.id, segment.partition), []).extend([row] if row else [])
+    for commit in commits_left(log.files, log.identity):
+        if commit.lsn <= state.lsn:
+            for entry in commit.entries:
+                if isinstance(entry, RecordsEntry):
+                    row = row_of_records(entry, commit.time, commit.file, commit.position)
+                    rows.setdefault((entry.topic_id, entry.partition), []).append(row)
+    return {key: without_overlaps(each, begun) for key, each in rows.items()}
+
+
+def _made_anew(
+    log: CommitLog,
+    state: StoreState,
+    found: dict[Key, list[Row]],
+    ref: PageRef,
+    following: PageRef | None,
+) -> tuple[PageRef | None, list[_Span]]:
+    """A page in place of a damaged one, and the offsets that stand nowhere."""
+    spans = sorted(_spans(state, ref, following), key=lambda span: span.key)
+    rows = [(span.key, row) for span in spans for row in _rows_of(span, found)]
+    if not rows:
+        return None, [lost for span in spans for lost in _missing(span, [])]
+    page_id = new_file_id(log.environment.new_uuid(), state.lsn)
+    contents, made = encode_page(rows, page_id)
+    is_same = (made.first, made.last, made.rows) == (ref.first, ref.last, ref.rows)
+    log.files.stage(paths.page_file(page_id), [contents], sync=True)
+    if is_same:  # what lies between its rows was compacted away
+        return made, []
+    return made, [
+        lost
+        for span in spans
+        for lost in _missing(span, [row for key, row in rows if key == span.key])
+    ]
+
+
+def _spans(state: StoreState, ref: PageRef, following: PageRef | None) -> Iterator[_Span]:
+    """The partitions of a page, and from where to where it has them."""
+    (first, low), behind = ref.first, None if following is None else following.first
+    for topic in state.topics.values():
+        for number, part in enumerate(topic.parts):
+            key = (topic.id, number)
+            begin = part.start + (topic.settings.keyed and part.start > 0 and not part.is_begun)
+            if key == first:
+                begin = max(low, begin)
+            end = behind[1] if behind and key == behind[0] else part.end
+            if first <= key and (behind is None or key <= behind[0]) and begin < end:
+                yield _Span(topic, number, begin, end)
+
+
+def _rows_of(span: _Span, found: dict[Key, list[Row]]) -> list[Row]:
+    rows = found.get(span.key, [])
+    return [row for row in rows if row.end_offset > span.low and row.end_offset <= span.high]
+
+
+def _missing(span: _Span, rows: Sequence[Row]) -> Iterator[_Span]:
+    """The offsets of a span that are in none of these rows, and in no gap that is known."""
+    at = span.low
+    for base, end in chain(((row.base_offset, row.end_offset) for row in rows), [(span.high, 0)]):
+        if at < base:
+            for low, high in span.topic.index(span.number).outside_gaps(at, base):
+                yield replace(span, low=low, high=high)
+        at = max(at, end)
+
+
+def _cut_out(state: StoreState, span: _Span) -> str:
+    topic = state.topics[span.topic.name]
+    part = topic.parts[span.number]
+    topic.index(span.number).cut_out(Gap(span.low, span.high, _LOST))
+    state.cut.add(span.key)
+    part.rows = max(part.rows - (span.high - span.low), 0)
+    return f"{topic.name}-{span.number}: offsets {span.low} to {span.high - 1} stand nowhere"

@@ -1,0 +1,152 @@
+"""Pages of the manifest that neither an older checkpoint nor the log says again.
+
+Finds: a store with years of data that one changed bit of a page makes unreadable for good.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.log import paging
+from kmq_storage.objects.local import LocalDisk
+from tests.support.damage import flip
+from tests.support.storage import open_log
+
+_FILE_BYTES = 16 * 1024
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[kmq.Store]:
+    """A store with small log files."""
+    log = open_log(LocalDisk(folder), durable=False, file_bytes=_FILE_BYTES)
+    with kmq.Store(log, maintenance=False) as store:
+        yield store
+
+
+def _send(store: kmq.Store, first: int, count: int) -> None:
+    with store.producer(batch_bytes=2_000) as producer:
+        for number in range(first, first + count):
+            key = b"%d" % (number % 7)
+            producer.send("plain", b"%d" % number, key, partition=number % 2)
+            producer.send("kept", b"%d" % number, key)
+            producer.send("typed", {"a": number, "b": "x"})
+
+
+def _contents(store: kmq.Store) -> dict[str, pa.Table]:
+    return {topic.name: store.read(topic.name).read_all() for topic in store.topics()}
+
+
+def _collected(folder: Path) -> dict[str, pa.Table]:
+    """A store whose log begins behind most of what it holds; what that is."""
+    with _opened(folder) as store:
+        store.create_topic("plain", partitions=2)
+        store.create_topic("kept", cleanup="compact")
+        store.create_topic("typed", schema=pa.schema([("a", pa.int64()), ("b", pa.string())]))
+        for first in range(0, 400, 100):
+            _send(store, first, 100)
+            store.seal()
+        queues = store.keyed_queues("queues")
+        queues.put_batch([f"q{number % 5}" for number in range(100)], [b"m"] * 100)
+        store.compact("kept")
+        store.trim("plain", {0: 30})
+        store.seal()
+        for first in range(400, 600, 50):
+            _send(store, first, 50)  # in the log, and in the pages
+            store.checkpoint()
+            store.collect(grace=0)
+        _send(store, 600, 20)
+        with pytest.raises(kmq.OffsetOutOfRangeError):
+            next(iter(store.commits(1)))
+        return _contents(store)
+
+
+@pytest.fixture(params=[4, 4096])
+def small_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging, "PAGE_ROWS", request.param)
+    monkeypatch.setattr(paging, "_PAGE_ROWS_MIN", request.param // 4)
+
+
+def _flip(page: Path) -> None:
+    flip(page, 700)
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("damage", [_flip, os.remove])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pages_are_made_anew_from_segments_and_the_log_and_nothing_is_lost(
+    tmp_path: Path, damage: Callable[[Path], None], seed: int
+):
+    contents = _collected(tmp_path / "store")
+    pages = sorted((tmp_path / "store" / "pages").iterdir())
+    for page in random.Random(seed).sample(pages, min(seed, len(pages))):
+        damage(page)
+    with _opened(tmp_path / "store") as store:
+        report = store.repair()
+        assert report.ok, report.damage
+        found = _contents(store)
+        assert {name: table.num_rows for name, table in found.items()} == {
+            name: table.num_rows for name, table in contents.items()
+        }
+        assert all(found[name].equals(table) for name, table in contents.items())
+        _send(store, 620, 5)
+        store.seal()
+        store.compact("plain")
+    with _opened(tmp_path / "store") as store:
+        assert store.verify(deep=True).ok
+        assert store.read("plain").read_all().num_rows == contents["plain"].num_rows + 5
+
+
+def test_what_stands_nowhere_any_more_is_given_up_only_when_that_is_asked_for(tmp_path: Path):
+    contents = _collected(tmp_path / "store")
+    for page in (tmp_path / "store" / "pages").iterdir():
+        _flip(page)
+    with _opened(tmp_path / "store") as store:
+        topic = store.describe_topic("typed").topic_id.hex
+    first = min((tmp_path / "store" / "segments" / topic / "0").iterdir())
+    first.unlink()
+    with _opened(tmp_path / "store") as store:
+        report = store.repair()
+        assert not report.ok
+        assert {each.file.partition("/")[0] for each in report.damage} == {"pages"}
+        assert store.repair(drop_damaged=True).ok
+        with pytest.raises(kmq.DataLossError) as lost:
+            store.read("typed").read_all()
+        assert lost.value.context["start"] == 0
+        end = lost.value.context["end"]
+        whole = store.read("typed", start={0: end}).read_all()
+        assert whole.equals(contents["typed"].slice(end))
+        assert store.read("plain").read_all().equals(contents["plain"])
+        assert store.describe_topic("typed").rows == whole.num_rows
+
+
+class _Killed(BaseException):
+    """What ends a process here."""
+
+
+@pytest.mark.parametrize("step", ["stage", "publish", "remove"])
+def test_a_repair_of_pages_that_dies_at_a_step_is_ended_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+):
+    contents = _collected(tmp_path / "store")
+    for page in (tmp_path / "store" / "pages").iterdir():
+        _flip(page)
+
+    def die(*_: object, **__: object) -> None:
+        raise _Killed
+
+    with monkeypatch.context() as patch, _opened(tmp_path / "store") as store:
+        patch.setattr(LocalDisk, step, die)
+        with pytest.raises(_Killed):
+            store.repair()
+    with _opened(tmp_path / "store") as store:
+        assert store.repair().ok
+        found = _contents(store)
+        assert all(found[name].equals(table) for name, table in contents.items())
