@@ -31,6 +31,7 @@ from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.open import bucket_files
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.checkpointing import checkpoint
+from kmq_storage.maintenance.references import references_of
 from kmq_storage.maintenance.seal import plan_seal, seal
 
 
@@ -128,13 +129,18 @@ def _lost_commits(state: StoreState) -> Iterator[str]:
 
 
 def _leave_behind(log: CommitLog) -> Iterator[str]:
-    """Move every record out of the log's files, and have it go on without them."""
-    seal(log, plan_seal(log.refresh()))
+    """Move every record out of the log's files, and have it go on without them.
+
+    What others write meanwhile stands behind that, and stays.
+    """
     if isinstance(log, LocalLog):
         yield from _go_on_behind(log)
-    else:
-        yield _newest(log)
-    for file in log.drop_before(log.refresh().lsn + 1):
+    state = log.refresh()
+    behind = state.lsn + 1
+    seal(log, plan_seal(state))
+    yield _newest(log)
+    needed = references_of(log.files, log.reload()).lowest_log_file()
+    for file in log.drop_before(min(behind, needed)):
         yield f"{file}: was removed, its records stand in segments"
 
 

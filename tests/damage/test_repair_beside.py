@@ -1,0 +1,80 @@
+"""Repair beside writers. Finds records that a repair deletes with the files it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.integrity import repair
+from tests.damage import bucket as buckets
+from tests.support.damage import flip
+
+
+def _sent_behind(
+    patch: pytest.MonkeyPatch, store: kmq.Store, names: Iterable[str]
+) -> list[kmq.RecordMetadata]:
+    """Have somebody send a record right after each of these steps of a repair."""
+    sent: list[kmq.RecordMetadata] = []
+
+    def behind(step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(*arguments: Any, **options: Any) -> Any:
+            done = step(*arguments, **options)
+            with store.producer() as producer:
+                sent.append(producer.send("t", b"beside", partition=0).result(10))
+            return done
+
+        return stepped
+
+    for name in names:
+        patch.setattr(repair, name, behind(getattr(repair, name)))
+    return sent
+
+
+_STEPS = ("seal", "_newest", "plan_seal")
+
+
+def test_records_that_are_sent_while_damaged_log_files_are_left_behind_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            for number in range(5):
+                producer.send("t", b"value %d" % number).result(10)
+    log = tmp_path / "log" / f"{1:020d}.log"
+    flip(log, log.read_bytes().index(b"value 2"))
+    with (
+        kmq.open(tmp_path, maintenance=False) as store,
+        kmq.open(tmp_path, maintenance=False) as other,
+    ):
+        with monkeypatch.context() as patch:
+            sent = _sent_behind(patch, other, _STEPS)
+            assert store.repair(drop_damaged=True).ok
+        assert not log.exists()
+        found = store.read("t", start={0: 3}).read_all()["value"].to_pylist()
+    assert len(sent) >= 3
+    assert found == [b"value 3", b"value 4"] + [b"beside"] * len(sent)
+
+
+def test_in_a_bucket_too(monkeypatch: pytest.MonkeyPatch):
+    bucket = buckets.filled_bucket()
+    buckets.flip(bucket, buckets.commits_of(bucket)[-1])
+    with buckets.store_in(bucket) as store, buckets.store_in(bucket) as other:
+        assert not store.repair().ok
+        store.repair(drop_damaged=True)
+        with other.producer() as producer:
+            producer.send("t", b"value", partition=0).result(10)
+        changed = buckets.commits_of(bucket)[-1]
+        body = bucket.objects[changed]
+        bucket.objects[changed] = body.replace(b"value", b"VALUE")
+    with buckets.store_in(bucket) as store, buckets.store_in(bucket) as other:
+        with monkeypatch.context() as patch:
+            sent = _sent_behind(patch, other, _STEPS)
+            assert store.repair(drop_damaged=True).ok
+        assert len(sent) >= 3
+        found = buckets.read_around(store, 0)
+    assert [value for _, value in found[-len(sent) :]] == [b"beside"] * len(sent)
