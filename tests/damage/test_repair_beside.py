@@ -10,6 +10,8 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.integrity import repair
+from kmq_storage.log.hint import Hint
+from kmq_storage.log.local_log import LocalLog
 from tests.damage import bucket as buckets
 from tests.support.damage import flip
 
@@ -78,3 +80,30 @@ def test_in_a_bucket_too(monkeypatch: pytest.MonkeyPatch):
         assert len(sent) >= 3
         found = buckets.read_around(store, 0)
     assert [value for _, value in found[-len(sent) :]] == [b"beside"] * len(sent)
+
+
+class _Killed(BaseException):
+    """What ends a process here: it does nothing more."""
+
+
+def _die(*_: object) -> None:
+    raise _Killed
+
+
+def test_a_repair_that_dies_when_it_made_a_log_file_leaves_no_writer_in_the_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with kmq.open(tmp_path, maintenance=False) as other:
+        other.create_topic("t")
+        producer = other.producer()
+        producer.send("t", b"first").result(10)
+        with kmq.open(tmp_path, maintenance=False) as store:
+            assert isinstance(store.log, LocalLog)
+            with monkeypatch.context() as patch, pytest.raises(_Killed):
+                patch.setattr(Hint, "count_roll", _die)
+                store.log.go_on_behind({})
+        assert len([*(tmp_path / "log").glob("0*.log")]) == 2
+        producer.send("t", b"second").result(10)
+        with kmq.open(tmp_path, maintenance=False) as store:
+            assert store.read("t").read_all()["value"].to_pylist() == [b"first", b"second"]
+            assert store.verify(deep=True).ok

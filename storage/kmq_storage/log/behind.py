@@ -58,10 +58,10 @@ def go_on_behind(
         state.lsn = last
         with hint.syncing():
             journal.sync(1, last)
-        file = files.open_log(paths.log_file(last + 1), identity.log_file_bytes, create=True)
-        file.clear_from(0)  # what an earlier end of the log left there proves nothing
-        file.sync()
-        hint.count_roll(last)
+        with hint.rolling(last):  # nobody goes on in the file before it, should this one die here
+            file = files.open_log(paths.log_file(last + 1), identity.log_file_bytes, create=True)
+            file.clear_from(0)  # what an earlier end of the log left there proves nothing
+            file.sync()
         hint.publish_synced(last)
         hint.publish_written(last)
         end = _end(replica.cursor, last, environment)
