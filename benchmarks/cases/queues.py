@@ -117,7 +117,7 @@ def arrow(job: Job) -> Measure:
     def measure() -> Sample:
         with _filled(job) as (store, _), store.queue(_QUEUE) as queue, stopwatch() as watch:
             done = 0
-            while (table := queue.receive_arrow()) is not None:
+            while table := queue.receive_arrow():
                 queue.ack(table)
                 done += table.num_rows
         _check(done, job)

@@ -171,9 +171,7 @@ class Queue(Receiver):
         found = await in_slices(partial(self._received, receive, self._queue._give_back), timeout)
         return [Delivery((*each, self)) for each in found or ()]
 
-    async def receive_arrow(
-        self, max_rows: int = 65_536, timeout: float | None = 0.0
-    ) -> pa.Table | None:
-        """The same as a table, with a column `_delivery` for `ack`; None when nothing came."""
+    async def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table:
+        """The same as a table, with a column `_delivery` for `ack`; no rows when nothing came."""
         receive = partial(self._queue.receive_arrow, max_rows)
         return await in_slices(partial(self._received, receive, self._queue._give_back), timeout)

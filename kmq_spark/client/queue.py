@@ -125,18 +125,18 @@ class Queue:
         self._ahead.count()
         return held
 
-    def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table | None:
-        """The same as a table, with a column `_delivery` for `ack`; None when there is nothing.
+    def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table:
+        """The same as a table, with a column `_delivery` for `ack`; no rows when nothing came.
 
         One table has the records of topics with the same columns.
         """
         checked_count("max_rows", max_rows)
         seconds = checked_timeout(timeout)
         self._ahead.settle()
-        while (acquired := self._acquire(max_rows, seconds, plain=True)) is not None:
-            if slices := self._slices(acquired[0].runs):
-                return table_of_slices(self._id, slices)
-        return None
+        slices: list[tuple[Run, Slice]] = []
+        while not slices and (some := self._acquire(max_rows, seconds, plain=True)) is not None:
+            slices = self._slices(some[0].runs)
+        return table_of_slices(self._log, self._id, slices)
 
     def _slices(self, found: Sequence[Run]) -> list[tuple[Run, Slice]]:
         """What a table has of records that were acquired: those that have the same columns."""
@@ -290,7 +290,7 @@ class Queue:
         if runs:
             self._log.commit([Unit((handing.answer(self._log, self._live(), what, runs, at),))])
 
-    def _give_back(self, received: list[Delivery] | pa.Table | None) -> None:
+    def _give_back(self, received: list[Delivery] | pa.Table) -> None:
         """Nobody got these after all: they are free at once, and count as never handed out."""
         with suppress(KmqError):  # else they come again when their lock ends
             if isinstance(received, pa.Table):

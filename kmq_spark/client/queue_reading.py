@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.queue_delivery import Delivery, Hold, check_own
+from kmq_spark.client.record_columns import public_schema
 from kmq_spark.client.record_values import records_of
 from kmq_spark.client.topic_tables import table_of
 from kmq_spark.client.typed_letters import with_row
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.deliveries import merged
+from kmq_storage.format.layout import UNTYPED
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import Run
 from kmq_storage.log.commit_log import CommitLog
@@ -41,6 +43,7 @@ _TOKEN = np.dtype(
     ]
 )
 TOKEN_TYPE = pa.binary(_TOKEN.itemsize)
+_NO_TOKENS: npt.NDArray[Any] = np.zeros(0, _TOKEN)
 
 
 def parts_of(log: CommitLog, reader: ChunkReader, run: Run) -> Iterator[Part]:
@@ -113,14 +116,24 @@ def slices_of(log: CommitLog, reader: ChunkReader, runs: Iterable[Run]) -> list[
     return [each for each in found if each[1].rows]  # compaction may have left none
 
 
-def table_of_slices(queue_id: bytes, slices: Sequence[tuple[Run, Slice]]) -> pa.Table:
+def table_of_slices(
+    log: CommitLog, queue_id: bytes, slices: Sequence[tuple[Run, Slice]]
+) -> pa.Table:
     """One table with the column `_delivery`, which `ack` takes."""
-    table = table_of([part for _, part in slices])
-    tokens = np.concatenate([_tokens(queue_id, run, part) for run, part in slices])
+    table = table_of([part for _, part in slices]) if slices else _no_rows(log, queue_id)
+    tokens = [_tokens(queue_id, run, part) for run, part in slices]
     column = pa.FixedSizeBinaryArray.from_buffers(
-        TOKEN_TYPE, len(tokens), [None, pa.py_buffer(tokens)]
+        TOKEN_TYPE, len(table), [None, pa.py_buffer(np.concatenate([*tokens, _NO_TOKENS]))]
     )
     return table.append_column(pa.field("_delivery", TOKEN_TYPE), column)
+
+
+def _no_rows(log: CommitLog, queue_id: bytes) -> pa.Table:
+    """No records, with the columns of the first topic that the queue is bound to."""
+    queue = log.state.queues.by_id(queue_id)
+    topics = map(log.state.topic_by_id, queue.bindings if queue else ())
+    first = next((topic for topic in topics if topic is not None), None)
+    return public_schema(UNTYPED if first is None else first.layout()).empty_table()
 
 
 def _tokens(queue_id: bytes, run: Run, part: Slice) -> npt.NDArray[Any]:
@@ -172,7 +185,7 @@ def _tokens_of(data: pa.Table | pa.RecordBatch) -> npt.NDArray[Any]:
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     try:
         chunks = [chunk.cast(TOKEN_TYPE) for chunk in chunks]
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRequestError(
             f"column '_delivery' is not what receive_arrow gave: {error}", field="_delivery"
         ) from error
@@ -183,7 +196,7 @@ def _tokens_of(data: pa.Table | pa.RecordBatch) -> npt.NDArray[Any]:
         for chunk in chunks
         if len(chunk)
     ]
-    return np.concatenate([np.zeros(0, _TOKEN), *arrays])
+    return np.concatenate([*arrays, _NO_TOKENS])
 
 
 def _breaks(tokens: npt.NDArray[Any]) -> npt.NDArray[np.intp]:

@@ -279,7 +279,24 @@ def test_arrow_has_the_same_records_and_acknowledges_any_of_them(store: kmq.Stor
     rest = queue.receive_arrow()
     values = table["value"].to_pylist() + rest["value"].to_pylist()
     assert sorted(values) == sorted([b"%d" % n for n in range(100)] + [b"own"])
-    assert queue.receive_arrow() is None
+    assert queue.receive_arrow().num_rows == 0
+
+
+def test_arrow_of_nothing_is_a_table_without_rows_that_has_the_same_columns(store: kmq.Store):
+    store.create_topic("typed", schema=pa.schema([("n", pa.int64())]))
+    with store.producer() as producer:
+        producer.send("typed", {"n": 5}).result()
+    for topics, first in (([], "key"), (["typed"], "n")):
+        name = store.create_queue(f"of-{first}", topics=topics).name
+        _send(store, name, b"own")
+        queue = store.queue(name)
+        tables = [queue.receive_arrow(), queue.receive_arrow(), queue.receive_arrow(timeout=0.05)]
+        assert first in tables[-1].schema.names
+        assert tables[-1].num_rows == 0
+        assert tables[-1].schema in [table.schema for table in tables[:-1]]
+        for table in tables:
+            queue.ack(table)
+        assert queue.stats().acked == sum(table.num_rows for table in tables) > 0
 
 
 def test_arrow_of_another_queue_is_refused(store: kmq.Store):
@@ -291,11 +308,12 @@ def test_arrow_of_another_queue_is_refused(store: kmq.Store):
         store.queue("b").ack(table)
     with pytest.raises(kmq.InvalidRequestError, match="_delivery"):
         store.queue("a").ack(table.select(["value"]))
+    for made_up in (["short"], [7], [None], [[b"x"]]):
+        with pytest.raises(kmq.InvalidRequestError, match="column '_delivery'"):
+            store.queue("a").ack(pa.table({"_delivery": made_up}))
 
 
 def test_one_table_has_records_of_one_schema_and_the_others_stay(store: kmq.Store):
-    import pyarrow as pa
-
     store.create_topic("typed", schema=pa.schema([("n", pa.int64())]))
     store.create_queue("q", topics=["typed"])
     with store.producer() as producer:
