@@ -22,6 +22,7 @@ from kmq_spark.datasource.planning.coverage import cover, first_of_stream, known
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import history_of
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
+from kmq_spark.datasource.register import checked_session
 from kmq_spark.datasource.store_url import as_options, is_storage_option
 from kmq_spark.datasource.streams.admission import Limits
 from kmq_spark.datasource.streams.plan import admitted
@@ -71,7 +72,7 @@ def incremental(
         raise InvalidRequestError(f"store {url!r} is not a path or URL", option="url")
     texts = {name: _text(value) for name, value in options.items()}
     texts = {**as_options(storage_options or {}), **texts}
-    return Incremental(spark, os.fspath(url), group, texts)
+    return Incremental(checked_session(spark, "read"), os.fspath(url), group, texts)
 
 
 class Incremental:

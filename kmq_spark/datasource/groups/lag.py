@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from kmq_spark.datasource.groups.progress import SourceProgress, records_behind, source_of_progress
 from kmq_spark.datasource.offsets import StreamOffset
 from kmq_spark.datasource.opening import open_log
-from kmq_storage.errors import KmqError
+from kmq_storage.errors import InvalidRequestError, KmqError
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.state import StoreState
 
@@ -32,8 +32,11 @@ def lag(query: Query, *, storage_options: Mapping[str, Any] | None = None) -> La
     of the query's last progress; {} before its first batch. Several sources on one topic: the
     one that is behind most. `storage_options` as in `kmq.open`.
     """
+    progress = getattr(query, "lastProgress", query)
+    if progress is query:
+        raise InvalidRequestError(f"query must be a streaming query, not {query!r}", option="query")
     merged: Lags = {}
-    for source in sources_of(query.lastProgress, storage_options):
+    for source in sources_of(progress, storage_options):
         for topic, by_partition in _lag_of(source).items():
             known = merged.setdefault(topic, {})
             for partition, records in by_partition.items():

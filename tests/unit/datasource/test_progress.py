@@ -77,6 +77,17 @@ def test_the_lag_of_a_query_is_counted_to_the_end_of_the_log_as_it_is_now(shop: 
     assert kmq.lag(SimpleNamespace(lastProgress=progress)) == {"orders": {0: 2, 1: 4}}
 
 
+def test_what_is_no_query_and_what_is_no_session_is_said(shop: Shop) -> None:
+    nothing: Any = None
+    for call, says in (
+        (lambda: kmq.lag(nothing), "query must be a streaming query, not None"),
+        (lambda: kmq.register(nothing), "spark must be a SparkSession, not None"),
+        (lambda: kmq.incremental(nothing, shop.url, "g"), "spark must be a SparkSession, not None"),
+    ):
+        with pytest.raises(kmq.InvalidRequestError, match=says):
+            call()
+
+
 def test_only_what_a_query_reads_counts_as_its_lag(shop: Shop) -> None:
     shop.send("orders", 0, 5)
     shop.send("orders", 1, 100)
