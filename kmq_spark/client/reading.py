@@ -99,9 +99,11 @@ def plan_read(
 def _projected(whole: pa.Schema, columns: Iterable[str] | None) -> pa.Schema:
     if columns is None:
         return whole
+    if not isinstance(columns, Iterable):
+        raise InvalidRequestError(f"columns must be names, not {columns!r}", option="columns")
     wanted = [columns] if isinstance(columns, str) else list(columns)
     if not wanted:
-        raise InvalidRequestError("columns is empty: name at least one column")
+        raise InvalidRequestError("columns is empty: name at least one column", option="columns")
     for name in wanted:
         if name not in whole.names:
             hint = nearest(str(name), whole.names)

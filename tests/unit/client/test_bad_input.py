@@ -169,6 +169,7 @@ def test_a_wrong_setting_makes_no_topic(shop: kmq.Store, settings: dict[str, Any
         ("offsets_for_time('t', datetime(2026, 1, 1))", "when"),
         ("read('t', columns=['vlaue'])", "did you mean 'value'"),
         ("read('t', columns=[5])", "column"),
+        ("read('t', columns=5)", "columns must be names"),
         ("read('t', columns=[])", "column"),
         ("read('t', batch_rows=0)", "batch_rows"),
         ("read('t', batch_rows='5')", "batch_rows"),
