@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, SupportsIndex, TypeVar
 
 from kmq_spark.client.arguments import checked_timeout
+from kmq_spark.client.resource import stays_here
 from kmq_spark.errors import ClosedError
 
 T = TypeVar("T")
@@ -49,6 +50,16 @@ class Handle:
     def __init__(self, handle: AbstractContextManager[Any]) -> None:
         self._handle = handle
         self._thread = ThreadPoolExecutor(1, "kmq-aio")
+
+    def __repr__(self) -> str:
+        return f"aio.{self._handle!r}"
+
+    def __dir__(self) -> list[str]:
+        twins = (name for name in dir(self._handle) if not name.startswith("_"))
+        return sorted({*super().__dir__(), *(name for name in twins if hasattr(self, name))})
+
+    def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
+        raise stays_here(type(self).__name__)
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await asyncio.wrap_future(self._submit(call, *arguments, **options))

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Self
 
 import pyarrow as pa
 
@@ -106,6 +105,9 @@ class Consumer(OneThread):
         if member is not None:
             self._watch = MemberWatch(self._taking, member.place, settings.max_poll_interval)
         reopen_in_child(self)
+
+    def __repr__(self) -> str:
+        return f"Consumer({None if self._member is None else self._member.group!r})"
 
     def after_fork_in_child(self) -> None:
         """A group's member stays the parent's; others go on by themselves."""
@@ -355,9 +357,6 @@ class Consumer(OneThread):
                 self._taking.go_back()
                 self._commit()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not self._parents:
             self._close(commit=self._auto_commit and error is None)
@@ -366,7 +365,9 @@ class Consumer(OneThread):
 def _member_of(log: CommitLog, settings: ConsumerSettings) -> GroupMember | None:
     if settings.group is None:
         return None
-    name = settings.name or f"member-{log.environment.new_uuid().hex[:12]}"
+    name = settings.name
+    if name is None:
+        name = f"member-{log.environment.new_uuid().hex[:12]}"
     facts = (settings.name is not None, settings.assignor, settings.session_timeout)
     return GroupMember(log, settings.group, MemberSettings(name, *facts))
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from kmq_spark.client.keyed_receiving import (
     text_of,
 )
 from kmq_spark.client.producer import Producer
+from kmq_spark.client.resource import Resource
 from kmq_spark.client.values import to_bytes
 from kmq_spark.errors import (
     ClosedError,
@@ -118,10 +119,14 @@ class _Closed:
     """What stands in a closed handle for all that it needs."""
 
     def __getattr__(self, _name: str) -> Any:
-        raise ClosedError("these keyed queues are closed; take them from the store again")
+        raise _closed()
 
 
-class KeyedQueues:
+def _closed() -> ClosedError:
+    return ClosedError("these keyed queues are closed; take them from the store again")
+
+
+class KeyedQueues(Resource):
     """The queues of one keyed topic: each has its messages from index 0 on, without gaps.
 
     The first put makes a queue. Safe for any threads, and for several processes at once. A context
@@ -150,8 +155,9 @@ class KeyedQueues:
             closed: Any = _Closed()
             self._shared = self._reader = self.__dict__["_producer"] = closed
 
-    def __enter__(self) -> Self:
-        return self
+    def _check_open(self) -> None:
+        if isinstance(self._shared, _Closed):
+            raise _closed()
 
     def __exit__(self, *_raised: object) -> None:
         self.close()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+from kmq_spark.client.resource import Resource
 from kmq_spark.errors import ClosedError, IllegalStateError
 
 P = ParamSpec("P")
@@ -14,7 +15,7 @@ T = TypeVar("T")
 H = TypeVar("H", bound="OneThread")
 
 
-class OneThread:
+class OneThread(Resource):
     """A handle whose calls marked with `alone` refuse each other, and end when it is closed."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any
 
 from kmq_spark.client.arguments import checked_count, checked_timeout
 from kmq_spark.client.at_end import at_end, not_at_end
@@ -17,6 +17,7 @@ from kmq_spark.client.committer import Committer
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.pending import Pending
+from kmq_spark.client.resource import Resource
 from kmq_spark.client.routing import Partitioner, Router
 from kmq_spark.client.schedule import scheduled
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
@@ -65,7 +66,7 @@ class ProducerSettings:
         checked_count("max_pending_bytes", self.max_pending_bytes)
 
 
-class Producer(Transactional):
+class Producer(Resource, Transactional):
     """Sends records to topics; safe for any number of threads.
 
     Per topic, records are stored in the order of the calls. A closed producer raises
@@ -100,6 +101,9 @@ class Producer(Transactional):
         )
         self._commits = Commits(log, self._pending, self._committer, durable=settings.durable)
         self._lingers = settings.linger > 0
+
+    def __repr__(self) -> str:
+        return f"Producer({self._log.files.url!r})"
 
     def after_fork_in_child(self) -> None:
         """Start empty in the child: what waits, and a transactional id, is the parent's."""
@@ -325,8 +329,8 @@ class Producer(Transactional):
             return  # it only ends, or calls back, which the interpreter's exit waits for
         not_at_end(self.close)
 
-    def __enter__(self) -> Self:
-        return self
+    def _check_open(self) -> None:
+        self._pending.check_open()
 
     def __exit__(self, *_raised: object) -> None:
         self.close()

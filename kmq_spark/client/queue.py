@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Self
 
 import pyarrow as pa
 
@@ -31,6 +30,7 @@ from kmq_spark.client.queue_reading import (
     table_of_slices,
 )
 from kmq_spark.client.queue_table import state_table
+from kmq_spark.client.resource import Resource
 from kmq_spark.errors import ClosedError, InvalidRequestError, KmqError
 from kmq_storage import deliveries as handing
 from kmq_storage import queues
@@ -65,7 +65,7 @@ _MOVED = 500
 _FOREVER = 1e9
 
 
-class Queue:
+class Queue(Resource):
     """One queue; safe for any number of threads, and for any number of processes at once."""
 
     def __init__(self, log: CommitLog, name: str, prefetch: int = PLACES) -> None:
@@ -392,9 +392,6 @@ class Queue:
             self._closed = True
             self._ahead.close()
             self._log.wake_waiters()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_raised: object) -> None:
         self.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from kmq_spark.client.record import Record
+from kmq_spark.client.resource import stays_here
 from kmq_spark.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.deliveries import merged
 from kmq_storage.format.delivery_numbers import times_of
@@ -129,6 +130,9 @@ class Delivery(Record):
     def extend(self, seconds: float | timedelta) -> None:
         """It takes longer: it is held until so many seconds from now."""
         self.hold.queue.extend(self, seconds)
+
+    def __reduce__(self) -> NoReturn:
+        raise stays_here("Delivery")  # its answer is one of the queue's handle
 
     def __repr__(self) -> str:
         return (

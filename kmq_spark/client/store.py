@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from kmq_spark.client.finding import Finding
 from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.producer import Producer, ProducerSettings
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader
+from kmq_spark.client.resource import Resource
 from kmq_spark.client.routing import Partitioner
 from kmq_spark.client.store_queues import StoreQueues
 from kmq_spark.client.subscription import checked_topics, subscription_of
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
+class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
     """One store: everything in it shares one commit log. Safe for any number of threads."""
 
     def __init__(
@@ -332,8 +333,8 @@ class Store(OpensOrderly, StoreQueues, Finding, Upkeep):
         """Close every producer (committing what it holds) and consumer, and the store."""
         self.__exit__(None, None, None)
 
-    def __enter__(self) -> Self:
-        return self
+    def _check_open(self) -> None:
+        self.log.check_open()
 
     def __exit__(self, *raised: object) -> None:
         with ExitStack() as closing:  # one that fails leaves none open

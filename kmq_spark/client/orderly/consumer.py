@@ -17,6 +17,7 @@ from kmq_spark.client.orderly.dead_letters import dead_letter_topic
 from kmq_spark.client.orderly.process_queue import QueueState
 from kmq_spark.client.orderly.reading import Reading
 from kmq_spark.client.orderly.rules import Listener, OrderlySettings
+from kmq_spark.client.resource import Resource
 from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError, KmqTimeoutError
 from kmq_storage.log.commit_log import CommitLog
@@ -26,7 +27,7 @@ from kmq_storage.names import check_name
 _LOGGER = logging.getLogger(__name__)
 
 
-class OrderlyConsumer:
+class OrderlyConsumer(Resource):
     """Calls a listener with the records of a group's partitions, each partition's in order.
 
     Used in a `with` block, or by `start` and `close`. The listener runs in threads of the consumer,
@@ -54,6 +55,9 @@ class OrderlyConsumer:
         self._reading: Reading | None = None
         self._thread = threading.Thread(target=self._run, name="kmq-orderly", daemon=True)
         self._failure: BaseException | None = None
+
+    def __repr__(self) -> str:
+        return f"OrderlyConsumer({self._group!r})"
 
     def start(self) -> None:
         """Join the group and begin; again is no error."""
