@@ -59,6 +59,11 @@ class Argument:
     names: tuple[str, ...]
     settings: dict[str, Any]
 
+    @property
+    def is_list(self) -> bool:
+        """Whether it is as many words as are given, which stand in no option."""
+        return self.settings.get("nargs") in ("*", "+") and not self.names[0].startswith("-")
+
 
 def given(arguments: Namespace, *names: str) -> dict[str, Any]:
     """Those of these arguments that stand in the command line, for a call that has defaults."""

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _have_streams()
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parsed(argv)
     except SystemExit as stop:  # argparse has printed the usage, or the help
         return int(stop.code or 0)
     with warnings.catch_warnings():
@@ -62,6 +62,21 @@ def _fail(message: str, *, code: int) -> int:
 
 def _show_warning(message: Warning | str, *_details: Any) -> None:
     print(f"kmq: warning: {message}", file=sys.stderr)
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments, those of a list behind options too: argparse takes them in one place only."""
+    parser = _parser()
+    arguments, left = parser.parse_known_args(argv)
+    words = left[1:] if left[:1] == ["--"] else left
+    if words is left and any(word.startswith("-") and word != "-" for word in words):
+        words = []
+    lists = [item.names[0] for item in arguments.command.arguments if item.is_list]
+    if left and not (lists and words):
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
+    for name in lists:
+        setattr(arguments, name, [*getattr(arguments, name), *words])
+    return arguments
 
 
 def _parser() -> argparse.ArgumentParser:

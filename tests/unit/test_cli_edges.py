@@ -97,3 +97,40 @@ def test_a_copy_of_a_topic_that_is_not_there_makes_no_store(tmp_path: Path):
     words = [str(tmp_path / "source"), str(tmp_path / "target"), "--topic", "orders"]
     assert main(["copy", *words]) == 1
     assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("t --key k v w", [b"v", b"w"]),
+        ("--key k t v", [b"v"]),
+        ("t v --key k w", [b"v", b"w"]),
+        ("t --key k -- -x --y", [b"-x", b"--y"]),
+        ("t --key k -", [b"-"]),
+        ("t --key k -x", None),
+        ("t v --unknown w", None),
+    ],
+)
+def test_values_stand_before_options_and_behind_them(
+    store_url: str, words: str, values: list[bytes] | None
+):
+    with kmq.open(store_url) as store:
+        store.create_topic("t")
+        code = main(["--store", store_url, "produce", *words.split()])
+        with store.consumer(topics=["t"]) as consumer:
+            found = [record.value for record in consumer.consume(timeout=0)]
+    assert (code, found) == ((2, []) if values is None else (0, values))
+
+
+def test_topics_stand_behind_options_of_a_queue_and_of_a_reader(
+    store_url: str, capsys: pytest.CaptureFixture[str]
+):
+    with kmq.open(store_url) as store:
+        for name in ("t", "u"):
+            store.create_topic(name)
+            store.producer().send(name, name).result()
+        assert main(["--store", store_url, "queue", "create", "q", "--order", "key", "t", "u"]) == 0
+        assert [queue.topics for queue in store.queues()] == [["t", "u"]]
+        assert main(["--store", store_url, "consume", "t", "--max", "9", "u"]) == 0
+    assert capsys.readouterr().out.split()[-2:] == ["t", "u"]
+    assert main(["--store", store_url, "topic", "list", "t"]) == 2
