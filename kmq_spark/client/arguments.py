@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from operator import index
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from kmq_spark.errors import InvalidRequestError
@@ -55,8 +56,8 @@ def checked_milliseconds(what: str, value: object) -> float:
 
 
 def checked_timeout(value: object) -> float | None:
-    """Seconds to wait from 0 on; None waits for ever."""
-    return None if value is None else checked_seconds("timeout", value)
+    """Seconds to wait from 0 on, at most those that threads can wait; None waits for ever."""
+    return None if value is None else min(checked_seconds("timeout", value), TIMEOUT_MAX)
 
 
 def whole(value: Any) -> int | None:

@@ -107,7 +107,7 @@ def checked_uniq(uniq: object) -> bytes:
 
 def to_timestamp(when: object, what: str = "timestamp") -> int:
     """UTC microseconds of an aware datetime; naive ones and numbers are refused."""
-    if not isinstance(when, datetime) or when.tzinfo is None:
+    if not isinstance(when, datetime) or when.utcoffset() is None:
         raise InvalidRequestError(
             f"{what} must be a datetime with a time zone, not {when!r}", field=what
         )

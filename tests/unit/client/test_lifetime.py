@@ -157,6 +157,16 @@ def test_flush_and_close_wait_until_all_is_durable_or_say_how_many_are_not(store
     assert len(values(store, "t")) == 5
 
 
+def test_a_limit_that_no_clock_reaches_is_as_good_as_none(store: kmq.Store):
+    store.create_topic("t")
+    for limit in (1e10, 1e308):
+        with store.producer() as producer:
+            producer.send("t", b"v")
+            assert producer.flush(limit) == 0
+            producer.close(timeout=limit)
+    assert len(values(store, "t")) == 2
+
+
 def test_closing_without_waiting_is_no_error_when_all_is_durable(store: kmq.Store):
     store.create_topic("t")
     for _ in range(20):  # its thread may or may not have ended by then

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import pickle
 import struct
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pandas as pd
@@ -302,3 +302,19 @@ def test_columns_of_pandas_are_taken_by_position_whatever_their_index(store: kmq
     assert (second.value, second.key, second.headers) == (b"2", b"b", (("h", b"2"),))
     assert [dict(each.properties) for each in (first, second)] == [{"p": 1}, {"p": 2}]
     assert [first.timestamp, second.timestamp] == instants
+
+
+class _NoOffset(tzinfo):
+    """A zone that doesn't know how far it is from UTC: Python calls its datetimes naive."""
+
+    def utcoffset(self, _when: datetime | None) -> None:
+        return None
+
+
+def test_an_instant_whose_zone_has_no_offset_is_none(store: kmq.Store):
+    store.create_topic("t")
+    when = datetime(2026, 1, 1, tzinfo=_NoOffset())
+    with store.producer() as producer, pytest.raises(kmq.InvalidRequestError, match="time zone"):
+        producer.send("t", b"v", timestamp=when)
+    with pytest.raises(kmq.InvalidRequestError, match="time zone"):
+        store.offsets_for_time("t", when)
