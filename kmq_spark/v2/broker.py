@@ -8,7 +8,12 @@ from typing import Self
 from kmq_spark.client.arguments import checked_count, checked_milliseconds
 from kmq_spark.client.shared_reader import SharedReader
 from kmq_spark.client.store import Store
-from kmq_spark.errors import AlreadyExistsError, ClosedError, IllegalStateError
+from kmq_spark.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    IllegalStateError,
+    InvalidRequestError,
+)
 from kmq_spark.v2.message import KmqMessage, decoded
 from kmq_spark.v2.producer import KmqProducer
 from kmq_storage.groups import delete_group
@@ -18,6 +23,11 @@ class KmqBroker:
     """The topics of a store, which it shares with all others who have opened that."""
 
     def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise InvalidRequestError(
+                f"a broker needs an open store, as kmq_spark.open gives one, not {store!r}",
+                option="store",
+            )
         self._store = store
 
     def create_topic(self, topic: str, capacity: int = 10_000) -> Kmq:

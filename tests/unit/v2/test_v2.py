@@ -35,6 +35,12 @@ def test_a_topic_takes_10000_messages_unless_told_otherwise(broker: KmqBroker, s
     assert store.describe_topic("t").settings.capacity == 10_000
 
 
+@pytest.mark.parametrize("store", [None, "data/shop"])
+def test_a_broker_is_one_of_an_open_store(store: Any):
+    with pytest.raises(kmq.InvalidRequestError, match="needs an open store"):
+        KmqBroker(store)
+
+
 @pytest.mark.parametrize("capacity", [0, -1, 1.5, True, None, "5"])
 @pytest.mark.parametrize("topic", ["new", TOPIC])
 def test_a_capacity_that_is_no_number_from_1_is_refused(
