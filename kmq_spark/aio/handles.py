@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from typing import Any, Generic, NoReturn, Self, SupportsIndex, TypeVar
 
 from kmq_spark.client.arguments import checked_timeout
-from kmq_spark.client.resource import stays_here
+from kmq_spark.client.resource import Resource, stays_here
 from kmq_spark.errors import ClosedError
 
 T = TypeVar("T")
@@ -47,7 +46,7 @@ async def to_its_end(call: Future[T]) -> T:
 class Handle:
     """A handle whose calls run one after another in a thread of its own."""
 
-    def __init__(self, handle: AbstractContextManager[Any]) -> None:
+    def __init__(self, handle: Resource) -> None:
         self._handle = handle
         self._thread = ThreadPoolExecutor(1, "kmq-aio")
 
@@ -75,6 +74,7 @@ class Handle:
         await self.__aexit__(None, None, None)
 
     async def __aenter__(self) -> Self:
+        self._handle._check_open()
         return self
 
     async def __aexit__(self, *raised: object) -> None:
@@ -86,7 +86,7 @@ class Handle:
 class Receiver(Handle):
     """A handle of many threads: what waits for records in one keeps no other call waiting."""
 
-    def __init__(self, handle: AbstractContextManager[Any]) -> None:
+    def __init__(self, handle: Resource) -> None:
         super().__init__(handle)
         #: For all calls but those that receive.
         self._other_calls = Handle(handle)

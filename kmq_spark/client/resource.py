@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import NoReturn, Self, SupportsIndex
 
 from kmq_spark.errors import IllegalStateError
@@ -24,6 +25,15 @@ class Resource:
     def __enter__(self) -> Self:
         self._check_open()
         return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        raise NotImplementedError
 
     def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
         raise stays_here(type(self).__name__)

@@ -62,8 +62,7 @@ class OrderlyConsumer(Resource):
     def start(self) -> None:
         """Join the group and begin; again is no error."""
         with self._starting:
-            if self._closing.is_set():
-                raise ClosedError("the consumer is closed")
+            self._check_open()
             if self._reading is None:
                 reading = Reading(
                     self._log, self._group, self._listener, self._settings, self._closing
@@ -71,6 +70,10 @@ class OrderlyConsumer(Resource):
                 reading.begin(self._topics)
                 self._reading = reading
                 self._thread.start()
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise ClosedError("the consumer is closed")
 
     def _run(self) -> None:
         assert self._reading is not None, "it was started"

@@ -87,6 +87,9 @@ def test_the_asyncio_twins_print_and_list_what_they_can_do(store_url: str):
                 for handle in (store, producer, consumer):
                     with pytest.raises(kmq.IllegalStateError, match="can't be pickled"):
                         copy.copy(handle)
+        for handle in (store, producer, consumer):
+            with pytest.raises(kmq.ClosedError):
+                await handle.__aenter__()
 
     asyncio.run(main())
 
