@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, SupportsIndex
 
 from kmq_spark.client.record import Record
 from kmq_spark.client.resource import stays_here
@@ -131,7 +131,7 @@ class Delivery(Record):
         """It takes longer: it is held until so many seconds from now."""
         self.hold.queue.extend(self, seconds)
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
         raise stays_here("Delivery")  # its answer is one of the queue's handle
 
     def __repr__(self) -> str:

@@ -35,10 +35,6 @@ class Record(tuple[Any, ...]):
         """When the record was made, UTC."""
         return to_datetime(self[7])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # No properties are a read-only mapping that all records share, and that can't be pickled.
-        return Record, ((*self[:6], dict(self.properties), *self[7:]),)
-
     def __hash__(self) -> int:
         return hash(self[:4])  # the value of a typed record is a dict
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import count, pairwise, repeat
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,20 @@ from kmq_storage.format.records import is_typed
 from kmq_storage.format.typed import is_own
 from kmq_storage.log.few_records import FewRecords, Part
 
-_NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
+
+class _NoProperties(dict[str, Any]):
+    """What all records without properties share: a dict as that of others, that stays empty."""
+
+    def _stays_empty(self, *_given: Any, **_named: Any) -> NoReturn:
+        raise TypeError("a record doesn't change: take dict(record.properties)")
+
+    __setitem__ = __ior__ = setdefault = update = _stays_empty
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[()]]:
+        return dict, ()
+
+
+_NO_PROPERTIES: Mapping[str, Any] = _NoProperties()
 
 
 def records_of(part: Part) -> list[Record]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import math
+import operator
 import pickle
 import struct
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -318,3 +320,36 @@ def test_an_instant_whose_zone_has_no_offset_is_none(store: kmq.Store):
         producer.send("t", b"v", timestamp=when)
     with pytest.raises(kmq.InvalidRequestError, match="time zone"):
         store.offsets_for_time("t", when)
+
+
+@pytest.mark.parametrize("others", [None, {"n": 1}])
+def test_no_properties_are_a_dict_as_others_are(store: kmq.Store, others: dict[str, int] | None):
+    store.create_topic("t")
+    with store.producer() as producer:  # the second shares the first one's commit
+        producer.send_batch("t", [b"none", b"other"], properties=[None, others])
+    with store.consumer(topics=["t"]) as consumer:
+        none, other = consumer.consume(2)
+    assert (none.properties, other.properties) == ({}, others or {})
+    for record in (none, other):
+        copies = copy.deepcopy(record.properties), pickle.loads(pickle.dumps(record.properties))
+        assert [json.dumps(each) for each in (record.properties, *copies)] == [
+            json.dumps(dict(record.properties))
+        ] * 3
+        copies[0]["more"] = 2
+
+
+def test_what_all_records_without_properties_share_stays_empty(store: kmq.Store):
+    store.create_topic("t")
+    with store.producer() as producer:
+        producer.send_batch("t", [b"1", b"2"])
+    with store.consumer(topics=["t"]) as consumer:
+        one, other = consumer.consume(2)
+    for change in (
+        lambda shared: shared.update(n=1),
+        lambda shared: shared.setdefault("n", 1),
+        lambda shared: operator.setitem(shared, "n", 1),
+        lambda shared: operator.ior(shared, {"n": 1}),
+    ):
+        with pytest.raises(TypeError, match="doesn't change"):
+            change(one.properties)
+    assert one.properties == other.properties == {}
