@@ -130,7 +130,7 @@ def checked_numbers(value: Any) -> list[int]:
 
 def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
     """InvalidRequestError unless the value of an option is one of the choices."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InvalidRequestError(
             f"{option} must be one of {', '.join(choices)}, not {value!r}", option=option
         )

@@ -12,6 +12,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from kmq_spark.client.arguments import (
+    check_choice,
     checked_count,
     checked_offset,
     checked_offsets,
@@ -65,12 +66,7 @@ class ConsumerSettings:
     assignor: str = "range"
 
     def __post_init__(self) -> None:
-        if self.auto_offset_reset not in _RESETS:
-            raise InvalidRequestError(
-                f"auto_offset_reset must be one of {', '.join(_RESETS)}, "
-                f"not {self.auto_offset_reset!r}",
-                option="auto_offset_reset",
-            )
+        check_choice("auto_offset_reset", self.auto_offset_reset, _RESETS)
         if self.auto_commit and self.group is None:
             raise InvalidRequestError("auto_commit needs a group", option="auto_commit")
 
@@ -185,7 +181,7 @@ class Consumer(OneThread):
 
     @alone
     def _take_records(self, most: int, timeout: float | None) -> Taken[list[Record]]:
-        checked_count("max_records", most)
+        most = checked_count("max_records", most)
         taken = self._taking.take_records(most, checked_timeout(timeout), self._stopped)
         if not taken.value:
             self._check_open()
@@ -193,7 +189,7 @@ class Consumer(OneThread):
 
     @alone
     def _take_table(self, most: int, timeout: float | None) -> Taken[pa.Table | None]:
-        checked_count("max_rows", most)
+        most = checked_count("max_rows", most)
         taken = self._taking.take_table(most, checked_timeout(timeout), self._stopped)
         if taken.value is None:
             self._check_open()

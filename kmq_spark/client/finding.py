@@ -52,7 +52,7 @@ class Finding:
         without a value. Of sealed records only the columns that are asked for are read, and all
         of the batches with a hit; the search ends with the last that is wanted.
         """
-        checked_count("limit", limit)
+        limit = checked_count("limit", limit)
         wanted = wanted_of(key, headers, properties)
         schema, parts = found(self.log, topic, wanted, (start, end), limit)
         batches = [batch for part in parts for batch in public_batches(part, schema)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from kmq_spark.client.arguments import checked_count, checked_timeout
+from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.client.at_end import at_end, not_at_end
 from kmq_spark.client.commits import Commits
 from kmq_spark.client.committer import Committer
@@ -62,8 +62,6 @@ class ProducerSettings:
     def __post_init__(self) -> None:
         if self.name is not None:
             check_name("producer", self.name)
-        checked_count("batch_bytes", self.batch_bytes)
-        checked_count("max_pending_bytes", self.max_pending_bytes)
 
 
 class Producer(Resource, Transactional):
@@ -222,8 +220,7 @@ class Producer(Resource, Transactional):
         and so on. Wrong columns or types are InvalidRequestError at once; others as for `send`.
         """
         check_name("topic", topic)
-        checked_extras(None, None, partition, None)
-        return self._send_arrow(topic, data, partition)
+        return self._send_arrow(topic, data, checked_extras(None, None, partition, None).partition)
 
     def _send_arrow(self, topic: str, data: Any, partition: int | None) -> Future[BatchMetadata]:
         batches = batches_of(self._log, topic, data)

@@ -73,7 +73,7 @@ class Queue(Resource):
         self.name = check_name("queue", name, is_new=False)
         self._id = log.refresh().queues.named(name).id
         self._prefetch = checked_count("prefetch", prefetch)
-        self._ahead = Ahead(log, self._id, prefetch)
+        self._ahead = Ahead(log, self._id, self._prefetch)
         self._reader = ChunkReader(log.files)
         self._reading = threading.Lock()
         self._closed = False
@@ -98,7 +98,7 @@ class Queue(Resource):
         waits for ever).
         """
         if type(max_records) is not int or max_records != 1:
-            checked_count("max_records", max_records)
+            max_records = checked_count("max_records", max_records)
         if not self._closed and (ready := self._ahead.take(max_records)):
             self._ahead.count()
             return ready
@@ -130,7 +130,7 @@ class Queue(Resource):
 
         One table has the records of topics with the same columns.
         """
-        checked_count("max_rows", max_rows)
+        max_rows = checked_count("max_rows", max_rows)
         seconds = checked_timeout(timeout)
         self._ahead.settle()
         slices: list[tuple[Run, Slice]] = []
@@ -308,7 +308,7 @@ class Queue(Resource):
     def redrive(self, max_records: int | None = None) -> int:
         """Move its dead letters back, in their order, as new records; how many there were."""
         if max_records is not None:
-            checked_count("max_records", max_records)
+            max_records = checked_count("max_records", max_records)
         queue = self._live()
         check_writable(self._log.files)
         if self._log.state.queues.find(queue.dead_letter) is None:

@@ -42,7 +42,7 @@ def topic_reader(
     batch_rows: int,
 ) -> pa.RecordBatchReader:
     """The reader behind `Store.read`: checked and planned now, read when it is iterated."""
-    checked_count("batch_rows", batch_rows)
+    batch_rows = checked_count("batch_rows", batch_rows)
     chosen = None if partitions is None else checked_numbers(partitions)
     plan = plan_read(log, name, chosen, bounds)
     topic, reader = plan.topic, ChunkReader(log.files)

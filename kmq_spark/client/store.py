@@ -247,8 +247,8 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
             name=name if transactional_id is None else transactional_id,
             transactional=transactional_id is not None,
             linger=checked_seconds("linger", linger),
-            batch_bytes=batch_bytes,
-            max_pending_bytes=max_pending_bytes,
+            batch_bytes=checked_count("batch_bytes", batch_bytes),
+            max_pending_bytes=checked_count("max_pending_bytes", max_pending_bytes),
             partitioner=partitioner,
             durable=durable,
         )

@@ -34,7 +34,7 @@ def open_files(
     and how much of it is kept on a disk.
     """
     text = os.fspath(url) if isinstance(url, str | os.PathLike) else url
-    if not isinstance(text, str) or not text or "\0" in text:
+    if not isinstance(text, str) or not _can_be_named(text):
         raise InvalidRequestError(f"store {text!r} is not a path or URL")
     text, options = whole_url(text), checked_options(storage_options)
     scheme = urlsplit(text).scheme if "://" in text else ""
@@ -46,6 +46,14 @@ def open_files(
     if not scheme:
         return _local(Path(text), read_only=read_only)
     return _own(text, read_only=read_only)
+
+
+def _can_be_named(text: str) -> bool:
+    """Whether a system can call something by this text."""
+    try:
+        return bool(os.fsencode(text)) and "\0" not in text
+    except UnicodeEncodeError:
+        return False
 
 
 def _own(text: str, *, read_only: bool) -> Disk:

@@ -313,9 +313,9 @@ class _NoOffset(tzinfo):
         return None
 
 
-def test_an_instant_whose_zone_has_no_offset_is_none(store: kmq.Store):
+@pytest.mark.parametrize("when", [datetime(2026, 1, 1, tzinfo=_NoOffset()), pd.NaT])
+def test_an_instant_whose_zone_has_no_offset_is_none(store: kmq.Store, when: datetime):
     store.create_topic("t")
-    when = datetime(2026, 1, 1, tzinfo=_NoOffset())
     with store.producer() as producer, pytest.raises(kmq.InvalidRequestError, match="time zone"):
         producer.send("t", b"v", timestamp=when)
     with pytest.raises(kmq.InvalidRequestError, match="time zone"):

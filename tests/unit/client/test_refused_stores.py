@@ -190,3 +190,9 @@ def test_a_part_that_another_user_made_is_unavailable_and_named(part: str, call:
         said = _as_nobody(f"kmq.open(folder).{call}", shared)
     assert said.startswith("refused: store ")
     assert part in said
+
+
+@pytest.mark.parametrize("text", ["", "a\0b", "\ud800"])
+def test_what_no_system_can_call_a_folder_is_no_place(text: str):
+    with pytest.raises(kmq.InvalidRequestError, match="not a path or URL"):
+        kmq.open(text)

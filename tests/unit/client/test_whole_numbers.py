@@ -1,0 +1,43 @@
+"""Numbers of rows and partitions that are no ints: those of Arrow and numpy count as theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+
+
+@pytest.mark.parametrize("one", [np.int64(1), np.uint8(1), pa.scalar(1), pa.scalar(1, pa.int8())])
+def test_a_whole_number_of_arrow_or_numpy_is_one(store: kmq.Store, one: Any):
+    store.create_topic("t", partitions=2)
+    with store.producer(batch_bytes=one, max_pending_bytes=one) as producer:
+        for send in (producer.send("t", b"1", partition=one), producer.send_batch("t", [b"2"])):
+            send.result(10)
+        data = pa.table({"value": [b"3"]})
+        assert producer.send_arrow("t", data, partition=one).result(10).offsets == {1: (1, 2)}
+    assert store.read("t", partitions=[one], batch_rows=one).read_next_batch().num_rows == 1
+    assert store.find("t", limit=one).num_rows == 1
+    with store.consumer() as consumer:
+        consumer.assign({"t": [one]})
+        assert len(consumer.consume(one)) == 1
+        assert consumer.consume_arrow(one).num_rows == 1
+    store.create_queue("q", topics=["t"])
+    with store.queue("q", prefetch=one) as queue:
+        assert len(queue.receive(one)) == queue.receive_arrow(one).num_rows == 1
+        assert queue.redrive(one) == 0
+
+
+@pytest.mark.parametrize("nothing", [pd.NA, np.array([1, 2]), None, 5])
+def test_a_word_is_one_of_the_choices_and_nothing_else(store: kmq.Store, nothing: Any):
+    for option, call in (
+        ("durability", lambda: kmq.open("memory://words", durability=nothing)),
+        ("assignor", lambda: store.consumer("g", assignor=nothing)),
+        ("auto_offset_reset", lambda: store.consumer("g", auto_offset_reset=nothing)),
+    ):
+        with pytest.raises(kmq.InvalidRequestError, match=f"{option} must be one of"):
+            call()
