@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from kmq_spark.client.values import is_naive
+
 Convert = Callable[[Any], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -157,7 +159,7 @@ def _timestamp(kind: pa.DataType) -> Convert:
     zoned = kind.tz is not None
 
     def is_right(value: Any) -> bool:
-        return isinstance(value, datetime) and (value.utcoffset() is not None) == zoned
+        return isinstance(value, datetime) and is_naive(value) != zoned
 
     what = f"datetime with{'' if zoned else 'out'} a time zone"
     return _exactly(kind, is_right, what, _same_instant if zoned else operator.eq)

@@ -107,7 +107,7 @@ def checked_uniq(uniq: object) -> bytes:
 
 def to_timestamp(when: object, what: str = "timestamp") -> int:
     """UTC microseconds of an aware datetime; naive ones and numbers are refused."""
-    if not isinstance(when, datetime) or _is_naive(when):
+    if not isinstance(when, datetime) or is_naive(when):
         raise InvalidRequestError(
             f"{what} must be a datetime with a time zone, not {when!r}", field=what
         )
@@ -119,7 +119,7 @@ def to_timestamp(when: object, what: str = "timestamp") -> int:
         ) from None
 
 
-def _is_naive(when: datetime) -> bool:
+def is_naive(when: datetime) -> bool:
     """Whether nothing says how far it is from UTC; NaT has no answer to the second question."""
     return when.tzinfo is None or when.utcoffset() is None
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -165,6 +166,8 @@ def test_what_is_changed_after_the_call_is_not_sent(typed: kmq.Store):
         ({"id": 1, "at": LOCAL}, "at", "no datetime with a time zone"),
         ({"id": 1, "at": datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC)}, "at", "would become"),
         ({"id": 1, "at": 5}, "at", "no datetime with a time zone"),
+        ({"id": 1, "at": pd.NaT}, "at", "no datetime with a time zone"),
+        ({"id": 1, "local": pd.NaT}, "local", "NaT does not fit"),
         ({"id": 1, "local": datetime(2024, 1, 1, tzinfo=UTC)}, "local", "without a time zone"),
         ({"id": 1, "day": LOCAL}, "day", "is no date"),
         ({"id": 1, "clock": time(1, 2, 3, 4)}, "clock", "would become"),
