@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from inspect import iscoroutinefunction
 from operator import index
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -56,9 +57,10 @@ class Router:
     """Chooses partitions for the rows of one producer."""
 
     def __init__(self, partitioner: str | Partitioner, *, first_turn: int = 0) -> None:
-        if partitioner != "murmur2" and not callable(partitioner):
+        named = isinstance(partitioner, str) and partitioner == "murmur2"
+        if not named and (not callable(partitioner) or iscoroutinefunction(partitioner)):
             raise InvalidRequestError(
-                f"partitioner must be 'murmur2' or a callable, not {partitioner!r}",
+                f"partitioner must be 'murmur2' or a plain callable, not {partitioner!r}",
                 option="partitioner",
             )
         self._partitioner = None if isinstance(partitioner, str) else partitioner

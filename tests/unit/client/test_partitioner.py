@@ -6,6 +6,8 @@ whose mistakes hurt the records of others.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -174,6 +176,16 @@ def test_a_bad_answer_of_a_callable_fails_that_record_alone(store: kmq.Store, an
         also_good = producer.send("t", b"v", b"good")
         assert isinstance(bad.exception(10), kmq.InvalidRequestError)
         assert (good.result(10).offset, also_good.result(10).offset) == (0, 1)
+
+
+async def _awaited(*_: object) -> int:
+    return 0
+
+
+@pytest.mark.parametrize("partitioner", ["murmur3", None, 5, _awaited, np.array([1, 2])])
+def test_a_partitioner_is_known_by_name_or_answers_at_once(store: kmq.Store, partitioner: Any):
+    with pytest.raises(kmq.InvalidRequestError, match="'murmur2' or a plain callable"):
+        store.producer(partitioner=partitioner)
 
 
 def test_what_a_callable_raises_comes_through_the_future(store: kmq.Store):
