@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 
 from kmq_spark.client.arguments import checked_count, checked_stored_seconds, checked_timeout
 from kmq_spark.client.encoding import rows_of_columns
+from kmq_spark.client.resource import stays_here
 from kmq_spark.client.units import records_unit
 from kmq_spark.errors import (
     ConflictError,
@@ -104,6 +105,9 @@ class KeyedDelivery:
         """It takes longer: it is held until so many seconds from now."""
         after = round(checked_stored_seconds("seconds", seconds, above=0.0) * 1e6)
         self.locked_until = to_datetime(self._receiver.move(self, after, is_held=True))
+
+    def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
+        raise stays_here("KeyedDelivery")
 
     def check_process(self) -> None:
         """IllegalStateError in a forked child, which does not hold what its parent holds."""

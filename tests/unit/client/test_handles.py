@@ -57,10 +57,13 @@ def test_a_handle_that_is_pickled_or_copied_says_what_to_do_instead(filled: kmq.
 def test_a_delivery_is_not_pickled_since_its_answer_is_given_here(filled: kmq.Store):
     with filled.producer() as producer:
         producer.send_to_queue("q", b"1").result()
-    (held,) = filled.queue("q").receive()
-    with pytest.raises(kmq.IllegalStateError, match="a Delivery can't be pickled"):
-        pickle.dumps(held)
-    held.ack()
+    keyed = filled.keyed_queues("k")
+    keyed.put("name", b"2").result()
+    for held in (*filled.queue("q").receive(), *keyed.receive("name")):
+        kind = type(held).__name__
+        with pytest.raises(kmq.IllegalStateError, match=f"a {kind} can't be pickled"):
+            pickle.dumps(held)
+        held.ack()
 
 
 @pytest.mark.parametrize("kind", HANDLES)
