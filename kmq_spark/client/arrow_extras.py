@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -22,6 +22,9 @@ Lengths: TypeAlias = "npt.NDArray[np.int64]"
 #: Of each row its names and values in turn; None where there are none.
 Pairs: TypeAlias = "Sequence[tuple[Any, ...] | None]"
 
+#: Which member of the stored type has values of a type.
+_KINDS = {kind: PROPERTY_TYPE.get_field_index(name) for kind, name in MEMBERS.items()}
+
 
 def headers_column(rows: Pairs) -> pa.ListArray:
     """The headers of each row."""
@@ -34,26 +37,30 @@ def headers_column(rows: Pairs) -> pa.ListArray:
 def properties_column(rows: Pairs) -> pa.MapArray:
     """The properties of each row."""
     bounds, names, values = _flat(rows)
-    kinds = {MEMBERS[kind]: kind for kind in set(map(type, values))}
-    members = [
-        pa.array([v if type(v) is kinds[field.name] else None for v in values], field.type)
-        if field.name in kinds
-        else pa.nulls(len(values), field.type)
-        for field in PROPERTY_TYPE
-    ]
+    kinds = np.frombuffer(bytes(map(_KINDS.__getitem__, map(type, values))), np.uint8)
+    members = [_chosen(values, kinds == n, each.type) for n, each in enumerate(PROPERTY_TYPE)]
     structs = pa.StructArray.from_arrays(members, fields=list(PROPERTY_TYPE))
     return pa.MapArray.from_arrays(bounds, names, structs, PROPERTIES_TYPE)
 
 
+def _chosen(values: Sequence[Any], chosen: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    """The values that are chosen, null for all others."""
+    count = np.count_nonzero(chosen)
+    if count in (0, len(values)):
+        return pa.array(values, kind) if count else pa.nulls(len(values), kind)
+    found = pa.array(list(compress(values, chosen.tolist())), kind)
+    return found.take(pa.array(np.cumsum(chosen, dtype=np.int32) - 1, mask=~chosen))
+
+
 def _flat(rows: Pairs) -> tuple[pa.Array, pa.Array, list[Any]]:
     """Where each row begins among all pairs, null for one without; the names and values of all."""
-    given = [row or () for row in rows]
+    given, missing = [row or () for row in rows], None
+    if rows.count(None):
+        missing = np.array([*(row is None for row in rows), False])
     flat = list(chain.from_iterable(given))
     bounds = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum(list(map(len, given)), out=bounds[1:])
-    missing = np.array([*(row is None for row in rows), False])
-    found = pa.array(bounds // 2, mask=missing)
-    return found, pa.array(flat[::2], pa.string()), flat[1::2]
+    np.cumsum(np.fromiter(map(len, given), np.int32, len(rows)), out=bounds[1:])
+    return pa.array(bounds // 2, mask=missing), pa.array(flat[::2], pa.string()), flat[1::2]
 
 
 def sizes_of(column: pa.Array) -> Lengths:

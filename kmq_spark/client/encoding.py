@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ def rows_of_columns(
     timestamps: npt.NDArray[np.int64],
     extras: Mapping[int, PlainExtras],
 ) -> Rows:
-    """Rows from parallel lists; timestamps are UTC microseconds, extras go by row."""
+    """Rows from parallel lists; timestamps are UTC microseconds, extras go by row, in order."""
     count = len(values)
     columns = {"value": pa.array(values, pa.binary())}
     if keys is not None:
@@ -70,7 +70,9 @@ def with_extras(
 ) -> npt.NDArray[np.int32] | None:
     """Fill in what some rows have; the chosen partitions, if there are any."""
     count = len(timestamps)
-    rows = map(extras.get, range(count), repeat(Extras()))
+    rows: Iterable[PlainExtras] = extras.values()
+    if len(extras) < count:
+        rows = map(extras.get, range(count), repeat(Extras()))
     headers, properties, partitions, times, bytes_more, *_ = zip(*rows, strict=True)
     sizes += bytes_more
     if times.count(None) < count:

@@ -6,7 +6,8 @@ thousands of rows costs ten times as much then. Records and places are the same 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from kmq_spark.client.row_work import RowWork
 from kmq_spark.client.sends import RowSends, Sends
@@ -78,9 +79,9 @@ class FewRows:
         self._bases = first_offsets
         self._sends.placed(self, 0)
 
-    def is_duplicate(self, row: int) -> bool:
-        """Never: these have nothing by which they could be known."""
-        return False
+    def duplicates(self, first: int, end: int) -> Iterable[bool]:
+        """None: these rows have nothing by which they could be known."""
+        return repeat(False, end - first)
 
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Partitions and offsets of the rows from `first` up to `end`; -1 for those that failed."""

@@ -14,7 +14,7 @@ from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.sends import OnDelivery, RowSends, Sends
 from kmq_spark.client.structured import TypedValue
-from kmq_spark.client.values import Extras
+from kmq_spark.client.values import PlainExtras, size_among
 from kmq_spark.errors import ClosedError, IllegalStateError, KmqError
 from kmq_storage.environment import Environment
 from kmq_storage.names import check_name, queue_of_log
@@ -80,7 +80,7 @@ class Pending:
         topic: str,
         value: bytes | TypedValue | None,
         key: bytes | None,
-        extras: Extras | None,
+        extras: PlainExtras | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery[RecordMetadata]:
         """Add one record; waits while too many bytes are pending. Called once per record: lean."""
@@ -99,8 +99,8 @@ class Pending:
                 rows.keys.append(key)
                 rows.times.append(self._now_ns())
                 if extras is not None:
-                    rows.extras[index] = tuple(extras)
-                    size += extras.size
+                    rows.extras[index] = extras
+                    size += size_among(extras)
                 if on_delivery is not None:
                     rows.user_callbacks.append((index, on_delivery))
             except BaseException:  # a signal's: the others of this commit go on

@@ -25,8 +25,8 @@ from kmq_spark.client.topic_arrow import batches_of
 from kmq_spark.client.transactional import Transactional
 from kmq_spark.client.typed_rows import Value, value_of
 from kmq_spark.client.values import (
-    Extras,
     Headers,
+    PlainExtras,
     Properties,
     checked_extras,
     checked_uniq,
@@ -154,13 +154,14 @@ class Producer(Resource, Transactional):
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
             )
-        delivery = self._pending.add(topic, value, key, extras, on_delivery)
+        plain = None if extras is None else tuple(extras)
+        delivery = self._pending.add(topic, value, key, plain, on_delivery)
         if not self._lingers and delivery.first:  # as in `_add`, without the cost of a call
             self._commits.sent()
         return delivery
 
     def _add(
-        self, topic: str, value: Value, key: bytes | None, extras: Extras | None
+        self, topic: str, value: Value, key: bytes | None, extras: PlainExtras | None
     ) -> Delivery[RecordMetadata]:
         """Send a checked record, whose topic may be a queue's own log."""
         delivery = self._pending.add(topic, value, key, extras, None)
@@ -278,7 +279,8 @@ class Producer(Resource, Transactional):
         if headers is not None or properties is not None or schedule is not None or digest:
             extras = checked_extras(headers, properties, None, None)
             extras = extras._replace(schedule=schedule, uniq=digest)
-        return self._add(queue_log(queue), value, key, extras)
+        plain = None if extras is None else tuple(extras)
+        return self._add(queue_log(queue), value, key, plain)
 
     def send_arrow_to_queue(self, queue: str, data: Any) -> Future[BatchMetadata]:
         """Send Arrow data to one queue as one unit; columns and errors as for `send_arrow`.

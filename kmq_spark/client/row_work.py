@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
-#: Where the digest of a row stands among what it has more.
-_UNIQ = Extras._fields.index("uniq")
+#: The digest of a row, among what it has more.
+_uniq = itemgetter(Extras._fields.index("uniq"))
 
 
 class RowWork:
@@ -133,9 +134,9 @@ class RowWork:
     def _left_out(self) -> Mask | None:
         """The rows that are not stored, or None when all are."""
         failed = self._failed()
-        digests = {row: extra[_UNIQ] for row, extra in self._extras.items() if extra[_UNIQ]}
-        if not digests:
+        if not any(map(_uniq, self._extras.values())):
             return failed
+        digests = {row: _uniq(extra) for row, extra in self._extras.items() if _uniq(extra)}
         gone = frozenset() if failed is None else frozenset(np.flatnonzero(failed).tolist())
         doubles = self.doubles.rows(digests, gone)
         if doubles and failed is None:
@@ -144,9 +145,11 @@ class RowWork:
             failed[doubles] = True
         return failed
 
-    def is_duplicate(self, row: int) -> bool:
-        """Whether a row is not stored, since one like it was before."""
-        return row in self.doubles
+    def duplicates(self, first: int, end: int) -> Iterable[bool]:
+        """Which of the rows are not stored, since one like each of them was before."""
+        if not self.doubles:
+            return repeat(False, end - first)
+        return (row in self.doubles for row in range(first, end))
 
     def _resolve_doubles(self, entries: Sequence[Entry]) -> None:
         """Find the first ones that are in the same commit."""

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from inspect import iscoroutine
 from itertools import repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kmq_spark.client.delivery import Expedite, Outcome
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
+_timestamp = itemgetter(Extras._fields.index("timestamp"))
+
 OnDelivery = Callable[[KmqError | None, RecordMetadata | None], object]
 
 
@@ -35,8 +38,8 @@ class Places(Protocol):
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Partitions and offsets of the rows from `first` up to `end`."""
 
-    def is_duplicate(self, row: int) -> bool:
-        """Whether a row is not stored, since one like it was before."""
+    def duplicates(self, first: int, end: int) -> Iterable[bool]:
+        """Which of the rows are not stored, since one like each of them was before."""
 
 
 class Sends(Outcome):
@@ -70,6 +73,7 @@ class RowSends(Sends):
     """Records sent one by one; each is accepted or refused for itself."""
 
     __slots__ = (
+        "_chosen_times",
         "_count",
         "_places",
         "_start",
@@ -96,6 +100,8 @@ class RowSends(Sends):
         self._places: Places | None = None
         self._start = 0
         self._count: int | None = None
+        #: UTC microseconds, of rows whose timestamp the caller chose.
+        self._chosen_times: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.values) if self._count is None else self._count
@@ -137,11 +143,9 @@ class RowSends(Sends):
         assert self._places is not None, "only committed rows have a place"
         partitions, offsets = self._places.places(self._start + first, self._start + end)
         times = [time // 1000 for time in self.times[first:end]]
-        duplicates: Iterable[bool] = repeat(False)
-        if self.extras:
-            times = [self._timestamp(row, times[row - first]) for row in range(first, end)]
-            start, known = self._start, self._places
-            duplicates = [known.is_duplicate(start + row) for row in range(first, end)]
+        if self._chosen_times:
+            times = [self._chosen_times.get(first + n, time) for n, time in enumerate(times)]
+        duplicates = self._places.duplicates(self._start + first, self._start + end)
         queue = queue_of_log(self.topic)
         shown, more = (
             (self.topic, ()) if queue is None else (None, (repeat(queue), repeat(self.topic_id)))
@@ -149,16 +153,14 @@ class RowSends(Sends):
         members = zip(repeat(shown), partitions, offsets, times, duplicates, *more, strict=False)
         return list(map(RecordMetadata, members))
 
-    def _timestamp(self, row: int, sent: int) -> int:
-        """The timestamp that the caller chose for a row, or else when it was sent."""
-        chosen = Extras._make(self.extras[row]).timestamp if row in self.extras else None
-        return sent if chosen is None else chosen
-
     def let_go(self) -> None:
-        """Keep how many rows there are, and when they were sent."""
+        """Keep how many rows there are, and their timestamps."""
         if self._count is None:
             self._count = len(self.values)
-        self.values, self.keys = [], []
+        for row, extra in self.extras.items():
+            if (chosen := _timestamp(extra)) is not None:
+                self._chosen_times[row] = chosen
+        self.values, self.keys, self.extras = [], [], {}
 
     def finish(self) -> None:
         """Wake who waits, and let go of the data: futures that are kept must not keep it."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kmq_spark.client.arguments import whole
@@ -54,6 +55,8 @@ class Extras(NamedTuple):
 
 #: The same as a plain tuple, in which it waits for its commit.
 PlainExtras = tuple[Any, ...]
+#: Its member of that name.
+size_among: Callable[[PlainExtras], int] = itemgetter(Extras._fields.index("size"))
 
 
 def to_bytes(what: str, value: object, allowed: str = "bytes, text or None") -> bytes:
@@ -91,8 +94,17 @@ def checked_extras(
 
 
 def size_of(*flat: Iterable[Any]) -> int:
-    """The bytes of checked headers and properties with their names."""
-    return sum(map(_length, chain.from_iterable(flat)))
+    """The bytes of checked headers and properties with their names; 8 of a number."""
+    size = 0
+    for value in chain.from_iterable(flat):
+        kind = type(value)
+        if kind is str:
+            size += len(value) if value.isascii() else len(value.encode())
+        elif kind is bytes:
+            size += len(value)
+        elif value is not None:
+            size += 8
+    return size
 
 
 def checked_uniq(uniq: object) -> bytes:
@@ -193,10 +205,3 @@ def _property(name: str, value: Any) -> PropertyValue:
         )
     checked: PropertyValue = value
     return checked
-
-
-def _length(value: PropertyValue | None) -> int:
-    """The bytes of text or bytes, 8 of numbers."""
-    if isinstance(value, str):
-        return len(value) if value.isascii() else len(value.encode())
-    return 0 if value is None else len(value) if isinstance(value, bytes) else 8

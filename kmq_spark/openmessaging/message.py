@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self
 
+from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue, Value, put
@@ -44,7 +44,7 @@ class MessageHeader:
 class SendResult(BothSpellings):
     """Where a message is stored; asking waits until it is."""
 
-    delivery: Future[RecordMetadata]
+    delivery: Delivery[RecordMetadata]
     _name: str
     _host: str
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from concurrent.futures import Future
 from functools import cache
 from typing import Any
@@ -12,6 +11,7 @@ from kmq_spark.client import producer
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.routing import Router
 from kmq_spark.client.storable import one_is_unstorable, why_one_is_unstorable
+from kmq_spark.client.values import size_among
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
@@ -20,7 +20,7 @@ from kmq_spark.openmessaging.message import BytesMessage, SendResult, partition_
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
-#: So many outcomes come together before those are forgotten that are good.
+#: So many sends come together before those are forgotten that are good.
 _REMEMBERED = 1_024
 
 
@@ -52,7 +52,9 @@ class Producer(StoreUser):
 
     def after_fork_in_child(self) -> None:
         """What waits is the parent's to send."""
-        self._sent: deque[Future[RecordMetadata]] = deque()
+        #: Outcome and index of each send in turn: fewer objects than deliveries for the collector.
+        self._sent: list[Any] = []
+        self._next_look = 2 * _REMEMBERED
         self._failure: BaseException | None = None
         self._forgetting = threading.Lock()
 
@@ -81,8 +83,8 @@ class Producer(StoreUser):
         """
         self._check_open()
         result = self._put(self._producer, message)
-        self._sent.append(result.delivery)
-        if len(self._sent) % _REMEMBERED == 0:
+        self._sent.extend(result.delivery)  # one call, which no other thread divides
+        if len(self._sent) >= self._next_look:
             self._forget()
         return result
 
@@ -125,7 +127,7 @@ class Producer(StoreUser):
         body, key = message.body or b"", stored.key_of(headers)
         number = self._partition(headers, topic) if partition is None else partition
         extras = stored.extras_of(message, number)
-        size = len(body) + len(key or b"") + extras.size
+        size = len(body) + len(key or b"") + size_among(extras)
         if one_is_unstorable(topic, size, number, key):
             raise why_one_is_unstorable(topic, size, number, key)
         delivery = engine._add(topic.name, body, key, extras)
@@ -155,9 +157,14 @@ class Producer(StoreUser):
     def _forget(self) -> None:
         """Forget what is stored or refused, but for the first error, of which `flush` tells."""
         with self._forgetting:
-            while self._sent and self._sent[0].done():
-                error = self._sent.popleft().exception()
-                self._failure = self._failure or error
+            known = 0
+            for outcome, index in zip(self._sent[::2], self._sent[1::2], strict=True):
+                if not outcome.done:
+                    break
+                self._failure = self._failure or outcome.error(index)
+                known += 2
+            del self._sent[:known]
+            self._next_look = len(self._sent) + 2 * _REMEMBERED
 
 
 class BatchToPartition(BothSpellings):

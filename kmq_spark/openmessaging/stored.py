@@ -10,13 +10,13 @@ import math
 import socket
 from collections.abc import Iterable, Mapping
 from functools import cache
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 
 from kmq_spark.client.record_values import pairs_of
-from kmq_spark.client.values import Extras, size_of
+from kmq_spark.client.values import PlainExtras, size_of
 from kmq_spark.openmessaging.message import BytesMessage, message_id
 from kmq_storage.names import queue_of_log
 
@@ -76,14 +76,16 @@ def key_of(headers: Mapping[str, Any]) -> bytes | None:
 born_host = cache(socket.gethostname)
 
 
-def extras_of(message: BytesMessage, partition: int) -> Extras:
+def extras_of(message: BytesMessage, partition: int) -> PlainExtras:
     """What is stored beside the body of a message, whose values were checked when they were put."""
-    flat: list[Any] = []
+    flat, facts = list[Any](), list[Any]()
     for name, value in message.header_values.items():
         if name not in DERIVED:
             flat += name, encoded(value)
-    facts = tuple(chain.from_iterable(message.property_values.items()))
-    return Extras(tuple(flat) or None, facts or None, partition, None, size_of(flat, facts))
+    for pair in message.property_values.items():
+        facts += pair
+    size = size_of(flat, facts)
+    return (tuple(flat) or None, tuple(facts) or None, partition, None, size, None, b"")
 
 
 def encoded(value: Any) -> bytes:
