@@ -101,10 +101,10 @@ def pairs_of(column: pa.Array) -> list[tuple[tuple[str, Any], ...]]:
 
 def _set(values: pa.StructArray) -> list[Any]:
     """Of the members of each value the one that is set."""
-    members: list[list[Any]] = [
-        member.to_pylist() for member in values.flatten() if member.null_count < len(member)
-    ]
-    if len(members) == 1:
-        return members[0]
-    rows = zip(*members, strict=True) if members else repeat((), len(values))
-    return [next((member for member in row if member is not None), None) for row in rows]
+    members = [member for member in values.flatten() if member.null_count < len(member)]
+    found: list[Any] = members[0].to_pylist() if members else [None] * len(values)
+    for member in members[1:]:
+        rows = np.flatnonzero(member.is_valid())
+        for row, value in zip(rows.tolist(), member.drop_null().to_pylist(), strict=True):
+            found[row] = value
+    return found

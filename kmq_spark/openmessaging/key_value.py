@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from kmq_spark.errors import InvalidRequestError
 
 Value = int | float | str
+V = TypeVar("V", int, float, str)
 T = TypeVar("T")
 _LONG = 2**63
 
@@ -60,8 +60,10 @@ class KeyValue(BothSpellings):
         """The text of this key, also of a number; None when there is none."""
         return self._get(key, str, None)
 
-    def _get(self, key: str, kind: Callable[[Any], T], default: T) -> T:
+    def _get(self, key: str, kind: type[V], default: T) -> V | T:
         value = self.values.get(key)
+        if type(value) is kind:
+            return value
         try:
             return default if value is None else kind(value)
         except (ValueError, OverflowError):

@@ -9,7 +9,7 @@ import json
 import math
 import socket
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import repeat
 from typing import Any
 
@@ -50,9 +50,10 @@ def message_of(stored: Stored, host: str) -> BytesMessage:
 def headers_of(stored: Stored, host: str) -> dict[str, Any]:
     """The headers of a message, those that follow from its place among them."""
     topic, partition, offset, _, headers, _, time, _ = stored
-    queue, born = queue_of_log(topic), time // 1000
+    kind, name = _target(topic)
+    born = time // 1000
     found: dict[str, Any] = {
-        "Topic" if queue is None else "Queue": topic if queue is None else queue,
+        kind: name,
         "MessageId": message_id(topic, partition, offset),
         "BornTimestamp": born,
         "StoreTimestamp": born,
@@ -64,6 +65,13 @@ def headers_of(stored: Stored, host: str) -> dict[str, Any]:
     if "BornHost" not in found and "://" not in host:  # on a disk all are born on its host
         found["BornHost"] = born_host()
     return found
+
+
+@lru_cache(maxsize=1024)
+def _target(topic: str) -> tuple[str, str]:
+    """The header that names a topic, or the queue whose log it is."""
+    queue = queue_of_log(topic)
+    return ("Topic", topic) if queue is None else ("Queue", queue)
 
 
 def key_of(headers: Mapping[str, Any]) -> bytes | None:
@@ -100,7 +108,7 @@ def encoded(value: Any) -> bytes:
 
 def decoded(data: bytes) -> Any:
     """A stored header with its type; what nobody here has stored is text."""
-    text = data.decode(errors="replace")
+    text = data.decode("utf-8", "replace")
     if text[:1] not in _UNLIKE_TEXT:
         return text
     try:
