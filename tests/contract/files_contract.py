@@ -108,6 +108,14 @@ class FilesContract:
             files.remove(path)
             assert not files.exists(path)
 
+    def test_many_files_are_removed_at_once_though_some_are_missing(self, files: Files):
+        made = [f"staged/{n}" for n in range(1_100)]
+        for path in (*made[:1_000:50], *made[1_000:]):
+            files.stage(path, [b"x"], sync=False)
+        files.stage("segments/a", [b"x"], sync=False)
+        files.remove(*made, "segments/a", "segments/b")
+        assert files.list("staged") == files.list("segments") == []
+
     def test_a_lock_has_one_holder(self, files: Files):
         lock, same_name = files.open_lock("locks/a.lock"), files.open_lock("locks/a.lock")
         other = files.open_lock("locks/b.lock")

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 import pytest
 
 from kmq_storage import limits
-from kmq_storage.objects import file_io, new_file
+from kmq_storage.objects import file_io, local, new_file
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.local import LocalDisk
@@ -220,6 +220,16 @@ class TestLocalDisk(DiskContract):
         disk = LocalDisk(tmp_path / "a" / "store")
         disk.stage("staged/a.ipc", [b"x"], sync=True)
         assert synced == [str(tmp_path), str(tmp_path / "a"), str(disk.root)]
+
+    def test_files_that_are_removed_together_sync_their_folder_once(
+        self, disk: LocalDisk, monkeypatch: pytest.MonkeyPatch
+    ):
+        for name in ("staged/a", "staged/b", "segments/c"):
+            disk.stage(name, [b"x"], sync=False)
+        synced: list[str] = []
+        monkeypatch.setattr(local, "sync_folder", synced.append)
+        disk.remove("staged/a", "staged/missing", "staged/b", "segments/c")
+        assert sorted(synced) == [str(disk.root / "segments"), str(disk.root / "staged")]
 
     def test_a_folder_whose_parent_is_a_file_cannot_be_made(self, tmp_path: Path):
         (tmp_path / "store").write_text("not a folder")

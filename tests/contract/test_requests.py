@@ -210,3 +210,14 @@ def test_what_was_read_is_kept_up_to_a_number_of_bytes():
     assert len(values_of(large)) == len(values_of(large)) == 10
     assert not any(each.name.endswith("11.kmq") for each in bucket.asked)
     assert small.files.cache.held_bytes <= 250_000
+
+
+def test_a_hundred_files_are_deleted_by_one_request(proxy: FaultProxy):
+    files = open_files(proxy.server.new_url(), storage_options=proxy.options())
+    made = [f"staged/{n}" for n in range(100)]
+    for path in made:
+        files.stage(path, [b"x"], sync=True)
+    proxy.requests.clear()
+    files.remove(*made)
+    assert _methods(proxy) == {"POST": 1}
+    assert files.list("staged") == []

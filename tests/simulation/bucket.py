@@ -150,8 +150,12 @@ class SimulatedBucket:
             }
         return iter([found[path] for path in sorted(found)])
 
-    def delete(self, name: str) -> None:
-        """Delete an object; after an error it may be there or not."""
+    def delete(self, *names: str) -> None:
+        """Delete objects; after an error each may be there or not."""
+        for name in names:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
         self._ask(name)
         if name in self._stored.objects:
             self.watch_removal(name)

@@ -248,12 +248,18 @@ class SimulatedDisk(NothingFetched):
     def open_lock(self, path: str, *, seconds: float | None = None) -> SimulatedLock:
         return self._locks.setdefault(path, SimulatedLock(self.scheduler))
 
-    def remove(self, path: str) -> None:
+    def remove(self, *paths: str) -> None:
+        there = [path for path in paths if self._unlink(path)]
+        for folder in sorted({*map(_folder, there)}):
+            self.sync_names(folder)
+
+    def _unlink(self, path: str) -> bool:
         self.scheduler.pause()
-        if path in self.files:
-            self.watch_removal(path)
-            self._removed[path] = self.files.pop(path)
-            self.sync_names(_folder(path))
+        if path not in self.files:
+            return False
+        self.watch_removal(path)
+        self._removed[path] = self.files.pop(path)
+        return True
 
     def sync_names(self, folder: str) -> None:
         self.scheduler.pause()

@@ -125,9 +125,9 @@ def leaves_later_files_after_a_cut(patch: pytest.MonkeyPatch) -> None:
     """Log files of a torn tail stay, and come back when the log reaches their names."""
     original = SimulatedDisk.remove
 
-    def remove(disk: SimulatedDisk, path: str) -> None:
+    def remove(disk: SimulatedDisk, *paths: str) -> None:
         if not disk.keeps_removed:
-            original(disk, path)
+            original(disk, *paths)
 
     patch.setattr(SimulatedDisk, "keeps_removed", True, raising=False)
     patch.setattr(SimulatedDisk, "remove", remove)
@@ -333,11 +333,9 @@ def never_looks_for_moved_files(patch: pytest.MonkeyPatch) -> None:
 def removes_without_sync(patch: pytest.MonkeyPatch) -> None:
     """Log files that were dropped come back after a crash, some of them."""
 
-    def remove(disk: SimulatedDisk, path: str) -> None:
-        disk.scheduler.pause()
-        if path in disk.files:
-            disk.watch_removal(path)
-            disk._removed[path] = disk.files.pop(path)
+    def remove(disk: SimulatedDisk, *paths: str) -> None:
+        for path in paths:
+            disk._unlink(path)
 
     patch.setattr(SimulatedDisk, "remove", remove)
 

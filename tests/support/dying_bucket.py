@@ -43,9 +43,10 @@ class DyingBucket(MemoryBucket):
         self._change(name)
         return super().put_if_absent(name, buffers)
 
-    def delete(self, name: str) -> None:
-        self._change(name)
-        super().delete(name)
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self._change(name)
+            super().delete(name)
 
     def revive(self) -> None:
         """Another process comes: the leases of the dead one are over."""

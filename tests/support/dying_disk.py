@@ -54,9 +54,10 @@ class DyingDisk(MemoryDisk):
         self._change()
         return super().publish(path, buffers, sync=sync)
 
-    def remove(self, path: str) -> None:
-        self._change()
-        super().remove(path)
+    def remove(self, *paths: str) -> None:
+        for path in paths:
+            self._change()
+            super().remove(path)
 
     def link(self, path: str, source: Files, source_path: str) -> None:
         self._change()

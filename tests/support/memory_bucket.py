@@ -66,11 +66,12 @@ class MemoryBucket:
             ]
         return iter(found)
 
-    def delete(self, name: str) -> None:
-        """Delete an object; nothing happens when it is missing."""
+    def delete(self, *names: str) -> None:
+        """Delete objects; nothing happens to missing ones."""
         with self._guard:
-            self.objects.pop(name, None)
-            self._times.pop(name, None)
+            for name in names:
+                self.objects.pop(name, None)
+                self._times.pop(name, None)
 
     def beside(self, prefix: str) -> Self:
         """The same bucket at another prefix; all of a bucket know each other."""

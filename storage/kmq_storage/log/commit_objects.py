@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 import pyarrow as pa
 
@@ -139,10 +140,7 @@ class CommitObjects:
 
     def delete_up_to(self, lsn: int) -> list[str]:
         """Delete the commits with these LSNs; their names."""
-        names = []
-        for found in self._lsns(self._files.walk(paths.LOG_FOLDER)):
-            if found > lsn:
-                break
-            names.append(paths.commit_object(found))
-            self._files.remove(names[-1])
+        there = self._lsns(self._files.walk(paths.LOG_FOLDER))
+        names = [paths.commit_object(found) for found in takewhile(lambda n: n <= lsn, there)]
+        self._files.remove(*names)
         return names

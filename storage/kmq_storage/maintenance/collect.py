@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
@@ -157,7 +158,11 @@ def _begun_at(file: FoundFile) -> int:
 
 
 def _is_page(file: FoundFile) -> bool:
-    return file.path.startswith(f"{paths.PAGE_FOLDER}/")
+    return _folder(file) == paths.PAGE_FOLDER
+
+
+def _folder(file: FoundFile) -> str:
+    return file.path.partition("/")[0]
 
 
 def collect(
@@ -183,8 +188,7 @@ def collect(
             log.commit([Unit((CondemnEntry(plan.condemn),))], durable=True)
             plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
         _carry_out(log, plan, deletion)
-        for slip in _left_slips(log, now - _us(orphan_age)):
-            deletion.remove(slip.path, slip.length)
+        deletion.remove_all(_left_slips(log, now - _us(orphan_age)))
     return deletion.report()
 
 
@@ -279,13 +283,12 @@ def has_dropped_roots(files: Files, grace: float) -> bool:
 
 
 def _carry_out(log: CommitLog, plan: CollectPlan, deletion: _Deletion) -> None:
-    for file in plan.files:
-        deletion.remove(file.path, file.length)
+    for _, files in groupby(plan.files, _folder):  # each is gone before the next begins
+        deletion.remove_all(list(files))
     if plan.first_lsn is not None:
         for _ in log.drop_before(plan.first_lsn):
             deletion.count(0)
-    for root in plan.roots:
-        deletion.remove(root.file.path, root.file.length)
+    deletion.remove_all([root.file for root in plan.roots])
 
 
 def _us(seconds: float) -> int:
@@ -326,6 +329,12 @@ class _Deletion:
         """Delete a file."""
         self._files.remove(path)
         self.count(length)
+
+    def remove_all(self, files: Sequence[FoundFile]) -> None:
+        """Delete files, in any order."""
+        self._files.remove(*(file.path for file in files))
+        for file in files:
+            self.count(file.length)
 
     def count(self, length: int) -> None:
         """A file was deleted."""

@@ -71,9 +71,9 @@ class BranchBucket:
         """The objects of the own prefix below a folder by name."""
         return self._own.list(folder, after)
 
-    def delete(self, name: str) -> None:
-        """Delete an object of the own prefix."""
-        self._own.delete(name)
+    def delete(self, *names: str) -> None:
+        """Delete objects of the own prefix."""
+        self._own.delete(*names)
 
     def beside(self, prefix: str) -> Bucket:
         """The same bucket at another prefix."""

@@ -72,8 +72,8 @@ class Bucket(Protocol):
         May show names that nobody put, and may miss new ones: a hint, never a proof.
         """
 
-    def delete(self, name: str) -> None:
-        """Delete an object; nothing happens when it is missing."""
+    def delete(self, *names: str) -> None:
+        """Delete objects, in any order; nothing happens to missing ones."""
 
     def beside(self, prefix: str) -> Bucket:
         """The same bucket at another prefix, with the same client and credentials."""

@@ -205,9 +205,9 @@ class BucketFiles:
         self.conditional = proof.conditional
         return BucketFacts(proof.reason, proof.conditional, tuple(map(astuple, proof.races)))
 
-    def remove(self, path: str) -> None:
-        """Delete an object; nothing happens when it is missing."""
-        self.bucket.delete(self.named(path))
+    def remove(self, *paths: str) -> None:
+        """Delete objects; nothing happens to missing ones."""
+        self.bucket.delete(*map(self.named, paths))
 
     def close(self) -> None:
         """Give back connections and what was cached."""

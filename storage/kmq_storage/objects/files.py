@@ -125,8 +125,8 @@ class Files(Protocol):
     def foreign_file(self) -> str | None:
         """A file beside which no store should be made: a folder's that has another use; or None."""
 
-    def remove(self, path: str) -> None:
-        """Delete a file, so that no crash brings it back; nothing happens when it is missing."""
+    def remove(self, *paths: str) -> None:
+        """Delete files, in any order, so that no crash brings them back; missing ones are none."""
 
     def close(self) -> None:
         """Give back what the system lent: files, maps, locks."""

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -158,10 +159,11 @@ class FsspecBucket:
             if name > after:
                 yield FoundFile(name, int(found[path]["size"]), _microseconds(found[path]))
 
-    def delete(self, name: str) -> None:
-        """Delete an object; nothing happens when it is missing."""
-        with suppress(FileNotFoundError):
-            self._call(lambda: self._files.rm_file(self._path(name)))
+    def delete(self, *names: str) -> None:
+        """Delete objects; nothing happens to missing ones."""
+        for path in map(self._path, names):
+            with suppress(FileNotFoundError):
+                self._call(partial(self._files.rm_file, path))
 
     def beside(self, prefix: str) -> FsspecBucket:
         """The same place at another folder."""

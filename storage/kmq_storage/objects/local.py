@@ -258,12 +258,18 @@ class LocalDisk:
         """Open or create a lock."""
         return FileLock(self._place(path), read_only=self.read_only)
 
-    def remove(self, path: str) -> None:
-        """Delete a file, so that no crash brings it back; nothing happens when it is missing."""
-        target = self._place(path)
-        with suppress(FileNotFoundError):
-            os.unlink(target)
-            sync_folder(os.path.dirname(target))
+    def remove(self, *paths: str) -> None:
+        """Delete files, so that no crash brings them back; nothing happens to missing ones."""
+        folders = set()
+        try:
+            for path in paths:
+                target = self._place(path)
+                with suppress(FileNotFoundError):
+                    os.unlink(target)
+                    folders.add(os.path.dirname(target))
+        finally:
+            for folder in folders:
+                sync_folder(folder)
 
     def sync_names(self, folder: str) -> None:
         """Bring to disk which files were made and removed in a folder, whoever did it."""

@@ -173,12 +173,13 @@ class MemoryDisk:
         with self._guard:
             return self._locks.setdefault(path, MemoryLock())
 
-    def remove(self, path: str) -> None:
-        """Delete a file; nothing happens when it is missing."""
+    def remove(self, *paths: str) -> None:
+        """Delete files; nothing happens to missing ones."""
         with self._guard:
-            self.files.pop(path, None)
-            self.logs.pop(path, None)
-            self._words.pop(path, None)
+            for path in paths:
+                self.files.pop(path, None)
+                self.logs.pop(path, None)
+                self._words.pop(path, None)
 
     def sync_names(self, folder: str) -> None:
         """Bring the names in a folder to disk; memory needs none."""

@@ -274,11 +274,11 @@ def test_two_collectors_at_once_do_no_harm(store: Store, disk: DyingDisk):
     other, interrupted = open_engine(disk), []
     remove = disk.remove
 
-    def remove_after_the_other(path: str) -> None:
+    def remove_after_the_other(*removed: str) -> None:
         if not interrupted:
-            interrupted.append(path)
+            interrupted.append(removed)
             other.collect(grace=0)
-        remove(path)
+        remove(*removed)
 
     disk.remove = remove_after_the_other  # type: ignore[method-assign]
     store.collect(grace=0)
