@@ -37,6 +37,7 @@ _METADATA = (
     StructField("_offset", LongType()),
     StructField("_timestamp", TimestampType()),
 )
+METADATA_NAMES = tuple(field.name for field in _METADATA)
 #: What only option `columns` asks for.
 _EXTRAS = (
     StructField("_topicId", StringType()),

@@ -15,6 +15,7 @@ from kmq_spark.datasource.columns.schema import (
     spark_schema,
 )
 from kmq_spark.datasource.columns.typed_schema import (
+    METADATA_NAMES,
     all_typed_columns,
     check_one_kind,
     chosen,
@@ -121,13 +122,19 @@ def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructTy
     """The columns of these topics; InvalidRequestError when they have not the same."""
     check_one_kind(topics)
     keyed = _all_keyed(topics, options)
-    if options.columns is not None and _are_typed(topics):
-        return chosen_of_all(options.columns, topics)
-    if options.columns is not None:
-        return chosen(options.columns, all_columns(keyed=keyed))
+    if _are_typed(topics):
+        _refuse_untyped(options)
+        if options.columns is not None:
+            return _with_included(chosen_of_all(options.columns, topics), options, typed=True)
+    elif options.columns is not None:
+        return _with_included(chosen(options.columns, all_columns(keyed=keyed)), options)
     schema = one_schema(topics)
     if schema is None:
         return _plain_columns(options, keyed=keyed)
+    return typed_spark_schema(schema, include_metadata=options.include_metadata)
+
+
+def _refuse_untyped(options: SourceOptions) -> None:
     untyped = {
         "includeHeaders": options.include_headers,
         "includeProperties": options.include_properties,
@@ -140,7 +147,25 @@ def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructTy
                 "'columns' may name _key, _headers and _properties, too",
                 option=option,
             )
-    return typed_spark_schema(schema, include_metadata=options.include_metadata)
+
+
+def _with_included(
+    columns: StructType, options: SourceOptions, *, typed: bool = False
+) -> StructType:
+    """The columns of option `columns`, which leave out nothing that another option asks for."""
+    asked_for = {
+        "includeHeaders": ("headers",) * options.include_headers,
+        "includeProperties": ("properties",) * options.include_properties,
+        "includeMetadata": METADATA_NAMES * (options.include_metadata and typed),
+    }
+    for option, names in asked_for.items():
+        if missing := [name for name in names if name not in columns.names]:
+            raise InvalidRequestError(
+                f"option {option!r} asks for {', '.join(missing)}, and option 'columns' leaves "
+                f"that out: name it there, or drop {option!r}",
+                option=option,
+            )
+    return columns
 
 
 def _are_typed(topics: Sequence[Topic]) -> bool:

@@ -85,6 +85,11 @@ def test_a_typed_topic_gives_its_extras_when_they_are_named(shop: Shop) -> None:
     assert second == {"_key": b"k", "_headers": None, "_properties": None}
 
 
+def test_columns_may_name_what_other_options_ask_for(shop: Shop) -> None:
+    table = _read(shop, "orders", columns="headers,value", includeHeaders="true")
+    assert table.column_names == ["headers", "value"]
+
+
 def test_topics_of_one_schema_are_one_frame(shop: Shop) -> None:
     table = _read(shop, "typed,alike", columns="_topic,name")
     assert table.to_pylist() == [
@@ -118,6 +123,21 @@ REFUSED = {
         "typed",
         {"includeProperties": "true"},
         "'includeProperties' is for untyped topics.*'columns' may name",
+    ),
+    "headers that are asked for and left out": (
+        "orders",
+        {"includeHeaders": "true", "columns": "value,offset"},
+        "'includeHeaders' asks for headers, and option 'columns' leaves that out",
+    ),
+    "properties that are asked for and left out": (
+        "orders",
+        {"includeProperties": "true", "columns": "value"},
+        "'includeProperties' asks for properties",
+    ),
+    "metadata that are asked for and left out": (
+        "typed",
+        {"includeMetadata": "true", "columns": "name,_offset,_partition"},
+        "'includeMetadata' asks for _topic, _timestamp, and",
     ),
     "two kinds of topics": ("orders,typed", {}, "topics orders and typed have different schemas"),
 }
