@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -185,12 +186,13 @@ class Handler(BaseHTTPRequestHandler):
         self, body: bytes, drop: str = "", method: str = ""
     ) -> tuple[int, list[tuple[str, str]], bytes]:
         """What the good server answers; one that is busy may be asked again what it has."""
+        answer: tuple[int, list[tuple[str, str]], bytes] = (502, [], b"")
         for _ in range(3 if (method or self.command) in ("GET", "HEAD") else 1):
-            try:
-                return self._answer(body, drop, method)
-            except (OSError, http.client.HTTPException):
-                continue
-        return 502, [], b""
+            with suppress(OSError, http.client.HTTPException):
+                answer = self._answer(body, drop, method)
+                if answer[0] < 500:
+                    break
+        return answer
 
     def _answer(
         self, body: bytes, drop: str, method: str
