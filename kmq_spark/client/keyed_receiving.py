@@ -6,7 +6,6 @@ takes a turn, so of two who read the same account the second reads it again.
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,12 +18,12 @@ import numpy as np
 
 from kmq_spark.client.arguments import checked_count, checked_stored_seconds, checked_timeout
 from kmq_spark.client.encoding import rows_of_columns
+from kmq_spark.client.queue_delivery import check_own
 from kmq_spark.client.resource import stays_here
 from kmq_spark.client.units import records_unit
 from kmq_spark.errors import (
     ConflictError,
     CorruptionError,
-    IllegalStateError,
     InvalidRequestError,
     LeaseExpiredError,
 )
@@ -36,6 +35,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import to_datetime
 from kmq_storage.names import accounts_of, check_name
+from kmq_storage.objects.fork import generation
 
 #: Queues whose accounts are changed one after the other share one of so many.
 _LANES = 1_024
@@ -63,7 +63,7 @@ class KeyedDelivery:
     """
 
     __slots__ = (
-        *("_receiver", "_name", "_offset", "_process", "_topic_id"),
+        *("_receiver", "_name", "_offset", "_generation", "_topic_id"),
         *("delivery_count", "group", "index", "locked_until", "queue", "value"),
     )
 
@@ -81,7 +81,7 @@ class KeyedDelivery:
         self._topic_id = topic_id
         self._name = name
         self._offset = message.offset
-        self._process = os.getpid()
+        self._generation = generation()
         self.group = receiver.group
         #: The name of its queue: text where it is UTF-8.
         self.queue = text_of(name)
@@ -108,14 +108,6 @@ class KeyedDelivery:
 
     def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
         raise stays_here("KeyedDelivery")
-
-    def check_process(self) -> None:
-        """IllegalStateError in a forked child, which does not hold what its parent holds."""
-        if self._process != os.getpid():
-            raise IllegalStateError(
-                "this message was received by the parent of this process, which answers it; "
-                "receive in the child what the child shall have"
-            )
 
     @property
     def topic(self) -> str:
@@ -255,7 +247,7 @@ class GroupReceiver:
         def answered(state: StoreState) -> None:
             lsn, now, accounts = state.lsn, self.log.now_us(), dict[bytes, Account]()
             for each in dict.fromkeys(deliveries):
-                each.check_process()
+                check_own(each._generation)
                 account = accounts.get(each._name) or self._account(state, each._name)
                 each.check_topic(account.topic_id)
                 each._check_held(account, now)

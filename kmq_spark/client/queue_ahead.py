@@ -251,8 +251,9 @@ class Ahead:
         first, others = records[:wanted], records[wanted:]
         with self._turning:
             if slip is self._slip and not is_ending():
-                kept, others = self._may_wait(slip, others)
-                self._expires = self._first_expiry(kept)
+                queue = self._log.state.queues.by_id(self._queue_id)
+                kept, others = _may_wait(queue, slip, others)
+                self._expires = _first_expiry(queue, kept)
                 self._ready.extend(kept)
             if self._watch is None and self._slip is not None:
                 self._watch = threading.Thread(target=self._look_after, daemon=True)
@@ -262,28 +263,6 @@ class Ahead:
         self.give_back(runs_of_deliveries(others))
         self._is_sorting = False
         return first
-
-    def _may_wait(
-        self, slip: OpenSlip, records: list[Delivery]
-    ) -> tuple[list[Delivery], list[Delivery]]:
-        """Those that may be held ahead, and those on their last try: given back meanwhile."""
-        queue = self._log.state.queues.by_id(self._queue_id)
-        most = 0 if queue is None else queue.deliveries_max
-        if slip.tries < most:
-            return records, []
-        return (
-            [each for each in records if each.delivery_count < most],
-            [each for each in records if each.delivery_count >= most],
-        )
-
-    def _first_expiry(self, records: list[Delivery]) -> int:
-        """When the first of some records is not to be handed out any more, UTC us."""
-        queue = self._log.state.queues.by_id(self._queue_id)
-        own = None if queue is None else queue.sources.get(queue.log_key)
-        if queue is None or own is None or not own.rows.expire:
-            return NEVER
-        runs = runs_of_deliveries(each for each in records if each.place[0] == queue.log_key)
-        return min(map(own.first_expiry, runs), default=NEVER)
 
     def count(self) -> None:
         """A call was answered."""
@@ -358,3 +337,25 @@ class Ahead:
             self._page.discard()
             self._page = None
         self._bell.ring()
+
+
+def _may_wait(
+    queue: Queue | None, slip: OpenSlip, records: list[Delivery]
+) -> tuple[list[Delivery], list[Delivery]]:
+    """Those that may be held ahead, and those on their last try: given back meanwhile."""
+    most = 0 if queue is None else queue.deliveries_max
+    if slip.tries < most:
+        return records, []
+    return (
+        [each for each in records if each.delivery_count < most],
+        [each for each in records if each.delivery_count >= most],
+    )
+
+
+def _first_expiry(queue: Queue | None, records: list[Delivery]) -> int:
+    """When the first of some records is not to be handed out any more, UTC us."""
+    own = None if queue is None else queue.sources.get(queue.log_key)
+    if queue is None or own is None or not own.rows.expire:
+        return NEVER
+    runs = runs_of_deliveries(each for each in records if each.place[0] == queue.log_key)
+    return min(map(own.first_expiry, runs), default=NEVER)

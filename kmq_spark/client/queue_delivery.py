@@ -75,7 +75,8 @@ def check_own(received_in: int) -> None:
     """IllegalStateError for what a process received before it was forked to be this one."""
     if received_in < generation():
         raise IllegalStateError(
-            "the delivery was received before this process was forked: it is its parent's"
+            "the delivery was received before this process was forked: it is its parent's to "
+            "answer; receive here what this process shall have"
         )
 
 
