@@ -157,8 +157,8 @@ class Producer(StoreUser):
     def _forget(self) -> None:
         """Forget what is stored or refused, but for the first error, of which `flush` tells."""
         with self._forgetting:
-            known = 0
-            for outcome, index in zip(self._sent[::2], self._sent[1::2], strict=True):
+            known, sent = 0, self._sent.copy()  # other threads go on
+            for outcome, index in zip(sent[::2], sent[1::2], strict=True):
                 if not outcome.done:
                     break
                 self._failure = self._failure or outcome.error(index)
