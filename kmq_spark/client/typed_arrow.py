@@ -73,8 +73,8 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
         return types.is_map(given) and (
             _fits(given.key_type, wanted.key_type) and _fits(given.item_type, wanted.item_type)
         )
-    if _is_list(wanted):
-        return _is_list(given) and _fits(given.value_type, wanted.value_type)
+    if is_list(wanted):
+        return is_list(given) and _fits(given.value_type, wanted.value_type)
     if types.is_timestamp(wanted):
         return types.is_timestamp(given) and (given.tz is None) == (wanted.tz is None)
     return any(is_kind(given) and is_kind(wanted) for is_kind in _KINDS)
@@ -86,7 +86,8 @@ def _fits_struct(given: pa.DataType, wanted: pa.StructType) -> bool:
     return all(_fits(one.type, other.type) for one, other in zip(given, wanted, strict=True))
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of this type are lists, of one length or of any."""
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
@@ -95,7 +96,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+    variable = types.is_binary(kind) or types.is_large_binary(kind)
+    return bool(variable or types.is_fixed_size_binary(kind))
 
 
 #: Kinds within which a cast is checked value by value, and loses nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +11,11 @@ from pyarrow import types
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from kmq_spark.client.typed_arrow import ADDED, check_typed_columns
+from kmq_spark.client.typed_arrow import ADDED, check_typed_columns, is_list
 from kmq_spark.client.typed_topics import TypedColumns
 from kmq_spark.datasource.columns.typed_schema import spark_arrow_schema
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.typed import stored_type
 
 #: What has no counterpart of its kind in Spark, and the type that a read gives it: a write takes
 #: that back.
@@ -34,11 +36,30 @@ def check_typed_sink(schema: StructType, topic: str, columns: TypedColumns) -> N
 
 
 def _standing_in(schema: pa.Schema, columns: TypedColumns) -> Iterator[tuple[pa.Field, int]]:
-    """The declared columns whose values come in the wider type that Spark reads them in."""
+    """The declared columns whose values come in the wider type that Spark reads them in.
+
+    With their types, in which these are what was declared and everything else is as it came.
+    """
     for field in columns.declared:
         at = schema.get_field_index(field.name)
-        if at >= 0 and schema.field(at).type == _STAND_INS.get(field.type):
-            yield field, at
+        kind = schema.field(at).type if at >= 0 else None
+        if kind is not None and (narrow := _narrow_type(kind, stored_type(field.type))) != kind:
+            yield field.with_type(narrow), at
+
+
+def _narrow_type(given: Any, wanted: Any) -> pa.DataType:
+    """The given type with the declared one wherever a read puts the given one in its place."""
+    if types.is_struct(given) and types.is_struct(wanted) and given.names == wanted.names:
+        pairs = zip(given, wanted, strict=True)
+        return pa.struct([one.with_type(_narrow_type(one.type, to.type)) for one, to in pairs])
+    if types.is_map(given) and types.is_map(wanted):
+        key = given.key_field.with_type(_narrow_type(given.key_type, wanted.key_type))
+        item = _narrow_type(given.item_type, wanted.item_type)
+        return pa.map_(key, given.item_field.with_type(item))
+    if types.is_list(given) and is_list(wanted):
+        inside = _narrow_type(given.value_type, wanted.value_type)
+        return pa.list_(given.value_field.with_type(inside))
+    return wanted if given == _STAND_INS.get(wanted) else given
 
 
 def narrowed(batch: pa.RecordBatch, topic: str, columns: TypedColumns) -> pa.RecordBatch:
@@ -53,12 +74,30 @@ def _narrow(column: pa.Array, topic: str, field: pa.Field) -> pa.Array:
         found = column.cast(field.type)
     except pa.ArrowInvalid as error:
         raise _changing(topic, field, str(error)) from error
-    if types.is_float16(field.type) and not _same_numbers(column, found):
+    if not all(map(_same_numbers, _leaves(column), _leaves(found))):
         raise _changing(topic, field, "it would be rounded")
     return found
 
 
+def _leaves(column: Any) -> Iterator[pa.Array]:
+    """The columns that hold the values themselves, beneath lists, maps and structs."""
+    if not types.is_nested(column.type):
+        yield column
+    elif len(column):
+        for part in column.flatten() if types.is_struct(column.type) else _items(column):
+            yield from _leaves(part)
+
+
+def _items(column: Any) -> list[pa.Array]:
+    first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    parts = [column.keys, column.items] if types.is_map(column.type) else [column.values]
+    return [part.slice(first, last - first) for part in parts]
+
+
 def _same_numbers(one: pa.Array, other: pa.Array) -> bool:
+    """Whether nothing was rounded; other types than half floats refuse what they can't hold."""
+    if not types.is_float16(other.type):
+        return True
     before, after = (each.to_numpy(zero_copy_only=False) for each in (one, other))
     return np.array_equal(before, after, equal_nan=True)
 

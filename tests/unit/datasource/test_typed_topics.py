@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructField,
@@ -285,6 +286,47 @@ def test_what_spark_reads_as_a_wider_type_is_written_back(shop: Shop) -> None:
     assert rows["half"].to_pylist() == [1.5, None, float("inf")]
     source = _source(shop, subscribe="wider")
     assert _read(source, source.schema())[0] == {"large": Decimal(2**64 - 1), "half": 1.5}
+
+
+#: What only Spark's types don't say is inside of a list, a map or a struct, and values of it.
+DEEP = {
+    "large": (pa.list_(pa.uint64()), [2**64 - 1, None]),
+    "half": (pa.struct([("at", pa.float16()), ("of", pa.uint64())]), {"at": 1.5, "of": 2**63}),
+    "by_name": (pa.map_(pa.string(), pa.list_(pa.float16())), [("a", [0.5, float("inf")])]),
+    "digest": (pa.binary(4), b"abcd"),
+    "digests": (pa.list_(pa.binary(4)), [b"abcd", None]),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_frame_that_was_read_is_written_back_whatever_is_inside_of_its_columns(
+    shop: Shop, name: str
+) -> None:
+    kind, value = DEEP[name]
+    shop.create("deep", schema=pa.schema([(name, kind)]))
+    with shop.store.producer() as producer:
+        producer.send_batch("deep", [{name: value}, {name: None}])
+    source = _source(shop, subscribe="deep")
+    reader = source.reader(schema := source.schema())
+    (task,) = reader.partitions()
+    writer = _source(shop, topic="deep").writer(schema, overwrite=False)
+    writer.commit([write_task(writer._sink, reader.read(task), task=0)])
+    found = shop.store.read("deep").read_all()[name].to_pylist()
+    assert found == [value, None] * 2
+
+
+def test_a_number_inside_of_a_list_that_would_be_rounded_on_its_way_back_is_refused(
+    shop: Shop,
+) -> None:
+    shop.create("deep", schema=pa.schema([("half", pa.map_(pa.string(), pa.float16()))]))
+    schema = StructType().add("half", MapType(StringType(), FloatType()))
+    writer = _source(shop, topic="deep").writer(schema, overwrite=False)
+    column = pa.array([None, [("nan", float("nan")), ("a", 0.1)]], pa.map_("str", "float32"))
+    batch = pa.record_batch({"half": column})
+    with pytest.raises(InvalidRequestError, match=r"'half' .* halffloat.* it would be rounded"):
+        write_task(writer._sink, [batch], task=0)
+    written = write_task(writer._sink, [batch.slice(0, 1)], task=0)
+    assert written.small or written.staged
 
 
 @pytest.mark.parametrize(
