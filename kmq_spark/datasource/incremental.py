@@ -22,7 +22,7 @@ from kmq_spark.datasource.planning.coverage import cover, first_of_stream, known
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import history_of
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
-from kmq_spark.datasource.register import checked_session
+from kmq_spark.datasource.register import activate, checked_session
 from kmq_spark.datasource.store_url import as_options, is_storage_option
 from kmq_spark.datasource.streams.admission import Limits
 from kmq_spark.datasource.streams.plan import admitted
@@ -138,6 +138,7 @@ class Incremental:
         move = move_option(self._log().refresh(), self._member.place, self._end)
         texts = {name: _text(value) for name, value in options.items()}
         client = {name: n for name, n in self._given.items() if is_storage_option(name.lower())}
+        activate(self._spark)
         writer = frame.write.format("kmq").mode("append").options(**client).options(**texts)
         writer.option(OPTION, move).save(self._options.url)
         self._written = True

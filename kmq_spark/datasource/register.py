@@ -12,8 +12,21 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kmq")` known to this session; repeating it does no harm."""
+    """Make `format("kmq")` known to this session; repeating it does no harm.
+
+    In a thread that you started yourself, call it before the first write: Spark looks for sinks in
+    Python in the thread's active session, and such a thread has none.
+    """
     checked_session(spark, "dataSource").dataSource.register(KmqDataSource)
+    activate(spark)
+
+
+def activate(spark: SparkSession) -> None:
+    """Make this session the active one of the calling thread, unless that has one."""
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is None:
+        spark.createDataFrame([], "nothing int")  # the only public call that does it
 
 
 def checked_session(spark: SparkSession, needed: str) -> SparkSession:

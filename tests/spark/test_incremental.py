@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -129,3 +130,17 @@ def test_a_pipeline_without_a_checkpoint_is_exactly_once_though_its_driver_is_ki
         with kmq.incremental(spark, shop.url, "copier", subscribe="orders") as new:
             new.write(new.df.select("key", "value"), topic="totals")
     assert shop.values("totals") == shop.values("orders")
+
+
+def test_a_job_in_a_thread_of_ones_own_writes_too(spark: SparkSession, shop: Shop) -> None:
+    shop.create("totals")
+    shop.send("orders", 0, 3)
+
+    def job() -> None:
+        with kmq.incremental(spark, shop.url, "g", subscribe="orders") as new:
+            new.write(new.df.select("value"), topic="totals")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(job).result()
+    assert shop.store.describe_topic("totals").rows == 3
+    assert shop.committed("g", "orders") == {0: 3, 1: 0, 2: 0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
+import kmq_spark as kmq
 from tests.spark.lost_answer import LostAnswer
 from tests.spark.running import forget_last_commit, load, run
 from tests.spark.shop import Shop
@@ -257,3 +259,18 @@ def test_many_partitions_of_a_shuffle_arrive_as_few_batches_in_the_log(
     _save(spark.range(0, 400, 1, 20).selectExpr("string(id) value", "string(id) key"), shop)
     topic = shop.store.log.refresh().topic("totals")
     assert sum(len(topic.places(p, 0, end)) for p, (_, end) in topic.offsets().items()) == 2
+
+
+def test_a_thread_of_ones_own_writes_once_it_has_registered_the_format(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    shop.send("orders", 0, 3)
+
+    def write() -> None:
+        kmq.register(spark)
+        _save(spark.range(2).selectExpr("string(id) value"), shop)
+        _copy(spark, shop, tmp_path / "checkpoint")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write).result()
+    assert shop.store.describe_topic("totals").rows == 2 + 3

@@ -23,6 +23,9 @@ class SparkStandIn:
         """The beginning of a read."""
         return _Options()
 
+    def createDataFrame(self, _rows: list[object], _schema: str) -> None:
+        """What makes a session the active one of a thread."""
+
 
 class _Options:
     def __init__(self, frame: Frame | None = None) -> None:
