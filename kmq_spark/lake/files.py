@@ -19,7 +19,7 @@ import pyarrow as pa
 from kmq_spark.lake.batches import no_files, whole_batches
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import DELTA, ArchiveRecord
-from kmq_storage.errors import InvalidRequestError
+from kmq_storage.errors import CorruptionError, InvalidRequestError, UnavailableError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -70,17 +70,31 @@ class ArchivedFile:
 
 @contextmanager
 def opened(place: ArchivePlace, name: str) -> Iterator[ParquetFile]:
-    """A Parquet file of an archive; its columns are fetched in pieces, as they are decoded."""
+    """A Parquet file of an archive; its columns are fetched in pieces, as they are decoded.
+
+    UnavailableError for a file that is gone, CorruptionError for one that isn't Parquet to its end.
+    """
     from pyarrow.parquet import ParquetFile
 
     system, root = place.file_system()
-    with system.open(f"{root}/{name}", "rb") as file:
-        yield ParquetFile(
-            file,
-            buffer_size=_BUFFER_BYTES,
-            pre_buffer=False,
-            coerce_int96_timestamp_unit="us",  # which Spark writes unless it is told otherwise
-        )
+    try:
+        with system.open(f"{root}/{name}", "rb") as file:
+            yield ParquetFile(
+                file,
+                buffer_size=_BUFFER_BYTES,
+                pre_buffer=False,
+                coerce_int96_timestamp_unit="us",  # which Spark writes unless it is told otherwise
+            )
+    except FileNotFoundError as error:
+        raise UnavailableError(
+            f"file {name} of archive {place.url} is gone: if others hold its records by now (after "
+            "OPTIMIZE and VACUUM), load the read again (a stream: start it again)",
+            file=name,
+        ) from error
+    except pa.ArrowInvalid as error:
+        raise CorruptionError(
+            f"file {name} of archive {place.url} is damaged: {error}", file=name
+        ) from error
 
 
 def archived_files(place: ArchivePlace, record: ArchiveRecord) -> list[ArchivedFile]:

@@ -17,7 +17,13 @@ from kmq_spark.lake.files import check_readable
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.reading import Archive, open_archive
 from kmq_spark.lake.record import DELTA, PARQUET
-from kmq_storage.errors import IllegalStateError, InvalidRequestError, NotFoundError
+from kmq_storage.errors import (
+    CorruptionError,
+    IllegalStateError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
 from tests.support.s3 import S3Server
 from tests.unit.archive.made import ORDERS, STORE, archive, minute, records, upload
 
@@ -234,6 +240,25 @@ def test_a_batch_whose_files_are_elsewhere_is_not_taken_for_written(
     finish_batch(place, "batch=cccccccc-0000000000", lambda: True)
     with pytest.raises(IllegalStateError, match="to one place"):
         finish_batch(place, "batch=cccccccc-0000000001", lambda: False)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_file_that_went_after_a_read_was_planned_is_named_with_the_way_out(
+    tmp_path: Path, file_format: str
+):
+    made = archive(tmp_path / "archive", file_format, records(0, range(10)))
+    planned = open_archive(made, STORE).range("orders", ORDERS, 0, 0, 10)
+    (tmp_path / "archive" / planned.files[0].path).unlink()
+    with pytest.raises(UnavailableError, match=r"is gone: .* VACUUM.*, load the read again"):
+        list(planned.read(COLUMNS))
+
+
+def test_a_damaged_file_is_named(orders: Archive):
+    planned = orders.range("orders", ORDERS, 0, 0, 10)
+    system, root = orders.place.file_system()
+    system.pipe_file(f"{root}/{planned.files[0].path}", b"PAR1 and no more")
+    with pytest.raises(CorruptionError, match=r"file .*parquet of archive .* is damaged: "):
+        list(planned.read(COLUMNS))
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
