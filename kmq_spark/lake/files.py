@@ -72,7 +72,7 @@ class ArchivedFile:
 def opened(place: ArchivePlace, name: str) -> Iterator[ParquetFile]:
     """A Parquet file of an archive; its columns are fetched in pieces, as they are decoded.
 
-    UnavailableError for a file that is gone, CorruptionError for one that isn't Parquet to its end.
+    UnavailableError for a file that is gone, CorruptionError for one that is damaged.
     """
     from pyarrow.parquet import ParquetFile
 
@@ -83,6 +83,7 @@ def opened(place: ArchivePlace, name: str) -> Iterator[ParquetFile]:
                 file,
                 buffer_size=_BUFFER_BYTES,
                 pre_buffer=False,
+                page_checksum_verification=True,  # of the pages that have one: Spark's do
                 coerce_int96_timestamp_unit="us",  # which Spark writes unless it is told otherwise
             )
     except FileNotFoundError as error:
@@ -91,7 +92,9 @@ def opened(place: ArchivePlace, name: str) -> Iterator[ParquetFile]:
             "OPTIMIZE and VACUUM), load the read again (a stream: start it again)",
             file=name,
         ) from error
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the storage's own; Arrow's for what it can't decode have none
         raise CorruptionError(
             f"file {name} of archive {place.url} is damaged: {error}", file=name
         ) from error

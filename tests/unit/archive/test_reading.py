@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from deltalake import write_deltalake
 
@@ -24,6 +25,7 @@ from kmq_storage.errors import (
     NotFoundError,
     UnavailableError,
 )
+from tests.support.damage import flip
 from tests.support.s3 import S3Server
 from tests.unit.archive.made import ORDERS, STORE, archive, minute, records, upload
 
@@ -259,6 +261,23 @@ def test_a_damaged_file_is_named(orders: Archive):
     system.pipe_file(f"{root}/{planned.files[0].path}", b"PAR1 and no more")
     with pytest.raises(CorruptionError, match=r"file .*parquet of archive .* is damaged: "):
         list(planned.read(COLUMNS))
+
+
+@pytest.mark.parametrize("compression", ["snappy", "none"])
+def test_a_byte_that_changed_in_a_file_is_found(tmp_path: Path, compression: str):
+    path = tmp_path / "archive"
+    made = open_archive(archive(path, PARQUET, records(0, range(10))), STORE)
+    file = path / made.files[0].path
+    table = pyarrow.parquet.read_table(file, partitioning=None)
+    pyarrow.parquet.write_table(
+        table, file, compression=compression, use_dictionary=False, write_page_checksum=True
+    )
+    column = pyarrow.parquet.read_metadata(file).row_group(0).column(4)
+    assert column.path_in_schema == "value"
+    # The end of the column's only page is in its last values.
+    flip(file, column.data_page_offset + column.total_compressed_size - 2)
+    with pytest.raises(CorruptionError, match="is damaged: "):
+        _values(made, 0, 0, 10)
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
