@@ -74,9 +74,10 @@ def _topics(text: str) -> tuple[str, ...]:
     return tuple(sorted(values.checked_name("subscribe", "topic", name) for name in names))
 
 
-def _pattern(text: str) -> str:
-    if not text.strip():
-        refuse("subscribePattern", text, "a regular expression on topic names")
+def _pattern(given: str) -> str:
+    text = given.strip()  # as Spark's Kafka source does: no name has blanks
+    if not text:
+        refuse("subscribePattern", given, "a regular expression on topic names")
     try:
         re.compile(text)
     except (re.error, OverflowError, RecursionError) as problem:

@@ -272,10 +272,13 @@ def test_a_table_of_a_catalog_is_told_what_to_make_instead(
         parse({})
 
 
-def test_a_pattern_is_found_anywhere_in_a_name_unless_anchored() -> None:
+@pytest.mark.parametrize("around", ["", " ", "\n"])
+def test_a_pattern_is_found_anywhere_in_a_name_unless_anchored(around: str) -> None:
     names = ["orders", "reorders", "returns", "orders.eu"]
-    found = parse_source_options({"path": "/d", "subscribePattern": "order"}).subscription
-    anchored = parse_source_options({"path": "/d", "subscribePattern": "^order.*$"}).subscription
+    given = {"path": "/d", "subscribePattern": f"{around}order{around}"}
+    found = parse_source_options(given).subscription
+    given["subscribePattern"] = f"{around}^order.*${around}"
+    anchored = parse_source_options(given).subscription
     assert found.matches(names) == ["orders", "orders.eu", "reorders"]
     assert anchored.matches(names) == ["orders", "orders.eu"]
 
