@@ -20,9 +20,10 @@ from kmq_spark.datasource.sink.columns import TYPED_TOPIC, unused_columns
 from kmq_spark.datasource.sink.sink import Sink, Written
 from kmq_spark.datasource.sink.typed import check_spelling, narrowed, taken_columns
 from kmq_storage.environment import SYSTEM
-from kmq_storage.errors import InvalidRequestError
+from kmq_storage.errors import InvalidRequestError, NotFoundError
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.names import nearest
 
 _RECORD_COLUMNS = ("value", "key", "partition", "timestamp", "headers", "properties")
 
@@ -76,12 +77,33 @@ def _by_topic(
             column=column,
         )
     codes = encoded.indices.to_numpy()
-    found = [_topic_of(topics.topic(name), column) for name in encoded.dictionary.to_pylist()]
+    found = [_topic_of(topic, column) for topic in _named(encoded.dictionary, column, topics)]
     batch = batch.take(pa.array(np.argsort(codes, kind="stable"))) if len(found) > 1 else batch
     start = 0
     for topic, count in zip(found, np.bincount(codes).tolist(), strict=True):
         yield topic, batch.slice(start, count)
         start += count
+
+
+def _named(names: pa.StringArray, column: str, topics: StoreState) -> Iterator[Topic]:
+    """The topics of these names, which stand in a column."""
+    try:
+        known = names.to_pylist()
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(
+            f"column {column!r} holds a topic's name that is no text: {error}", column=column
+        ) from None
+    for name in known:
+        try:
+            yield topics.topic(name)
+        except NotFoundError as missing:
+            near = nearest(name, [topic.name for topic in topics.user_topics()])
+            raise NotFoundError(
+                f"{missing.message} Column {column!r} names it in a row{near}; a write makes no "
+                "topics",
+                **missing.context,
+                column=column,
+            ) from None
 
 
 def _topic_of(topic: Topic, column: str) -> Topic:

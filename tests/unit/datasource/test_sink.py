@@ -348,6 +348,15 @@ def test_an_unknown_topic_or_store_is_found_before_any_task(shop: Shop, tmp_path
         open_sink(SinkOptions(url=str(tmp_path / "nowhere"), topic="orders"))
 
 
+def test_a_topic_that_a_row_names_and_that_is_not_there_is_told_with_the_column(shop: Shop) -> None:
+    rows = _rows([b"x"], topic=["order"])
+    with pytest.raises(NotFoundError, match=r"Column 'topic' names it .*did you mean 'orders'"):
+        _task(shop, rows, topic=None)
+    no_text = pa.array([b"\xff"]).view(pa.string())
+    with pytest.raises(InvalidRequestError, match=r"column 'topic' holds .* no text"):
+        _task(shop, _rows([b"x"], topic=no_text), topic=None)
+
+
 tasks = st.lists(
     st.lists(
         st.lists(st.tuples(st.sampled_from([None, b"a", b"b", b"c"]), st.integers(0, 99))),
