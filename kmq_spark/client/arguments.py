@@ -12,6 +12,7 @@ from typing import Any
 
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
+from kmq_storage.names import is_word
 
 #: What an acknowledgement can mean.
 DURABILITIES = ("fsync", "os")
@@ -130,7 +131,7 @@ def checked_numbers(value: Any) -> list[int]:
 
 def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
     """InvalidRequestError unless the value of an option is one of the choices."""
-    if not isinstance(value, str) or value not in choices:
+    if not is_word(value, choices):
         raise InvalidRequestError(
             f"{option} must be one of {', '.join(choices)}, not {value!r}", option=option
         )

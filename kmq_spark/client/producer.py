@@ -59,9 +59,16 @@ class ProducerSettings:
     partitioner: str | Partitioner = "murmur2"
     durable: bool = True
 
-    def __post_init__(self) -> None:
-        if self.name is not None:
-            check_name("producer", self.name)
+
+def identity(name: str | None, transactional_id: str | None) -> str | None:
+    """What a producer is called, which two words may say."""
+    given = {check_name("producer", each) for each in (name, transactional_id) if each is not None}
+    if len(given) > 1:
+        raise InvalidRequestError(
+            f"a producer has one identity: name {name!r} or transactional_id {transactional_id!r}",
+            option="transactional_id",
+        )
+    return given.pop() if given else None
 
 
 class Producer(Resource, Transactional):

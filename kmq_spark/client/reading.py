@@ -26,7 +26,7 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import scan
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
-from kmq_storage.names import nearest
+from kmq_storage.names import is_word, nearest
 from kmq_storage.topics import first_offset_since
 
 Bound = Mapping[int, int] | datetime | None
@@ -169,8 +169,13 @@ def resolve_group_offsets(
 ) -> dict[str, dict[int, int]]:
     """Offsets by topic and partition from what `Store.set_group_offsets` takes."""
     if isinstance(offsets, Mapping):
+        if names is not None:
+            raise InvalidRequestError(
+                "topics goes with words and instants: a mapping of offsets names its own topics",
+                option="topics",
+            )
         return checked_offsets(offsets)
-    if offsets not in ("earliest", "latest") and not isinstance(offsets, datetime):
+    if not (is_word(offsets, ("earliest", "latest")) or isinstance(offsets, datetime)):
         raise InvalidRequestError(
             f"offsets must be 'earliest', 'latest', an instant or a mapping, not {offsets!r}"
         )

@@ -20,7 +20,7 @@ from kmq_spark.client.arguments import (
 from kmq_spark.client.consumer import Consumer, ConsumerSettings
 from kmq_spark.client.finding import Finding
 from kmq_spark.client.orderly.opening import OpensOrderly
-from kmq_spark.client.producer import Producer, ProducerSettings
+from kmq_spark.client.producer import Producer, ProducerSettings, identity
 from kmq_spark.client.reading import resolve_group_offsets, topic_reader
 from kmq_spark.client.resource import Resource
 from kmq_spark.client.routing import Partitioner
@@ -28,7 +28,6 @@ from kmq_spark.client.store_queues import StoreQueues
 from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.client.upkeep import Upkeep
 from kmq_spark.client.values import to_timestamp
-from kmq_spark.errors import InvalidRequestError
 from kmq_storage import groups, topics
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
@@ -234,17 +233,11 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
         `linger` in seconds, sizes in bytes; `partitioner`: "murmur2" or `(topic, key,
         partitions) -> int`; `durability` as in `open`, for this producer only.
         """
-        if None not in (name, transactional_id) and name != transactional_id:
-            raise InvalidRequestError(
-                f"a producer has one identity: name {name!r} or transactional_id "
-                f"{transactional_id!r}",
-                option="transactional_id",
-            )
         if durability is not None:
             check_choice("durability", durability, DURABILITIES)
         durable = self.log.durable if durability is None else durability == "fsync"
         settings = ProducerSettings(
-            name=name if transactional_id is None else transactional_id,
+            name=identity(name, transactional_id),
             transactional=transactional_id is not None,
             linger=checked_seconds("linger", linger),
             batch_bytes=checked_count("batch_bytes", batch_bytes),

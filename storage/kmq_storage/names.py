@@ -33,6 +33,11 @@ def check_name(kind: str, name: object, *, is_new: bool = True) -> str:
     return name
 
 
+def is_word(value: object, words: Iterable[str]) -> bool:
+    """Whether a value is one of some words; an array equals none, nor can be asked."""
+    return isinstance(value, str) and value in words
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint ' (did you mean ...?)', or nothing when no known word is near."""
     import difflib  # only for what is wrong

@@ -21,7 +21,7 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.looking import entering_later
 from kmq_storage.model import QueueInfo, QueueSettings, QueueStats, TopicSettings
-from kmq_storage.names import check_name, nearest, queue_log
+from kmq_storage.names import check_name, is_word, nearest, queue_log
 from kmq_storage.topics import offsets_for_time
 
 _SETTINGS = tuple(field.name for field in fields(QueueSettings))
@@ -231,7 +231,7 @@ def _count(name: str, value: Any) -> int | None:
 
 
 def _order(name: str, value: Any) -> str:
-    return str(_expect(name, value, value in _ORDERS, "'none', 'key' or 'strict'"))
+    return str(_expect(name, value, is_word(value, _ORDERS), "'none', 'key' or 'strict'"))
 
 
 def _dead_letter(name: str, value: Any) -> str | None:

@@ -28,7 +28,7 @@ from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import ENDS, Chunk, TopicInfo, TopicSettings
-from kmq_storage.names import check_name, nearest
+from kmq_storage.names import check_name, is_word, nearest
 
 #: What follows from other settings: the versions of a schema from `schema`, `trims` from retention.
 _FOLLOWING = ("schemas", "trims")
@@ -220,11 +220,11 @@ def _checked(name: str, value: Any) -> Any:
     if name == "keyed":
         return _expect(name, value, isinstance(value, bool), "True or False")
     if name == "cleanup":
-        return _expect(name, value, value in _CLEANUPS, "'delete' or 'compact'")
+        return _expect(name, value, is_word(value, _CLEANUPS), "'delete' or 'compact'")
     if value is None and name in ("retention", "retention_bytes", "capacity", "compression"):
         return None
     if name == "compression":
-        return _expect(name, value, value in ("lz4", "zstd"), "'lz4', 'zstd' or None")
+        return _expect(name, value, is_word(value, ("lz4", "zstd")), "'lz4', 'zstd' or None")
     if name in ("retention", "uniq_window"):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         good = number and 0 < value <= limits.DURATION_MAX

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import kmq_spark as kmq
@@ -190,6 +192,7 @@ def test_a_wrong_setting_makes_no_topic(shop: kmq.Store, settings: dict[str, Any
         ("set_group_offsets('g', {'t': 5})", "offsets"),
         ("set_group_offsets('g', 'latest', topics=[])", "topics"),
         ("set_group_offsets('g', 'latest', topics=5)", "topics"),
+        ("set_group_offsets('g', {'t': {0: 1}}, topics=['t'])", "topics goes with"),
         ("set_group_offsets('g', datetime(2026, 1, 1))", "offsets"),
         ("commits('1')", "start"),
         ("consumer('g2', auto_offset_reset='newest')", "auto_offset_reset"),
@@ -217,6 +220,32 @@ def test_a_wrong_argument_is_refused_by_name_and_changes_nothing(
     wanted, text = (kmq.InvalidRequestError, error) if isinstance(error, str) else (error, None)
     with pytest.raises(wanted, match=text):
         eval(f"shop.{call}", {"shop": shop, "datetime": datetime})
+    assert lsn(shop) == before
+
+
+#: What has no one truth: whoever compares it with a word gets no answer.
+UNDECIDED = [np.array([1, 2]), pd.Series(["a", "b"]), pd.DataFrame({"a": [1]}), pd.NA]
+#: Calls that take a word.
+WORD_CALLS: dict[str, Callable[[kmq.Store, Any], object]] = {
+    "cleanup": lambda store, value: store.create_topic("new", cleanup=value),
+    "compression": lambda store, value: store.create_topic("new", compression=value),
+    "new cleanup": lambda store, value: store.alter_topic("t", cleanup=value),
+    "new compression": lambda store, value: store.alter_topic("t", compression=value),
+    "order": lambda store, value: store.create_queue("new", order=value),
+    "producer name": lambda store, value: store.producer(name=value),
+    "id": lambda store, value: store.producer(name="n", transactional_id=value),
+    "offsets": lambda store, value: store.set_group_offsets("g", value),
+}
+
+
+@pytest.mark.parametrize("call", WORD_CALLS.values(), ids=list(WORD_CALLS))
+@pytest.mark.parametrize("value", UNDECIDED, ids=lambda value: type(value).__name__)
+def test_an_array_in_place_of_a_word_is_refused(
+    shop: kmq.Store, call: Callable[[kmq.Store, Any], object], value: object
+):
+    before = lsn(shop)
+    with pytest.raises(kmq.InvalidRequestError, match=r"must be"):
+        call(shop, value)
     assert lsn(shop) == before
 
 
