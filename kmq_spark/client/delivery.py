@@ -17,7 +17,8 @@ from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from kmq_spark.client.arguments import checked_seconds
-from kmq_spark.errors import KmqError, KmqTimeoutError
+from kmq_spark.errors import IllegalStateError, KmqError, KmqTimeoutError
+from kmq_storage.objects.fork import generation
 from kmq_storage.waking import Sleepers
 
 T = TypeVar("T")
@@ -46,7 +47,9 @@ class Expedite(Protocol):
 class Outcome:
     """What becomes of sends that are committed together; subclasses know the places."""
 
-    __slots__ = ("_callbacks", "_sleepers", "_waiters", "awaited_by", "done", "expedite")
+    __slots__ = (
+        "_callbacks", "_generation", "_sleepers", "_waiters", "awaited_by", "done", "expedite",
+    )  # fmt: skip
 
     def __init__(self, expedite: Expedite) -> None:
         self.done = False
@@ -54,6 +57,8 @@ class Outcome:
         self.awaited_by = 0
         #: Called when somebody waits: lingering on would only make the wait longer.
         self.expedite = expedite
+        #: Of the process whose producer commits it.
+        self._generation = generation()
         self._sleepers: Sleepers | None = None
         self._callbacks: list[tuple[Callable[[Any], object], Delivery[Any]]] = []
         self._waiters: dict[int, Delivery[Any]] = {}
@@ -68,6 +73,7 @@ class Outcome:
 
     def wait(self, timeout: float | None) -> bool:
         """Sleep until done, at most `timeout` seconds; whether it is done."""
+        self.check_own()
         self.expedite(helping=timeout is None)  # who helps can't stop after some time
         return self.done or self._grown_sleepers().sleep(lambda: self.done, timeout)
 
@@ -76,6 +82,14 @@ class Outcome:
             if self._sleepers is None:
                 self._sleepers = Sleepers()
             return self._sleepers
+
+    def check_own(self) -> None:
+        """IllegalStateError in a forked child, where nobody will ever finish this."""
+        if not self.done and self._generation < generation():
+            raise IllegalStateError(
+                "the send was pending when this process was forked: its parent stores it, and only "
+                "there it is told what became of it; wait for it before forking"
+            )
 
     @property
     def calls_back(self) -> bool:
@@ -99,6 +113,7 @@ class Outcome:
 
     def call_when_done(self, callback: Callable[[Any], object], delivery: Delivery[Any]) -> None:
         """Call back after `finish`, or now when it is past."""
+        self.check_own()
         with _growing:
             if not self.done:
                 self._callbacks.append((callback, delivery))
@@ -188,6 +203,7 @@ class Delivery(Future[T], tuple[Outcome, int]):
     def _grown(self) -> dict[str, Any]:
         grown = self.__dict__
         if "condition" not in grown:
+            self._outcome.check_own()
             with _growing:
                 grown.setdefault("condition", threading.Condition())
                 grown.setdefault("waiters", [])

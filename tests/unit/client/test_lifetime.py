@@ -13,7 +13,9 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, as_completed, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -193,6 +195,38 @@ def test_a_forked_producer_starts_empty_and_pending_records_stay_the_parents(loc
     producer.close()
     assert waiting.exception() is None
     assert values(local, "t") == [b"child", b"child too", b"parent"]
+
+
+def test_who_waits_in_a_child_for_a_send_of_its_parent_is_told_so(local: kmq.Store):
+    producer = local.producer(linger=30.0)
+    waiting, transaction = producer.send("t", b"parent"), local.producer()
+    transaction.begin_transaction()
+    inside = transaction.send("t", b"in a transaction")
+    waits: list[Callable[[Future[Any]], object]] = [
+        lambda future: future.result(),
+        lambda future: future.exception(timeout=5),
+        lambda future: wait([future]),
+        lambda future: wait([future]),  # again: the first time changed nothing
+        lambda future: list(as_completed([future])),
+        lambda future: future.add_done_callback(print),
+    ]
+
+    def work() -> None:
+        for future in (waiting, inside):
+            for each in waits:
+                with pytest.raises(kmq.IllegalStateError, match="its parent stores it"):
+                    each(future)
+
+    assert _in_child(work) == 0
+    producer.close()
+    assert waiting.result().offset == 0
+    transaction.commit_transaction()
+    assert inside.result().offset == 1
+
+    def look() -> None:
+        assert waiting.result().offset == 0  # what was done before the fork is known
+
+    assert _in_child(look) == 0
 
 
 def test_a_forked_store_and_consumer_go_on_by_themselves(local: kmq.Store):
