@@ -56,7 +56,10 @@ class Fetcher:
         self.drained = False
 
     def remove(self, partition: TopicPartition) -> None:
-        """Read this partition no more."""
+        """Read this partition no more, nor hand out what is in hand of it."""
+        hand = self.holding.hand
+        if hand.source is not None and hand.source[0] == partition:
+            self.holding.hand = Hand()
         self.positions.pop(partition, None)
         self.paused.discard(partition)
         self._forget(partition)

@@ -47,6 +47,20 @@ def test_on_assign_may_seek_and_pause_and_ask_for_positions(shop: kmq.Store):
     assert (_values(records, 0), _values(records, 1)) == ([7, 8, 9], [])
 
 
+@pytest.mark.parametrize("take", ["poll", "consume", "consume_arrow"])
+def test_nothing_is_handed_out_of_a_deleted_topic_once_its_loss_was_told(
+    shop: kmq.Store, take: str
+):
+    lost: list[dict[str, list[int]]] = []
+    with shop.consumer("g") as consumer:
+        consumer.subscribe(["t"], on_lost=lost.append)
+        assert consumer.poll()  # others are in hand
+        shop.delete_topic("t")
+        assert consumer.assignment() == {}
+        assert lost == [{"t": [0, 1]}]
+        assert not getattr(consumer, take)(timeout=0)
+
+
 @pytest.mark.parametrize("end", ["close", "unsubscribe", "leave the block"])
 def test_on_revoke_may_commit_what_was_handed_out(shop: kmq.Store, end: str):
     with shop.consumer("g") as consumer:
