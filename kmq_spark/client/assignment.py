@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from kmq_spark.client.arguments import checked_partitions
 from kmq_spark.client.fetcher import NO_POSITION, Fetcher
-from kmq_spark.client.group_member import GroupMember
+from kmq_spark.client.group_member import GroupMember, Offsets
 from kmq_spark.client.hand import Hand
 from kmq_spark.client.subscription import (
     Listener,
@@ -20,7 +20,7 @@ from kmq_spark.client.subscription import (
     by_topic,
 )
 from kmq_spark.client.uncommitted import Uncommitted
-from kmq_spark.errors import IllegalStateError
+from kmq_spark.errors import FencedError, IllegalStateError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 
@@ -257,19 +257,31 @@ class Assignment:
         self.refresh()
         return self.positions()
 
-    def committable_positions(self) -> dict[str, dict[int, int]]:
+    def committable_positions(self, state: StoreState) -> dict[str, dict[int, int]]:
         """Those that lie inside the log: one that was trimmed away will be reset, not kept.
 
         Whether they are still this member's to commit, the log decides.
         """
-        return self._positions_inside(self._log.refresh(), self.partitions())
+        return self._positions_inside(state, self.partitions())
 
-    def positions_to_commit(self) -> dict[str, dict[int, int]]:
+    def check_topics(self, state: StoreState, offsets: Offsets) -> None:
+        """FencedError for offsets of a topic that is read, if another one has its name by now."""
+        for name, number, topic_id in self.partitions():
+            topic = state.find_topic(name) if number in offsets.get(name, ()) else None
+            if topic is not None and topic.id != topic_id:
+                raise FencedError(
+                    f"{name}-{number}: the topic that was read was deleted, and another one has "
+                    "its name now; what was read of it is not to be committed any more",
+                    topic=name,
+                    partition=number,
+                )
+
+    def positions_to_commit(self, state: StoreState) -> dict[str, dict[int, int]]:
         """Those for a transaction, which has what was made of all records handed out so far.
 
         FencedError, once, when some are of partitions that another member reads them of again.
         """
-        found = self.committable_positions()
+        found = self.committable_positions(state)
         for each in self.partitions():
             at = found.get(each.topic, {}).get(each.partition, NO_POSITION)
             self.uncommitted.begin(each, at)

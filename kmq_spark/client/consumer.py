@@ -225,17 +225,16 @@ class Consumer(OneThread):
         self._commit(given)
 
     def _commit(self, offsets: Offsets | None = None, *, durable: bool | None = None) -> None:
-        member = self._in_group()
+        member, state = self._in_group(), self._log.refresh()
         if offsets is None:
             told = self._auto_commit or self._assignment.calls_back
             if self._uncommitted.was_robbed and not told:
                 raise self._uncommitted.fenced()
-            offsets = self._assignment.committable_positions()
+            offsets = self._assignment.committable_positions(state)
             self._uncommitted.gone.clear()  # who commits by itself lets records come again
-        else:
-            self._log.refresh()
         try:
-            member.commit(self._log.state, offsets, durable=durable)
+            self._assignment.check_topics(state, offsets)
+            member.commit(state, offsets, durable=durable)
         except FencedError:
             self._assignment.is_called_in = True  # the next call looks what is its own now
             raise
@@ -248,10 +247,11 @@ class Consumer(OneThread):
                 "this consumer commits by itself (auto_commit), whatever becomes of a transaction; "
                 "open it without"
             )
-        member = self._in_group()
+        member, state = self._in_group(), self._log.refresh()
         if offsets is None:
-            offsets = self._assignment.positions_to_commit()
-        return member.entries(self._log.refresh(), offsets)
+            offsets = self._assignment.positions_to_commit(state)
+        self._assignment.check_topics(state, offsets)
+        return member.entries(state, offsets)
 
     def _in_group(self) -> GroupMember:
         if self._member is None:

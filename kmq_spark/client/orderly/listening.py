@@ -26,6 +26,7 @@ from kmq_spark.client.orderly.rules import (
 from kmq_spark.client.orderly.runs import Runs
 from kmq_spark.client.record import Record
 from kmq_spark.errors import KmqError
+from kmq_storage.format.manifest import Key
 from kmq_storage.log.commit_log import CommitLog
 
 _LOGGER = logging.getLogger(__name__)
@@ -46,9 +47,11 @@ Settle = Callable[[QueueState, Step], QueueState]
 class PartitionQueue(ProcessQueue):
     """The process queue of a partition that this member reads."""
 
-    def __init__(self, log: CommitLog, place: Place) -> None:
+    def __init__(self, log: CommitLog, place: Place, key: Key) -> None:
         super().__init__(environment=log.environment)
         self.place = place
+        #: Tells its topic from a later one of the same name.
+        self.key = key
         #: When the partition was this member's for certain.
         self.owned_at = log.environment.monotonic()
         self.burials = Burials(log)
@@ -107,7 +110,7 @@ class Listening:
         now = self._monotonic()
         if now - queue.owned_at > _OWNER_SECONDS and not queue.state.is_dropped:
             try:
-                if not self._reader.owns(queue.place):
+                if not self._reader.owns(queue.key):
                     return False
             except KmqError as error:
                 _LOGGER.debug("nobody can tell whose %s-%d is: %s", *queue.place, error)
@@ -162,7 +165,7 @@ class Listening:
                     counts = queue.state.counts(records)
                     letters = queue.burials.unit(self._reader.group, records, counts, reason)
                     offset = settle(queue.state, Step.BURY).offset
-                    self._reader.commit_with({queue.place: offset} if offset >= 0 else {}, letters)
+                    self._reader.commit_with({queue.key: offset} if offset >= 0 else {}, letters)
                     queue.burials.unsure_below = 0
                 queue.change(lambda state: replace(settle(state, Step.BURY), committed=offset))
             return Step.BURY

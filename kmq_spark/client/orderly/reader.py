@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from kmq_spark.client.assignment import Ready
 from kmq_spark.client.consumer import Consumer
-from kmq_storage.groups import offset_entries
+from kmq_storage.format.entries import GroupOffsetsEntry
+from kmq_storage.format.manifest import Key
 from kmq_storage.log.binding import Unit
 
 _NOTHING = Unit(())
@@ -51,23 +52,30 @@ class Reader(Consumer):
     def _stopped(self) -> bool:
         return self._closed or self._is_called
 
-    def beginnings(self) -> dict[str, dict[int, int]]:
-        """The next offset of each partition, as known: no request that could fail."""
-        return self._assignment.positions()
+    def beginnings(self) -> dict[Place, tuple[Key, int]]:
+        """The key and the next offset of each partition, as known: no request that could fail."""
+        positions = self._assignment.positions()
+        return {
+            Place(each.topic, each.partition): (each.key, positions[each.topic][each.partition])
+            for each in self._assignment.partitions()
+        }
 
-    def commit_with(self, offsets: Mapping[Place, int], unit: Unit = _NOTHING) -> None:
-        """Commit offsets, and what a unit has, as one; from any thread."""
-        member, nested = self._in_group(), dict[str, dict[int, int]]()
-        for (topic, partition), offset in offsets.items():
-            nested.setdefault(topic, {})[partition] = offset
-        state = self._log.refresh()
-        entries = offset_entries(state, member.group, nested, generation=member.place.epoch)
+    def commit_with(self, offsets: Mapping[Key, int], unit: Unit = _NOTHING) -> None:
+        """Commit offsets, and what a unit has, as one; from any thread.
+
+        A topic that was deleted has none, though another one may have its name by now.
+        """
+        member, by_topic = self._in_group(), dict[bytes, dict[int, int]]()
+        for (topic_id, partition), offset in offsets.items():
+            by_topic.setdefault(topic_id, {})[partition] = offset
+        facts = (member.group, member.place.epoch)
+        entries = [
+            GroupOffsetsEntry(*facts, topic_id, tuple(sorted(numbers.items())))
+            for topic_id, numbers in by_topic.items()
+        ]
         self._log.commit([replace(unit, entries=(*unit.entries, *entries))])
 
-    def owns(self, place: Place) -> bool:
+    def owns(self, key: Key) -> bool:
         """Whether a partition is this member's, as the log says now; from any thread."""
         member, state = self._in_group(), self._log.refresh()
-        topic = state.find_topic(place.topic)
-        if topic is None or not member.is_in(state):
-            return False
-        return (topic.id, place.partition) in member.own(state) | member.moving(state)
+        return member.is_in(state) and key in member.own(state) | member.moving(state)

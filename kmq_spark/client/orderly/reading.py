@@ -132,10 +132,10 @@ class Reading:
     # --- partitions come and go ---------------------------------------------------------
 
     def _assigned(self, partitions: Partitions) -> None:
-        positions = self._reader.beginnings()
+        beginnings = self._reader.beginnings()
         for place in _places(partitions):
-            self.queues[place] = PartitionQueue(self._log, place)
-            self._gained[place] = positions[place.topic][place.partition]
+            key, self._gained[place] = beginnings[place]
+            self.queues[place] = PartitionQueue(self._log, place, key)
             if place in self._dropped:  # it must not get a partition twice at a time
                 self._reader.pause({place.topic: [place.partition]})
 
@@ -187,7 +187,7 @@ class Reading:
             if not offsets:
                 return
             try:
-                self._reader.commit_with(offsets)
+                self._reader.commit_with({self.queues[p].key: n for p, n in offsets.items()})
             except _REFUSED:
                 self._commit_each(offsets)
             for place, offset in offsets.items():
@@ -197,7 +197,7 @@ class Reading:
         """Commit those that can be; a partition may be lost, trimmed or deleted by now."""
         for place, offset in offsets.items():
             try:
-                self._reader.commit_with({place: offset})
+                self._reader.commit_with({self.queues[place].key: offset})
             except _REFUSED as error:
                 _LOGGER.warning("what was consumed may come again: %s", error)
 

@@ -248,6 +248,29 @@ def test_a_close_that_cannot_commit_still_frees_the_place(shop: kmq.Store):
         assert successor.position() == {"t": {0: 0}}
 
 
+def test_offsets_of_a_topic_that_was_made_anew_are_not_committed_for_the_next(store: kmq.Store):
+    def made(value: bytes) -> None:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send_batch("t", [value] * 5).result()
+
+    made(b"former")
+    with store.consumer("g", topics=["t"]) as consumer, store.producer() as producer:
+        last = consumer.consume(4)[-1]
+        behind = {last.topic: {last.partition: last.offset + 1}}
+        store.delete_topic("t")
+        made(b"new")
+        with pytest.raises(kmq.FencedError, match="t-0: the topic that was read was deleted"):
+            consumer.commit(behind)  # type: ignore[arg-type]
+        with producer.transaction() as tx, pytest.raises(kmq.FencedError, match="t-0"):
+            tx.send_offsets(behind, consumer)  # type: ignore[arg-type]
+        consumer.commit()
+        assert store.describe_group("g").committed == {}
+        assert [record.value for record in consumer.consume()] == [b"new"] * 5
+        consumer.commit({"t": {0: 3}})
+    assert store.describe_group("g").committed == {"t": {0: 3}}
+
+
 def test_deleting_a_topic_between_poll_and_commit_is_an_error_that_names_it(shop: kmq.Store):
     with shop.consumer("g", topics=["t"]) as consumer:
         consumer.consume(5)

@@ -55,6 +55,25 @@ def test_a_queue_that_was_dropped_commits_nothing_whatever_its_listener_answers(
         assert {e for c in shop.store.commits(before) for e in c.entries if _is_offset(e)} == set()
 
 
+def test_offsets_of_a_deleted_topic_are_not_committed_for_the_next_of_its_name(
+    line: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    commit_with, listener, is_first = Reader.commit_with, Listener(), iter([True])
+
+    def late(reader: Reader, *arguments: Any) -> None:
+        if next(is_first, False):
+            listener.hear(4)
+            line.delete_topic("t")
+            line.create_topic("t")
+            fill(line, {0: 6})
+        commit_with(reader, *arguments)
+
+    monkeypatch.setattr(Reader, "commit_with", late)
+    with line.orderly_consumer("g", ["t"], listener):
+        until(lambda: listener.answered >= 10)
+    assert listener.offsets() == [*range(4), *range(6)]
+
+
 def _is_offset(entry: Any) -> bool:
     return type(entry).__name__ == "GroupOffsetsEntry"
 
