@@ -16,14 +16,20 @@ from kmq_spark.client.record import Record
 from kmq_spark.client.typed_letters import letter_value
 from kmq_spark.client.units import records_unit
 from kmq_spark.client.values import Extras, checked_extras
-from kmq_spark.errors import ConflictError, CorruptionError, DataLossError, QueueFullError
+from kmq_spark.errors import (
+    ConflictError,
+    CorruptionError,
+    DataLossError,
+    NotFoundError,
+    QueueFullError,
+)
 from kmq_storage import deliveries as handing
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.queue_entries import EXHAUSTED, RECALL, Run
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.queues import spans_of
+from kmq_storage.log.queues import no_queue, spans_of
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.lost_records import loss_met
 from kmq_storage.queues import dead_letters_of
@@ -79,8 +85,8 @@ def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading)
             loss_met(log, queue, gone)  # which the log warns of
         if found:
             bury(log, queue, found, EXHAUSTED, TOO_OFTEN)
-    except (ConflictError, QueueFullError):
-        pass  # somebody else did it, or took the room
+    except (ConflictError, QueueFullError, NotFoundError):
+        pass  # somebody else did it, took the room, or deleted one of the queues
     except (DataLossError, CorruptionError) as error:
         _LOGGER.warning("queue %s: dead letters stay where they are: %s", queue.name, error)
 
@@ -132,7 +138,8 @@ def moving(
 ) -> Unit:
     """Records with these properties for a queue's own log, and what is committed with them."""
     topic = log.state.topic_by_id(target.id)
-    assert topic is not None, "every queue has a log of its own"
+    if topic is None:  # somebody deleted it just now
+        raise no_queue(target.name)
     unit = letters_unit(log, topic, 0, records)
     return replace(unit, entries=(*unit.entries, *entries))
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import groupby
 
 from kmq_storage import limits, paths
-from kmq_storage.errors import ConflictError
+from kmq_storage.errors import ConflictError, NotFoundError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
@@ -211,7 +211,7 @@ def take_over_ended(log: CommitLog, queue: Queue) -> None:
     if not queue.slips or log.files.read_only:
         return
     for slip_id, slip in queue.ended_slips(log.now_us()):
-        with suppress(ConflictError):  # its receiver was faster, or somebody else
+        with suppress(ConflictError, NotFoundError):  # others were faster, or deleted the queue
             take_over(log, queue.id, Page(log.files, slip_id), slip)  # type: ignore[arg-type]
         log.refresh()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kmq_storage.errors import AlreadyExistsError, ConflictError, NotFoundError, QueueFullError
+from kmq_storage.errors import AlreadyExistsError, ConflictError, QueueFullError
 from kmq_storage.format.queue_entries import (
     ACK,
     DEAD,
@@ -137,5 +137,6 @@ def freed_by(entry: AnswerEntry) -> int:
 def _live(state: StoreState, queue_id: bytes) -> Queue:
     queue = state.queues.by_id(queue_id)
     if queue is None:
-        raise NotFoundError(f"Queue[{queue_id.hex()}] doesn't exist.", queue_id=queue_id.hex())
+        gone = state.gone.find(queue_id)  # its own log had its id
+        raise no_queue(queue_id.hex()) if gone is None else state.gone.missing(queue_id)
     return queue

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client import dead_letters
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.queue_entries import AnswerEntry
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.queue_state import Queue
 from tests.simulation.queue_mutants import gives_back_what_counts_as_handed_out
 from tests.support.clock import Clock
 
@@ -139,6 +143,48 @@ def test_dead_letters_die_no_second_time(store: kmq.Store):
         (held,) = letters.receive()
         held.nack(0)
     assert _names(store) == ["q", "q.dlq"]
+
+
+@pytest.mark.parametrize("deleted", ["q", "letters"])
+def test_a_queue_that_is_deleted_while_its_dead_letters_move_disturbs_no_other(
+    store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, deleted: str
+):
+    for name in ("letters", "q", "other"):
+        dead_letter = None if name == "letters" else "letters"
+        store.create_queue(name, max_deliveries=1, lock_timeout=30, dead_letter=dead_letter)
+        _send(store, name, b"1")
+    letters = store.queue("letters")
+    for name in ("q", "other"):
+        assert store.queue(name).receive()
+    clock.pass_seconds(31)
+    find, left = dead_letters.dead_letters_of, [deleted]
+
+    def late(log: CommitLog, queue: Queue) -> Queue:
+        found = find(log, queue)
+        if queue.name == "q" and left:
+            store.delete_queue(left.pop())
+        return found
+
+    monkeypatch.setattr(dead_letters, "dead_letters_of", late)
+    if deleted == "q":
+        assert [each.value for each in letters.receive(5)] == [b"1", b"1"]
+        assert letters.receive() == []
+    else:
+        assert store.queue("q").receive() == []
+        assert store.queue("other").receive() == []
+        assert [each.value for each in store.queue("letters").receive(5)] == [b"1", b"1"]
+
+
+def test_who_receives_while_another_process_deletes_the_queue_is_told_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with kmq.open(tmp_path / "store") as store, kmq.open(tmp_path / "store") as other:
+        store.create_queue("q")
+        _send(store, "q", b"1")
+        queue = store.queue("q")
+        monkeypatch.setattr("kmq_spark.client.queue.look_ahead", lambda *_: other.delete_queue("q"))
+        with pytest.raises(kmq.NotFoundError, match=r"Queue\[q\]"):
+            queue.receive()
 
 
 def test_a_full_queue_of_dead_letters_keeps_what_does_not_fit_and_holds_nobody_up(
