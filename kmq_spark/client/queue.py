@@ -330,7 +330,9 @@ class Queue(Resource):
                 mine = [d for d in held if d.properties.get("dead_letter_queue") == target.name]
                 mine = mine if most is None else mine[: most - moved]
                 kept = {each.place for each in mine}
-                others += runs_of_deliveries([each for each in held if each.place not in kept])
+                self._answer(EXTEND, others, found.until)  # else they would come again, for ever
+                left = runs_of_deliveries([each for each in held if each.place not in kept])
+                others = handing.merged([*others, *left])
                 moved += self._move(mine, target)
         finally:
             self._ahead.give_back(others)

@@ -110,6 +110,30 @@ def test_dead_letters_go_back_in_their_order_and_count_from_zero(store: kmq.Stor
     assert {each.delivery_count for each in left} == {1}
 
 
+def test_dead_letters_of_others_are_passed_once_however_long_that_takes(
+    store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_queue("letters", lock_timeout=30)
+    for name, count in (("a", 6), ("b", 2)):
+        store.create_queue(name, dead_letter="letters")
+        _send(store, name, *[name.encode()] * count)
+        for held in store.queue(name).receive(count):
+            held.reject()
+    acquire, calls = kmq.Queue._acquire, iter(range(10))
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        next(calls)
+        clock.pass_seconds(20)
+        return acquire(*arguments, **options)
+
+    monkeypatch.setattr("kmq_spark.client.queue._MOVED", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(kmq.Queue, "_acquire", slow)
+        assert store.queue("b").redrive() == 2
+    letters = store.queue("letters").receive(9)
+    assert [(each.value, each.delivery_count) for each in letters] == [(b"a", 1)] * 6
+
+
 def test_that_what_is_given_back_counts_is_found_when_it_is_planted(
     store: kmq.Store, monkeypatch: pytest.MonkeyPatch
 ):
