@@ -266,14 +266,14 @@ class Assignment:
 
     def check_topics(self, state: StoreState, offsets: Offsets) -> None:
         """FencedError for offsets of a topic that is read, if another one has its name by now."""
-        for name, number, topic_id in self.partitions():
-            topic = state.find_topic(name) if number in offsets.get(name, ()) else None
-            if topic is not None and topic.id != topic_id:
+        read = {each.topic: each.topic_id for each in self.fetcher.positions}
+        for name in offsets:
+            topic = state.find_topic(name)
+            if topic is not None and read.get(name, topic.id) != topic.id:
                 raise FencedError(
-                    f"{name}-{number}: the topic that was read was deleted, and another one has "
-                    "its name now; what was read of it is not to be committed any more",
+                    f"the topic {name} that was read was deleted, and another one has its name "
+                    "now; what was read of it is not to be committed any more",
                     topic=name,
-                    partition=number,
                 )
 
     def positions_to_commit(self, state: StoreState) -> dict[str, dict[int, int]]:

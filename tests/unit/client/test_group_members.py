@@ -260,9 +260,9 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_committed_for_the_next(st
         behind = {last.topic: {last.partition: last.offset + 1}}
         store.delete_topic("t")
         made(b"new")
-        with pytest.raises(kmq.FencedError, match="t-0: the topic that was read was deleted"):
+        with pytest.raises(kmq.FencedError, match="the topic t that was read was deleted"):
             consumer.commit(behind)  # type: ignore[arg-type]
-        with producer.transaction() as tx, pytest.raises(kmq.FencedError, match="t-0"):
+        with producer.transaction() as tx, pytest.raises(kmq.FencedError, match="topic t"):
             tx.send_offsets(behind, consumer)  # type: ignore[arg-type]
         consumer.commit()
         assert store.describe_group("g").committed == {}
