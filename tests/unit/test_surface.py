@@ -126,8 +126,8 @@ METHODS = {
         *("put", "put_arrow", "put_batch", "receive", "size", "span"),
     ],
     "KeyedDelivery": [
-        *("ack", "check_process", "check_topic", "delivery_count", "extend", "group", "index"),
-        *("locked_until", "nack", "queue", "topic", "value"),
+        *("ack", "check_topic", "delivery_count", "extend", "group", "index", "locked_until"),
+        *("nack", "queue", "topic", "value"),
     ],
     "OrderlyConsumer": ["close", "join", "process_queues", "start"],
     "OrderlyContext": [
