@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.format.frame import MAGIC
 from kmq_storage.integrity import repair
+from kmq_storage.log import behind
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.local_log import LocalLog
 from tests.damage import bucket as buckets
@@ -107,3 +109,26 @@ def test_a_repair_that_dies_when_it_made_a_log_file_leaves_no_writer_in_the_one_
         with kmq.open(tmp_path, maintenance=False) as store:
             assert store.read("t").read_all()["value"].to_pylist() == [b"first", b"second"]
             assert store.verify(deep=True).ok
+
+
+def test_a_repair_that_dies_at_its_checkpoint_leaves_no_writer_who_knows_of_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with kmq.open(tmp_path, maintenance=False) as other:
+        other.create_topic("t")
+        producer = other.producer()
+        producer.send("t", b"first").result(10)
+        producer.send("t", b"second").result(10)  # which `other` has read, as it wrote it
+        log = tmp_path / "log" / f"{1:020d}.log"
+        flip(log, log.read_bytes().rindex(MAGIC))
+        with kmq.open(tmp_path, maintenance=False) as store:
+            assert isinstance(store.log, LocalLog)
+            write = behind.write_checkpoint
+            with monkeypatch.context() as patch, pytest.raises(_Killed):
+                patch.setattr(behind, "write_checkpoint", lambda *a, **o: _die(write(*a, **o)))
+                store.log.go_on_behind({})
+        sent = producer.send("t", b"third").result(10)
+        with kmq.open(tmp_path, maintenance=False) as store:
+            assert store.repair(drop_damaged=True).ok
+            found = store.read("t", start={0: sent.offset}).read_all()
+            assert found["value"].to_pylist() == [b"third"]

@@ -19,6 +19,7 @@ from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.offset_index import Gap
+from kmq_storage.log.recovery import mend_if_asked
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.disk import Disk
@@ -50,6 +51,7 @@ def go_on_behind(
     append_lock = AppendLock(files.open_lock(paths.APPEND_LOCK), hint, environment)
     # Both: nobody takes damage for a failed sync, or a failed sync for damage.
     with SyncLock(files.open_lock(paths.SYNC_LOCK), environment), append_lock:
+        mend_if_asked(files, journal, hint)  # what others failed to sync is not synced here
         replica = Replica(files, journal, indexed=True)
         replica.advance(hint.mark)
         state = replica.state
@@ -65,6 +67,7 @@ def go_on_behind(
         hint.publish_synced(last)
         hint.publish_written(last)
         end = _end(replica.cursor, last, environment)
+        hint.count_loss(last)  # before, too: who knows no damage yet begins anew, should this die
         write_checkpoint(files, state, end, environment.new_uuid, began=began)
         hint.count_roll(last)
         hint.count_loss(last)

@@ -16,7 +16,7 @@ from kmq_storage.log.disk_errors import lost_commit
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Journal
 from kmq_storage.log.locking import AppendLock, SyncLock
-from kmq_storage.log.recovery import finish_sync, recover
+from kmq_storage.log.recovery import finish_sync, mend_if_asked, recover
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.disk import Disk
 
@@ -60,10 +60,7 @@ class Mending:
         """Recover the log, or write again what a failed sync left out, if the page asks for it."""
         sync, append = self._sync_lock, self._append_lock
         with sync.given_back, sync, append.given_back, append:
-            if not self._hint.valid:
-                recover(self._files, self._journal, self._hint)
-            elif self._hint.sync_failed:
-                finish_sync(self._files, self._journal, self._hint)
+            mend_if_asked(self._files, self._journal, self._hint)
 
     # --- for who holds the sync lock ----------------------------------------------------
 

@@ -49,8 +49,6 @@ def recover(files: Disk, journal: Journal, hint: Hint) -> None:
     last = max(last, last_beyond)  # damage: what stands behind it counts, too
     if _try_sync(journal, hint, staged, (start.lsn + 1, last)):
         hint.rebuild(last)
-    elif max(end.lsn, last_beyond) < known:
-        raise OSError(errno.EIO, f"commit {end.lsn + 1} is damaged, and the disk fails to sync")
     else:
         hint.rebuild(write_again(journal, hint, known))
 
@@ -71,6 +69,18 @@ def _bring_to_disk(
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         if not full or not _try_sync(journal, hint, staged, (first, end.lsn)):
             raise
+
+
+def mend_if_asked(files: Disk, journal: Journal, hint: Hint) -> None:
+    """Under both locks: recover the log, or write again what a failed sync left out.
+
+    Nothing when the page asks for neither.
+    """
+    hint.note_unfinished_sync()
+    if not hint.valid:
+        recover(files, journal, hint)
+    elif hint.sync_failed:
+        finish_sync(files, journal, hint)
 
 
 def finish_sync(files: Disk, journal: Journal, hint: Hint) -> None:

@@ -13,6 +13,7 @@ import kmq_spark as kmq
 from kmq_storage.errors import CorruptionError, UnavailableError
 from kmq_storage.integrity.repair import repair
 from kmq_storage.integrity.verify import verify
+from kmq_storage.log.local_log import LocalLog
 from tests.support.damage import flip
 from tests.support.failing_disk import FailingDisk
 from tests.support.storage import make_topic, open_log, send, unit_of, values_of
@@ -110,3 +111,43 @@ def test_a_sync_that_fails_while_a_damaged_log_without_its_page_is_recovered_may
         open_log(disk, create=False).refresh()
     disk.failing.clear()
     assert values_of(open_log(disk, create=False), 1) == [b"1", b"3", b"last"]
+
+
+@pytest.mark.parametrize("failing", [_fail, _fail_and_die])
+@pytest.mark.parametrize("damaged", [{5, 6}, {2, 5, 6}])
+def test_a_damaged_end_behind_a_failed_sync_is_repaired_after_a_start_of_the_machine_too(
+    disk: FailingDisk,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: Callable[[FailingDisk], None],
+    damaged: set[int],
+):
+    _synced_in_vain(disk, failing, damaged)
+    monkeypatch.setattr(disk, "boot_id", lambda: "the next one")
+    other = open_log(disk, create=False)
+    with pytest.raises(CorruptionError, match="nothing is written behind it"):
+        send(other, b"after")
+    assert repair(other, drop_damaged=True).ok
+    send(other, b"after")
+    assert verify(other, deep=True).ok
+
+
+@pytest.mark.parametrize("failing", [_fail, _fail_and_die])
+def test_a_sync_that_failed_is_not_tried_again_by_a_repair_that_waited_for_it(
+    disk: FailingDisk, monkeypatch: pytest.MonkeyPatch, failing: Callable[[FailingDisk], None]
+):
+    log = open_log(disk)
+    make_topic(log)
+    send(log, b"first")
+    repairing, other = open_log(disk, create=False), open_log(disk, create=False)
+    repairing.refresh()
+    commit = other.append([unit_of(disk, [b"last"])])
+    failing(disk)
+    disk.failing["replace"] = errno.ENOSPC
+    with suppress(_Killed, UnavailableError):
+        other.sync(commit)
+    disk.failing.clear()
+    disk.calls.clear()
+    assert isinstance(repairing, LocalLog)
+    repairing.go_on_behind({})
+    assert disk.calls[0] == "replace"
+    assert values_of(repairing) == [b"first", b"last"]
