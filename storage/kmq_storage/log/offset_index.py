@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -85,9 +85,9 @@ class OffsetIndex:
         self.gaps.append(gap)
         self.holes = [h for h in self.holes if not (gap.start <= h.start and h.end <= gap.end)]
         behind = bisect_right(self.recent.ends, gap.end)
-        if behind:  # a row that goes on behind the gap stays
-            end = min(gap.end, self.recent.bases[behind - 1] + 1)
-            self.recent = self.recent.spliced(gap.start, end, None)
+        end = self.recent.bases[behind - 1] + 1 if behind else 0
+        if gap.start < end:  # a row that goes on behind the gap stays
+            self.recent = self.recent.spliced(gap.start, min(gap.end, end), None)
 
     def newest_row(self, start: int, end: int) -> Row | None:
         """The newest row, if it has just these offsets, and nothing was lost or cut out."""
@@ -111,16 +111,19 @@ class OffsetIndex:
                 yield from page.rows(first, min(first + _ROWS_AT_ONCE, high))
 
     def runs(self, start: int, end: int, wanted: Wanted) -> Iterator[list[Row]]:
-        """The runs of neighbouring rows that are wanted; of the others in pages none is made."""
+        """The runs of neighbouring rows that are wanted; of the others in pages none is made.
+
+        None goes on behind a gap: segments say by themselves then which offsets were lost.
+        """
+        gaps = sorted(gap.start for gap in self.gaps)
         run: list[Row] = []
         for is_wanted, rows in self._sorted_out(start, end, wanted):
             if is_wanted:
                 run += rows
             elif run:
-                yield run
+                yield from _apart(run, gaps)
                 run = []
-        if run:
-            yield run
+        yield from _apart(run, gaps)
 
     def _sorted_out(
         self, start: int, end: int, wanted: Wanted
@@ -273,6 +276,15 @@ class OffsetIndex:
         """The lowest timestamp in the row that covers this offset."""
         row = next(self.rows(offset, offset + 1), None)
         return None if row is None else row.min_timestamp
+
+
+def _apart(run: list[Row], borders: Sequence[int]) -> Iterator[list[Row]]:
+    """A run of rows, cut where one of some offsets lies between two."""
+    if not borders:
+        yield from [run] if run else ()
+        return
+    for _, rows in groupby(run, lambda row: bisect_right(borders, row.base_offset)):
+        yield list(rows)
 
 
 def _outside(gaps: Sequence[Gap], start: int, end: int) -> Iterator[tuple[int, int]]:
