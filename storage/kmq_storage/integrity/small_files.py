@@ -56,10 +56,9 @@ def check_clones(files: Files) -> Iterator[Finding]:
 
 def unreadable_pins(files: Files) -> Iterator[str]:
     """The files of pins that are not as they were written."""
-    for name in files.list(paths.PIN_FOLDER):
-        file = f"{paths.PIN_FOLDER}/{name}"
+    for file in filter(paths.is_pin, (found.path for found in files.walk(paths.PIN_FOLDER))):
         with suppress(FileNotFoundError):  # given back meanwhile
-            if paths.is_pin(file) and decode_pin(files.read(file)) is None:
+            if decode_pin(files.read(file)) is None:
                 yield file
 
 

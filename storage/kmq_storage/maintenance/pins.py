@@ -50,8 +50,7 @@ def pinned(log: CommitLog, lsn: int, seconds: float) -> Iterator[None]:
 def pinned_lsn(files: Files, now: int, expire: Callable[[str], None]) -> int | None:
     """The lowest LSN that somebody keeps at this time (UTC us); tells of pins that are over."""
     lsns = []
-    for name in files.list(paths.PIN_FOLDER):
-        file = f"{paths.PIN_FOLDER}/{name}"
+    for file in filter(paths.is_pin, (found.path for found in files.walk(paths.PIN_FOLDER))):
         with suppress(FileNotFoundError):
             pin = decode_pin(files.read(file))
             if pin is not None and pin.expires < now:

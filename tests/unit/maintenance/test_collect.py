@@ -381,3 +381,14 @@ def test_a_reader_with_a_pin_reads_to_its_end_what_was_trimmed_and_collected(
             else:
                 with pytest.raises(OffsetOutOfRangeError):
                     reader.read_all()
+
+
+def test_a_folder_below_the_pins_keeps_nobody_from_collecting(tmp_path: Path):
+    (tmp_path / "pins" / "older").mkdir(parents=True)
+    (tmp_path / "pins" / "older" / "notes.txt").write_bytes(b"x")
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        store.checkpoint()
+        store.collect(grace=0)
+        assert store.verify().ok
+        assert store.repair().ok
