@@ -15,6 +15,9 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage import limits
+from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.integrity.found_segments import without_overlaps
 from kmq_storage.log import paging
 from kmq_storage.objects.local import LocalDisk
 from tests.support.damage import flip
@@ -150,3 +153,62 @@ def test_a_repair_of_pages_that_dies_at_a_step_is_ended_by_the_next_one(
         assert store.repair().ok
         found = _contents(store)
         assert all(found[name].equals(table) for name, table in contents.items())
+
+
+def test_a_damaged_batch_costs_its_own_records_and_not_those_of_its_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with _opened(tmp_path / "store") as store:
+        store.create_topic("t")
+        for first in range(0, 300, 10):
+            with store.producer() as producer:
+                producer.send_batch("t", [b"%d" % n for n in range(first, first + 10)]).result(10)
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, "BATCH_ROWS_MAX", 10)
+            store.seal()
+        store.checkpoint()
+        store.collect(grace=0)
+    (page,) = (tmp_path / "store" / "pages").iterdir()
+    _flip(page)
+    (segment,) = (tmp_path / "store" / "segments").rglob("*.arrow")
+    flip(segment, segment.stat().st_size // 3)
+    with _opened(tmp_path / "store") as store:
+        report = store.repair()
+        assert [Path(each.file).name for each in report.damage] == [segment.name]
+        assert store.repair(drop_damaged=True).ok
+        with pytest.raises(kmq.DataLossError) as lost:
+            store.read("t").read_all()
+        start, end = lost.value.context["start"], lost.value.context["end"]
+        assert end - start == 10
+        before = store.read("t", end={0: start}).read_all()["value"].to_pylist()
+        behind = store.read("t", start={0: end}).read_all()["value"].to_pylist()
+        assert before == [b"%d" % number for number in range(start)]
+        assert behind == [b"%d" % number for number in range(end, 300)]
+
+
+def _row(base: int, end: int) -> Row:
+    file = base.to_bytes(8, "big") + end.to_bytes(8, "big")
+    return Row(base, end, end - base, SEGMENT, file, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("spans", "chosen"),
+    [
+        ([(0, 300), (0, 250), (250, 400)], [(0, 250), (250, 400)]),  # one that nobody committed
+        ([(0, 100), (100, 200), (0, 200)], [(0, 200)]),
+        ([(0, 100), (50, 300), (300, 310), (290, 320)], [(50, 300), (300, 310)]),
+        ([(5, 6)], [(5, 6)]),
+        ([], []),
+    ],
+)
+def test_of_rows_that_overlap_those_count_that_cover_the_most_together(
+    spans: list[tuple[int, int]], chosen: list[tuple[int, int]]
+):
+    found = without_overlaps([_row(*span) for span in spans])
+    assert [(row.base_offset, row.end_offset) for row in found] == chosen
+
+
+def test_a_damaged_segment_counts_only_where_no_whole_ones_are():
+    whole, merged = [_row(0, 100), _row(100, 200)], _row(0, 200)
+    assert without_overlaps([*whole, merged], damaged={merged.file}) == whole
+    assert without_overlaps([whole[0], merged], damaged={merged.file}) == [merged]

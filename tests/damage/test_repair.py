@@ -16,10 +16,12 @@ import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
 from kmq_storage import paths
 from kmq_storage.log.behind import go_on_behind
+from kmq_storage.objects.local import LocalDisk
 from tests.damage.store import Contents, make_store, read_partition
 from tests.damage.sweep import Harm, harms
 from tests.support.counting_bucket import CountingBucket
 from tests.support.damage import flip
+from tests.support.storage import open_log
 
 KINDS = ("log/0", "staged", "segments", "checkpoints", "pages", "pins", "slips", "log/hint")
 SAMPLES = 4
@@ -260,6 +262,36 @@ def test_a_manifest_that_is_lost_whole_comes_back_from_segments_and_the_log(
     assert "a manifest was made from segments" in capsys.readouterr().out
     with kmq.open(tmp_path) as store:
         assert check_contents(store, expected) == []
+        assert store.verify(deep=True).ok
+
+
+@pytest.mark.parametrize("pieces", [True, False])
+def test_segments_that_were_merged_since_with_what_the_log_has_hide_nothing_before_it(
+    tmp_path: Path, pieces: bool
+):
+    with kmq.Store(open_log(LocalDisk(tmp_path), file_bytes=8 * 1024), maintenance=False) as store:
+        store.create_topic("t")
+        for first in range(0, 900, 100):
+            with store.producer() as producer:
+                for number in range(first, first + 100):
+                    producer.send("t", b"%d" % number)
+            if first < 300:
+                store.seal()
+            if first in (300, 800):
+                store.checkpoint()
+                store.collect(grace=0)
+        store.seal()
+        sealed = set((tmp_path / "segments").rglob("*.arrow"))
+        store.compact("t")
+        expected = {("t", 0): read_partition(store, "t", 0)}
+    for file in (tmp_path / "checkpoints").iterdir():
+        flip(file, 700)
+    for file in () if pieces else sealed:
+        file.unlink()
+    assert main(["--store", str(tmp_path), "repair", "--drop-damaged"]) == 0
+    with kmq.open(tmp_path) as store:
+        assert check_contents(store, expected) == []
+        assert store.describe_topic("t").rows == 900
         assert store.verify(deep=True).ok
 
 

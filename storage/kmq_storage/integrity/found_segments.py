@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -32,7 +33,7 @@ _LENGTH_AT, _LENGTH_BYTES = 10, 4
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """A segment whose batches all prove themselves; `row` leaves its columns open."""
+    """A segment whose footer proves itself; `row` leaves its columns open."""
 
     topic_id: bytes
     partition: int
@@ -44,6 +45,8 @@ class FoundSegment:
     schema: pa.Schema
     #: Whether it is a run in which queues begin behind 0: made by a trim up to its first record.
     begun: bool = False
+    #: Whether each of its batches proves itself, too.
+    whole: bool = True
 
     def row_of(self, layout: Layout) -> Row | None:
         """The row of the manifest; None when no version of the topic's schema has its columns."""
@@ -54,7 +57,7 @@ class FoundSegment:
 
 
 def find_segments(files: Files, store_id: uuid.UUID) -> Iterator[FoundSegment]:
-    """The whole segments there are, and those that a clone shares; damaged ones are left out.
+    """The segments there are, and those that a clone shares, but for those with damaged footers.
 
     FormatVersionError for one that a newer kmq wrote.
     """
@@ -84,6 +87,7 @@ def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
         schemas_of(reader),
         reader.schema,
         _is_begun(contents, footer, file.path),
+        all(_is_whole(contents, chunk) for chunk in footer.chunks),
     )
 
 
@@ -107,8 +111,8 @@ def _row(
 ) -> Row:
     """The row of a segment; only a run says by itself where it ends, and may have no records."""
     chunks = footer.chunks
-    if not (chunks or footer.beginnings) or not all(_is_whole(contents, chunk) for chunk in chunks):
-        raise CorruptionError(f"batches of {file.path} are damaged", file=file.path)
+    if not (chunks or footer.beginnings):
+        raise CorruptionError(f"{file.path} has no batches", file=file.path)
     position = footer.end
     return Row(
         base,
@@ -132,25 +136,34 @@ def _is_whole(contents: pa.Buffer, chunk: Chunk) -> bool:
     return checksum(contents.slice(place.position, place.length)) == chunk.checksum
 
 
-def without_overlaps(rows: Sequence[Row], begun: Collection[bytes] = ()) -> list[Row]:
-    """One row for each offset: of those that overlap, the one that covers more, then the first.
+def without_overlaps(
+    rows: Sequence[Row], begun: Collection[bytes] = (), damaged: Collection[bytes] = ()
+) -> list[Row]:
+    """One row for each offset: those that cover the most together, and where several do, the ones
+    with the fewest offsets in `damaged` files, and of these the fewest.
 
     `begun` are the files of runs that trims made: of what begins before such a run all that it
     may still need was given up.
     """
-    kept: list[Row] = []
     starts = [row.base_offset for row in rows if row.file in begun]
-    for row in sorted(rows, key=lambda row: (*_coverage(row), row.file not in begun)):
-        if any(row.base_offset < start < row.end_offset for start in starts):
-            continue
-        if all(
-            row.end_offset <= other.base_offset or other.end_offset <= row.base_offset
-            for other in kept
-        ):
-            kept.append(row)
-    return sorted(kept, key=lambda row: row.base_offset)
-
-
-def _coverage(row: Row) -> tuple[int, int]:
-    """Rows in this order cover less and less; of those that cover as much the first comes first."""
-    return row.base_offset - row.end_offset, row.base_offset
+    usable = [
+        row for row in rows if not any(row.base_offset < at < row.end_offset for at in starts)
+    ]
+    usable.sort(key=lambda row: (row.end_offset, row.file not in begun))
+    ends = [row.end_offset for row in usable]
+    #: The best choice of the rows before each, and which of them come before the last one chosen.
+    best, before = [(0, 0, 0)], list[int]()
+    for number, row in enumerate(usable):
+        before.append(bisect_right(ends, row.base_offset, hi=number))
+        covered, harmed, count = best[before[-1]]
+        length = row.end_offset - row.base_offset
+        lost = length if row.file in damaged else 0
+        best.append(max(best[-1], (covered + length, harmed - lost, count - 1)))
+    chosen, at = list[Row](), len(usable)
+    while at:
+        if best[at] == best[at - 1]:
+            at -= 1
+        else:
+            chosen.append(usable[at - 1])
+            at = before[at - 1]
+    return chosen[::-1]

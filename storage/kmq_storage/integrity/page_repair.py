@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from kmq_storage import paths
@@ -30,6 +30,31 @@ from kmq_storage.objects.mapping import brought_in
 _LOST = "what said where it stands was lost"
 
 
+@dataclass(slots=True)
+class _Found:
+    """The rows of what stands anywhere; those of one partition may overlap."""
+
+    rows: dict[Key, list[Row]] = field(default_factory=dict)
+    #: The files of runs in which queues begin behind 0.
+    begun: set[bytes] = field(default_factory=set)
+    #: The files of segments of which batches are damaged.
+    damaged: set[bytes] = field(default_factory=set)
+
+    def note(self, key: Key, row: Row) -> None:
+        """A partition has this row, or had it."""
+        self.rows.setdefault(key, []).append(row)
+
+    def between(self, span: _Span) -> list[Row]:
+        """Rows of a span, one for each offset; only where a partition begins one may be cut."""
+        start = 0 if span.is_first else span.low
+        fits = [
+            row
+            for row in self.rows.get(span.key, [])
+            if start <= row.base_offset and span.low < row.end_offset <= span.high
+        ]
+        return without_overlaps(fits, self.begun, self.damaged)
+
+
 @dataclass(frozen=True, slots=True)
 class _Span:
     """Offsets of a partition whose rows stand in one page."""
@@ -38,6 +63,8 @@ class _Span:
     number: int
     low: int
     high: int
+    #: Whether the partition begins here.
+    is_first: bool
 
     @property
     def key(self) -> Key:
@@ -91,35 +118,36 @@ def _newest(files: Files) -> Checkpoint | None:
     return None
 
 
-def _found_rows(log: CommitLog, state: StoreState) -> dict[Key, list[Row]]:
+def _found_rows(log: CommitLog, state: StoreState) -> _Found:
     """The rows of what stands anywhere and was begun before the checkpoint of a state."""
-    rows: dict[Key, list[Row]] = {}
-    begun: set[bytes] = set()
+    found = _Found()
     for segment in find_segments(log.files, log.identity.store_id):
         topic = state.topic_by_id(segment.topic_id)
         if topic is not None and begun_at(segment.row.file) <= state.lsn:
             row = segment.row_of(topic.layout())
-            begun |= {segment.row.file} if segment.begun else set()
-            rows.setdefault((topic.id, segment.partition), []).extend([row] if row else [])
+            found.begun |= {segment.row.file} if segment.begun else set()
+            found.damaged |= set() if segment.whole else {segment.row.file}
+            if row is not None:
+                found.note((topic.id, segment.partition), row)
     for commit in commits_left(log.files, log.identity):
         if commit.lsn <= state.lsn:
             for entry in commit.entries:
                 if isinstance(entry, RecordsEntry):
                     row = row_of_records(entry, commit.time, commit.file, commit.position)
-                    rows.setdefault((entry.topic_id, entry.partition), []).append(row)
-    return {key: without_overlaps(each, begun) for key, each in rows.items()}
+                    found.note((entry.topic_id, entry.partition), row)
+    return found
 
 
 def _made_anew(
     log: CommitLog,
     state: StoreState,
-    found: dict[Key, list[Row]],
+    found: _Found,
     ref: PageRef,
     following: PageRef | None,
 ) -> tuple[PageRef | None, list[_Span]]:
     """A page in place of a damaged one, and the offsets that stand nowhere."""
     spans = sorted(_spans(state, ref, following), key=lambda span: span.key)
-    rows = [(span.key, row) for span in spans for row in _rows_of(span, found)]
+    rows = [(span.key, row) for span in spans for row in found.between(span)]
     if not rows:
         return None, [lost for span in spans for lost in _missing(span, [])]
     page_id = new_file_id(log.environment.new_uuid(), state.lsn)
@@ -142,16 +170,12 @@ def _spans(state: StoreState, ref: PageRef, following: PageRef | None) -> Iterat
         for number, part in enumerate(topic.parts):
             key = (topic.id, number)
             begin = part.start + (topic.settings.keyed and part.start > 0 and not part.is_begun)
+            first_of_all = begin
             if key == first:
                 begin = max(low, begin)
             end = behind[1] if behind and key == behind[0] else part.end
             if first <= key and (behind is None or key <= behind[0]) and begin < end:
-                yield _Span(topic, number, begin, end)
-
-
-def _rows_of(span: _Span, found: dict[Key, list[Row]]) -> list[Row]:
-    rows = found.get(span.key, [])
-    return [row for row in rows if row.end_offset > span.low and row.end_offset <= span.high]
+                yield _Span(topic, number, begin, end, begin == first_of_all)
 
 
 def _missing(span: _Span, rows: Sequence[Row]) -> Iterator[_Span]:

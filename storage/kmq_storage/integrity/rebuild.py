@@ -26,7 +26,7 @@ from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.topic_state import Partition, Topic
 from kmq_storage.model import TopicSettings
 from kmq_storage.objects.files import Files
 
@@ -44,6 +44,8 @@ class _Known:
     rows: dict[Key, list[Row]] = field(default_factory=dict)
     #: The files of runs in which queues begin behind 0.
     begun: set[bytes] = field(default_factory=set)
+    #: The files of segments of which batches are damaged.
+    damaged: set[bytes] = field(default_factory=set)
     #: The first offset of each partition that the log still has.
     logged: dict[Key, int] = field(default_factory=dict)
     #: Topics that the log itself makes.
@@ -106,6 +108,7 @@ def _note_rows(known: _Known, segments: Iterable[FoundSegment]) -> Iterator[str]
             key = (segment.topic_id, segment.partition)
             known.rows.setdefault(key, []).append(row)
             known.begun |= {row.file} if segment.begun else set()
+            known.damaged |= set() if segment.whole else {row.file}
 
 
 def _note_entries(entries: Iterable[Entry], known: _Known) -> None:
@@ -148,17 +151,42 @@ def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[st
     yield f"topic {name}: it has the default settings again, unless the log says others"
     for number, part in enumerate(topic.parts):
         key = (topic_id, number)
-        rows = without_overlaps(known.rows.get(key, []), known.begun)
         logged = known.logged.get(key)
-        if logged is not None:  # what the log has is there in any case
-            rows = [row for row in rows if row.end_offset <= logged]
+        rows, later = _told_apart(known, key, logged)
         part.end = logged if logged is not None else max((r.end_offset for r in rows), default=0)
-        part.start = _start(topic, rows, part.end, known)
+        part.start = _start(topic, sorted(rows + later, key=_base), part.end, known)
         part.is_begun = topic.settings.trims and part.start > 0
         for row in rows:
             topic.index(number).append(row)
             part.rows, part.size = part.rows + row.rows, part.size + row.size
-        yield from _gaps(topic, number, rows)
+        _count_later(part, rows, later)
+        yield from _gaps(topic, number, rows, later)
+        yield from _holes(topic, number, [*rows, *later])
+
+
+def _base(row: Row) -> int:
+    return row.base_offset
+
+
+def _told_apart(known: _Known, key: Key, logged: int | None) -> tuple[list[Row], list[Row]]:
+    """The rows of a partition before what the log has, and those that go on into it.
+
+    The commits that named these are in the log, and cover their offsets once they are read.
+    """
+    found, later = known.rows.get(key, []), list[Row]()
+    if logged is not None:  # what the log has is there in any case
+        later = [row for row in found if row.base_offset < logged < row.end_offset]
+        found = [row for row in found if row.end_offset <= logged]
+    return without_overlaps(found, known.begun, known.damaged), later
+
+
+def _count_later(part: Partition, rows: list[Row], later: list[Row]) -> None:
+    """Count what stands before the log in segments that go on into it, and nowhere else."""
+    for row in sorted(later, key=_base)[:1]:
+        known = [each for each in rows if each.base_offset >= row.base_offset]
+        behind_rows, behind_size = row.held_from(part.end)
+        part.rows += max(row.rows - behind_rows - sum(each.rows for each in known), 0)
+        part.size += max(row.size - behind_size - sum(each.size for each in known), 0)
 
 
 def _start(topic: Topic, rows: list[Row], end: int, known: _Known) -> int:
@@ -168,11 +196,23 @@ def _start(topic: Topic, rows: list[Row], end: int, known: _Known) -> int:
     return start - 1 if topic.settings.keyed and start and not is_begun else start
 
 
-def _gaps(topic: Topic, number: int, rows: list[Row]) -> Iterator[str]:
+def _gaps(topic: Topic, number: int, rows: list[Row], later: list[Row]) -> Iterator[str]:
     """Record the offsets between segments that stand nowhere."""
-    end = topic.parts[number].end
+    end = min([topic.parts[number].end, *map(_base, later)])
     spans = [(row.base_offset, row.end_offset) for row in rows] + [(end, end)]
     for (_, start), (behind, _) in pairwise(spans):
         if start < behind:
             topic.index(number).gaps.append(Gap(start, behind, _LOST))
             yield f"{topic.name}-{number}: offsets {start} to {behind - 1} stand nowhere"
+
+
+def _holes(topic: Topic, number: int, rows: list[Row]) -> Iterator[str]:
+    """Tell of offsets without a record inside of segments: nothing says any more why."""
+    for row in rows:
+        missing = row.end_offset - row.base_offset - row.rows
+        if missing > 0:
+            yield (
+                f"{topic.name}-{number}: of offsets {row.base_offset} to {row.end_offset - 1} a "
+                f"segment has no record for {missing}; compaction left them out, or an earlier "
+                "repair gave them up: readers are not told of them any more"
+            )
