@@ -53,6 +53,8 @@ def rebuilt(arguments: Namespace) -> list[str]:
             store.log.refresh()  # a bucket is looked at only now
     except kmq.FormatVersionError:
         raise
+    except kmq.UnavailableError:
+        return []  # who opens it for writing may mend that, or is told
     except kmq.CorruptionError:
         return rebuild(*open_place(store_url(arguments) or ""), SYSTEM)
     return []

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.cli.command_line import main
 from kmq_storage.format.frame import MAGIC
 from kmq_storage.integrity import repair
 from kmq_storage.log import behind
-from kmq_storage.log.hint import Hint
+from kmq_storage.log.hint import Hint, open_hint
 from kmq_storage.log.local_log import LocalLog
 from tests.damage import bucket as buckets
 from tests.support.damage import flip
@@ -132,3 +133,17 @@ def test_a_repair_that_dies_at_its_checkpoint_leaves_no_writer_who_knows_of_no_d
             assert store.repair(drop_damaged=True).ok
             found = store.read("t", start={0: sent.offset}).read_all()
             assert found["value"].to_pylist() == [b"third"]
+
+
+def test_a_failed_sync_whose_page_was_lost_keeps_no_command_from_repairing(tmp_path: Path):
+    with kmq.open(tmp_path, durability="os", maintenance=False) as store:
+        store.create_topic("t")
+        store.producer().send("t", b"first").result(10)
+        log = store.log
+        assert isinstance(log, LocalLog)
+        hint = open_hint(log.files, log.identity.seed, log.environment)
+        hint.note_sync_failed(True)
+        hint.distrust()
+    assert main(["--store", str(tmp_path), "repair", "--drop-damaged"]) == 0
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert store.read("t").read_all()["value"].to_pylist() == [b"first"]
