@@ -186,6 +186,18 @@ def test_a_damaged_batch_costs_its_own_records_and_not_those_of_its_segment(
         assert behind == [b"%d" % number for number in range(end, 300)]
 
 
+def test_a_handle_that_met_a_damaged_page_goes_on_behind_a_repair(tmp_path: Path):
+    contents = _collected(tmp_path / "store")
+    for page in (tmp_path / "store" / "pages").iterdir():
+        _flip(page)
+    with _opened(tmp_path / "store") as met:
+        with pytest.raises(kmq.CorruptionError, match="kmq repair"):
+            met.read("plain").read_all()
+        with _opened(tmp_path / "store") as store:
+            assert store.repair().ok
+        assert met.read("plain").read_all().equals(contents["plain"])
+
+
 def _row(base: int, end: int) -> Row:
     file = base.to_bytes(8, "big") + end.to_bytes(8, "big")
     return Row(base, end, end - base, SEGMENT, file, 0, 0, 0, 0, 0, 0, 0, 0)

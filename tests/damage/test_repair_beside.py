@@ -10,9 +10,10 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
+from kmq_storage import paths
 from kmq_storage.format.frame import MAGIC
 from kmq_storage.integrity import repair
-from kmq_storage.log import behind
+from kmq_storage.log import behind, checkpoint
 from kmq_storage.log.hint import Hint, open_hint
 from kmq_storage.log.local_log import LocalLog
 from tests.damage import bucket as buckets
@@ -147,3 +148,40 @@ def test_a_failed_sync_whose_page_was_lost_keeps_no_command_from_repairing(tmp_p
     assert main(["--store", str(tmp_path), "repair", "--drop-damaged"]) == 0
     with kmq.open(tmp_path, maintenance=False) as store:
         assert store.read("t").read_all()["value"].to_pylist() == [b"first"]
+
+
+def test_nobody_takes_the_name_of_a_lost_commit_that_a_checkpoint_covers():
+    bucket = buckets.filled_bucket()
+    with buckets.store_in(bucket) as slept, buckets.store_in(bucket) as other:
+        last = slept.log.refresh().lsn
+        with other.producer() as producer:
+            for number in range(4):
+                producer.send("t", b"%d" % number, partition=0).result(10)
+        other.seal()
+        other.checkpoint()
+        buckets.remove(bucket, paths.commit_object(last + 1))
+        with buckets.store_in(bucket) as store:
+            assert store.repair(drop_damaged=True).ok
+            before = buckets.read_around(store, 0)
+        with slept.producer() as producer:
+            sent = producer.send("t", b"late", partition=0).result(10)
+        with buckets.store_in(bucket) as store:
+            assert buckets.read_around(store, 0) == [*before, (sent.offset, b"late")]
+
+
+def test_a_handle_of_a_bucket_that_met_damage_goes_on_behind_a_repair(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(checkpoint, "_LOOK_FOR_REPAIR", 0.0)
+    bucket = buckets.filled_bucket()
+    buckets.flip(bucket, buckets.commits_of(bucket)[-1])
+    with buckets.store_in(bucket) as met:
+        producer = met.producer()
+        with pytest.raises(kmq.CorruptionError):
+            producer.send("t", b"refused", partition=0).result(10)
+        with buckets.store_in(bucket) as store:
+            assert store.repair(drop_damaged=True).ok
+        for name in buckets.commits_of(bucket)[:-1]:
+            buckets.remove(bucket, name)  # as a collection does later
+        sent = met.producer().send("t", b"after", partition=0).result(10)
+        assert buckets.read_around(met, 0)[-1] == (sent.offset, b"after")

@@ -18,9 +18,12 @@ from kmq_storage.format.frame import (
 from kmq_storage.integrity.frames import check_frame
 from kmq_storage.integrity.report import Damage, Finding
 from kmq_storage.log.collected import collected_lsn
-from kmq_storage.log.commit_objects import follows
+from kmq_storage.log.commit_objects import CommitObjects, follows
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.bucket_files import BucketFiles
+
+#: So many commits may have come while somebody slept who does not look before it writes.
+_SLEPT_MAX = 1_000
 
 
 def check_objects(
@@ -82,6 +85,19 @@ def unmarked(files: BucketFiles, state: StoreState) -> tuple[int, int]:
     if first >= behind or files.exists(paths.commit_object(behind - 1)):
         return 0, 0
     return first, behind
+
+
+def take_missing(files: BucketFiles, seed: int, state: StoreState) -> None:
+    """Have an object that is no commit at the names of commits which are gone, not collected.
+
+    Who slept before such a name takes it for free, and what it wrote there nobody would read. Of
+    those before all that are there the last ones: who slept longer looks before it writes.
+    """
+    objects = CommitObjects(files, seed)
+    first = max(collected_lsn(files) + 1, _first_listed(files, state.lsn) - _SLEPT_MAX)
+    for lsn in range(first, state.lsn + 1):
+        if not objects.exists(lsn):
+            objects.block(lsn)
 
 
 def _runs(lsns: Iterable[int]) -> Iterator[tuple[int, int]]:

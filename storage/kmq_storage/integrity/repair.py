@@ -99,6 +99,12 @@ def _block_lost_end(log: CommitLog) -> None:
         log.reload()
 
 
+def _take_missing(log: CommitLog) -> None:
+    from kmq_storage.integrity.commit_objects import take_missing  # buckets are imported late
+
+    take_missing(bucket_files(log.files), log.identity.seed, log.refresh())
+
+
 def _is_nothing_left(log: CommitLog) -> bool:
     """Whether segments are all there is: no checkpoint, and no commit that can be read."""
     return not log.refresh().lsn and any(True for _ in log.files.walk(paths.SEGMENT_FOLDER))
@@ -135,6 +141,8 @@ def _leave_behind(log: CommitLog) -> Iterator[str]:
     """
     if isinstance(log, LocalLog):
         yield from _go_on_behind(log)
+    else:
+        _take_missing(log)
     state = log.refresh()
     behind = state.lsn + 1
     seal(log, plan_seal(state))

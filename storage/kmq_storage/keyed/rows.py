@@ -22,7 +22,7 @@ from kmq_storage.keyed.index import is_message, messages, readable, run_places
 from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.keyed.wanted import Wanted
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.moving import missing_file
+from kmq_storage.log.moving import missing_file, moved_file
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex, counts_in
 from kmq_storage.log.scan import moved, scan
@@ -134,7 +134,7 @@ class KeyedReader:
                         done = _done(rows, min(place.end_offset, end))
                     start, done = min(place.end_offset, end), None
         except CorruptionError as error:
-            topic, file = moved(self._log, self._topic_id, error), missing_file(error) or ""
+            topic, file = moved(self._log, self._topic_id, error), moved_file(error) or ""
             if file == missing:
                 raise
             if done is not None:

@@ -95,6 +95,8 @@ class BucketLog:
         UnavailableError when it refused.
         """
         self._check_writable()
+        if self.known_state.damage or self.known_state.broken:
+            self.refresh()  # a repair may have written a checkpoint behind that
         return self._combining.append(units)
 
     def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:

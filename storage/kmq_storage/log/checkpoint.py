@@ -36,6 +36,8 @@ from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
 _LOGGER = logging.getLogger(__name__)
+#: How often who met damage looks whether it was repaired (seconds).
+_LOOK_FOR_REPAIR = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +121,13 @@ def starting_point(files: Files, journal: Journal) -> Checkpoint | None:
 def has_newer_checkpoint(files: Files, state: StoreState, now: float) -> bool:
     """Whether a state should begin anew at a newer checkpoint: it applied many commits, or is old.
 
-    The pages below it may be collected some time after there is a newer one. `now` in seconds
-    of a clock that never goes back.
+    The pages below it may be collected some time after there is a newer one. So it should where
+    it met damage: a checkpoint behind that was written by a repair. `now` in seconds of a clock
+    that never goes back.
     """
-    if state.lsn < state.rebase_at and now < state.rebase_time:
+    is_damaged = bool(state.damage) or state.broken is not None
+    earlier = limits.REBASE_SECONDS - _LOOK_FOR_REPAIR if is_damaged else 0
+    if state.lsn < state.rebase_at and now < state.rebase_time - earlier:
         return False
     state.rebase_at = state.lsn + limits.REBASE_COMMITS
     state.rebase_time = now + limits.REBASE_SECONDS

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import chain, repeat
 from typing import TypeVar
 
+from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
@@ -39,15 +40,25 @@ def planning(log: CommitLog, work: Callable[[StoreState], _Result]) -> _Result:
 
 
 def trying_again(work: Callable[[], _Result]) -> _Result:
-    """Do something, and once more as long as it is another file that is missing each time."""
+    """Do something, and once more as long as it is another file that is missing each time.
+
+    Or another page of the manifest that is damaged: a repair may have made it anew.
+    """
     missing = None
     while True:
         try:
             return work()
         except CorruptionError as error:
-            if missing_file(error) == missing:
+            file = moved_file(error)
+            if file == missing:
                 raise
-            missing = missing_file(error)
+            missing = file
+
+
+def moved_file(error: CorruptionError) -> str | None:
+    """The file that a newer state may name no more: one that is missing, or a damaged page."""
+    file = str(error.context.get("file", ""))
+    return file if file.startswith(f"{paths.PAGE_FOLDER}/") else missing_file(error)
 
 
 def missing_file(error: CorruptionError) -> str | None:

@@ -15,7 +15,7 @@ from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.records import offsets_of
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.moving import missing_file
+from kmq_storage.log.moving import moved_file
 from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, Place, Segment
@@ -130,16 +130,16 @@ def scan(
                 start = part.end
         except CorruptionError as error:
             topic = moved(log, topic.id, error)
-            if missing_file(error) == missing:
+            if moved_file(error) == missing:
                 raise
-            missing = missing_file(error)
+            missing = moved_file(error)
         else:
             start = min(places[-1].end_offset, until) if places else until
 
 
 def moved(log: CommitLog, topic_id: bytes, error: CorruptionError) -> Topic:
     """The topic as it is now, when a file was missing: its records may stand elsewhere."""
-    if missing_file(error) is None:
+    if moved_file(error) is None:
         raise error
     topic = log.reload().topic_by_id(topic_id)
     if topic is None:
