@@ -21,6 +21,7 @@ from kmq_spark.client.work import TRY_AGAIN, Means, Work
 from kmq_spark.client.works import work_of, work_of_many
 from kmq_spark.errors import (
     CommitOutcomeUnknownError,
+    CorruptionError,
     KmqError,
     OffsetOutOfRangeError,
     QueueFullError,
@@ -330,6 +331,9 @@ class Committer:
                 if attempt == _ATTEMPTS - 1 or not self._write_again(written):
                     written.fail(error)
                     return
+            except CorruptionError as error:  # who waits is told, whichever thread this is
+                written.fail(error)
+                return
 
     def _write_again(self, written: Written) -> bool:
         """After a failed sync: the same commit under the same sequence; False if it can't be."""

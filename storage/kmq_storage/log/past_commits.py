@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from kmq_storage import paths
-from kmq_storage.errors import OffsetOutOfRangeError, UnavailableError
+from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
@@ -60,11 +60,14 @@ class PastCommits:
         )
 
     def check_survived(self, commit: WrittenCommit) -> None:
-        """UnavailableError when a failed sync lost this commit."""
+        """UnavailableError when a failed sync lost this commit.
+
+        CommitOutcomeUnknownError when it was collected, or stands behind damage.
+        """
         try:
             frames = self.frames(commit.lsn, commit.lsn)
             survived = any(frame.header.chain == commit.chain for frame in frames)
-        except OffsetOutOfRangeError as error:  # its number may have been given out again
+        except (OffsetOutOfRangeError, CorruptionError) as error:  # another may have its number
             raise unknown_commit(self._url, commit.lsn) from error
         if not survived:
             raise lost_commit(self._url, commit.lsn)

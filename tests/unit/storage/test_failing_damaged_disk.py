@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.errors import CorruptionError, UnavailableError
+from kmq_storage.errors import (
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    UnavailableError,
+)
 from kmq_storage.integrity.repair import repair
 from kmq_storage.integrity.verify import verify
+from kmq_storage.log.hint import open_hint
 from kmq_storage.log.local_log import LocalLog
 from tests.support.damage import flip
 from tests.support.failing_disk import FailingDisk
@@ -151,3 +156,18 @@ def test_a_sync_that_failed_is_not_tried_again_by_a_repair_that_waited_for_it(
     repairing.go_on_behind({})
     assert disk.calls[0] == "replace"
     assert values_of(repairing) == [b"first", b"last"]
+
+
+def test_who_can_not_see_its_commit_for_damage_before_it_is_told_that_nobody_knows(
+    disk: FailingDisk,
+):
+    log = open_log(disk)
+    assert isinstance(log, LocalLog)
+    make_topic(log)
+    send(log, b"first")
+    commit = log.append([unit_of(disk, [b"last"])])
+    (frame,) = log._past.frames(2, 2)
+    flip(disk.root / "log" / f"{1:020d}.log", frame.position + 130)
+    open_hint(disk, log.identity.seed, log.environment).count_loss(3)
+    with pytest.raises(CommitOutcomeUnknownError):
+        log.sync(commit)
