@@ -113,9 +113,10 @@ class OffsetIndex:
     def runs(self, start: int, end: int, wanted: Wanted) -> Iterator[list[Row]]:
         """The runs of neighbouring rows that are wanted; of the others in pages none is made.
 
-        None goes on behind a gap: segments say by themselves then which offsets were lost.
+        None goes on behind a gap, or a hole that may become one: segments say by themselves then
+        which offsets were lost.
         """
-        gaps = sorted(gap.start for gap in self.gaps)
+        gaps = sorted([gap.start for gap in self.gaps] + [hole.start for hole in self.holes])
         run: list[Row] = []
         for is_wanted, rows in self._sorted_out(start, end, wanted):
             if is_wanted:

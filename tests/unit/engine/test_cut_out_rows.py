@@ -6,7 +6,8 @@ import pytest
 
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.offset_index import Gap, OffsetIndex
+from kmq_storage.log.offset_index import Gap, Hole, OffsetIndex
+from kmq_storage.model import LogDamage
 from kmq_storage.objects.memory import MemoryDisk
 
 
@@ -35,8 +36,12 @@ def test_a_gap_takes_the_rows_that_it_covers_and_no_others():
     assert _spans(index) == [(0, 10), (20, 30)]
 
 
-def test_no_run_of_rows_goes_on_behind_a_gap():
+@pytest.mark.parametrize("damaged", [False, True])
+def test_no_run_of_rows_goes_on_behind_a_gap(damaged: bool):
     index = _index((0, 10), (10, 15), (16, 20), (20, 30))
-    index.cut_out(Gap(15, 16, "lost"))
+    if damaged:
+        index.holes.append(Hole(15, 16, LogDamage("log/1", "flipped", 7, 7)))
+    else:
+        index.cut_out(Gap(15, 16, "lost"))
     runs = [[row.base_offset for row in run] for run in index.runs(0, 100, lambda _: True)]
     assert runs == [[0, 10], [16, 20]]
