@@ -9,6 +9,7 @@ from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.verify import why_closed
+from kmq_storage.log.collected import mark_collected
 from kmq_storage.log.open import with_shared
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket_files import BucketFiles
@@ -167,3 +168,61 @@ def test_a_clone_whose_checkpoint_is_lost_has_what_it_shares_and_nothing_that_ca
         assert clone.offsets("t") == {0: (0, 13)}
         assert rows_of(clone, "t") == before
         assert clone.verify(deep=True).damage == []
+
+
+def _everything(bucket: MemoryBucket) -> list[list[tuple[int, bytes]]]:
+    with store_in(bucket) as store:
+        return [read_around(store, partition) for partition in range(2)]
+
+
+def _mark_collected(bucket: MemoryBucket) -> tuple[list[list[tuple[int, bytes]]], int]:
+    """Commits are marked as collected, and deleted later; then the only checkpoint is lost."""
+    with store_in(bucket) as store:
+        last = store.checkpoint().lsn
+        mark_collected(BucketFiles(bucket), last - 1)
+    known = _everything(bucket)
+    _lost(bucket, "checkpoints", "pages")
+    return known, last
+
+
+def test_commits_that_are_marked_as_collected_but_still_there_are_no_lost_ones(
+    bucket: MemoryBucket,
+):
+    known, _ = _mark_collected(bucket)
+    _rebuilt(bucket)
+    with store_in(bucket) as store:
+        assert store.log.refresh().topic("t").settings.compression == "lz4"
+        assert store.repair(drop_damaged=True).ok
+        assert store.verify(deep=True).ok
+    assert _everything(bucket) == known
+    goes_on(bucket, known)
+
+
+def test_of_marked_commits_those_count_that_nothing_is_missing_behind(bucket: MemoryBucket):
+    known, last = _mark_collected(bucket)
+    flip(bucket, paths.commit_object(last - 1))
+    _rebuilt(bucket)
+    with store_in(bucket) as store:
+        assert store.repair(drop_damaged=True).ok
+    for before, after in zip(known, _everything(bucket), strict=True):
+        assert set(after) < set(before)
+        assert after[-1] == before[-1]
+    goes_on(bucket, known)
+
+
+def test_a_commit_of_who_slept_at_a_collected_name_is_not_taken_for_the_one_that_was_there(
+    bucket: MemoryBucket,
+):
+    asleep = MemoryBucket(bucket.url)
+    for name, body in bucket.objects.items():
+        asleep.put(name, [body])
+    with store_in(asleep) as other, store_in(bucket) as store:
+        for each, value in ((other, b"never acknowledged"), (store, b"kept"), (store, b"last")):
+            with each.producer() as producer:
+                producer.send("t", value, partition=0).result(10)
+        name = paths.commit_object(store.checkpoint().lsn - 1)
+        mark_collected(BucketFiles(bucket), store.log.refresh().lsn - 1)
+    bucket.objects[name] = asleep.objects[name]
+    _lost(bucket, "checkpoints", "pages")
+    _rebuilt(bucket)
+    assert b"never acknowledged" not in [value for _, value in _everything(bucket)[0]]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kmq_storage.environment import SYSTEM
@@ -19,16 +20,8 @@ from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Files
 
 if TYPE_CHECKING:
-    from kmq_storage.log.commit_objects import CommitObjects
+    from kmq_storage.log.commit_objects import CommitObject, CommitObjects
     from kmq_storage.objects.bucket_files import BucketFiles
-
-
-@dataclass(frozen=True, slots=True)
-class Remains:
-    """The commits that can be read, behind the last one that is gone."""
-
-    before: int
-    entries: Iterator[Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +33,16 @@ class LeftCommit:
     entries: list[Entry]
     file: int
     position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """The commits that can be read, behind the last one that is gone."""
+
+    before: int
+    entries: Iterator[Entry]
+    #: Of these the first ones, up to the mark of those that were collected: nobody reads them.
+    marked: Sequence[LeftCommit] = ()
 
 
 def commits_left(files: Files, identity: Identity) -> Iterator[LeftCommit]:
@@ -57,14 +60,15 @@ def _entries_of(commits: Iterator[LeftCommit]) -> Iterator[Entry]:
     return (entry for commit in commits for entry in commit.entries)
 
 
-def remains_of(files: Files, identity: Identity, known: int) -> Remains:
-    """What is left of a log; where that is nothing, those who wrote files knew it up to `known`.
+def remains_of(files: Files, identity: Identity, known: int, since: int) -> Remains:
+    """What is left of a log behind a checkpoint at `since`.
 
-    Then there was more, and the log has damage behind that.
+    Where that is nothing, those who wrote files knew it up to `known`: then there was more, and
+    the log has damage behind that.
     """
     if is_disk(files):
         return _of_disk(files, identity, known)
-    return _of_bucket(bucket_files(files), identity, known)
+    return _of_bucket(bucket_files(files), identity, known, since)
 
 
 def _of_disk(files: Disk, identity: Identity, known: int) -> Remains:
@@ -94,17 +98,37 @@ def _of_frames(journal: Journal, first: int) -> Iterator[LeftCommit]:
         cursor = frame.end
 
 
-def _of_bucket(files: BucketFiles, identity: Identity, known: int) -> Remains:
+def _of_bucket(files: BucketFiles, identity: Identity, known: int, since: int) -> Remains:
     from kmq_storage.log.commit_objects import CommitObjects  # buckets are imported late
 
     objects = CommitObjects(files, identity.seed)
     collected = collected_lsn(files)
     lsns = list(objects.later_than(collected))
     if lsns:
-        return Remains(lsns[0] - 1, _entries_of(_of_objects(objects, lsns)))
+        marked = _marked(objects, lsns[0], since)
+        later = _entries_of(_of_objects(objects, lsns))
+        entries = chain(_entries_of(iter(marked)), later)
+        return Remains(lsns[0] - len(marked) - 1, entries, marked)
     before = max(collected, known + 1)
     objects.block(before + 1)
     return Remains(before, iter(()))
+
+
+def _marked(objects: CommitObjects, first: int, since: int) -> list[LeftCommit]:
+    """Commits right before the first one that counts which are marked as collected, but there.
+
+    Each is the one that its successor names, and nothing of who slept and took its name.
+    """
+    found: list[LeftCommit] = []
+    with suppress(InvalidFrameError):
+        behind = objects.fetch(first)
+        while behind is not None and behind.header.lsn > since + 1:
+            lsn, previous = behind.header.lsn - 1, behind.header.previous
+            behind = objects.fetch(lsn) if lsn else None
+            if behind is None or behind.header.chain != previous:
+                break
+            found.append(_left(behind))
+    return found[::-1]
 
 
 def _of_objects(objects: CommitObjects, lsns: Iterable[int]) -> Iterator[LeftCommit]:
@@ -112,4 +136,9 @@ def _of_objects(objects: CommitObjects, lsns: Iterable[int]) -> Iterator[LeftCom
         with suppress(InvalidFrameError):
             found = objects.fetch(lsn)
             if found is not None:
-                yield LeftCommit(lsn, found.header.time, list(found.entries()), lsn, 0)
+                yield _left(found)
+
+
+def _left(found: CommitObject) -> LeftCommit:
+    header = found.header
+    return LeftCommit(header.lsn, header.time, found.entries(), header.lsn, 0)

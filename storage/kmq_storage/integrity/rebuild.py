@@ -17,7 +17,7 @@ from kmq_storage.format.identity import Identity
 from kmq_storage.format.layout import Layout, layout_of
 from kmq_storage.format.manifest import Key, Row
 from kmq_storage.integrity.found_segments import FoundSegment, find_segments, without_overlaps
-from kmq_storage.integrity.log_remains import remains_of
+from kmq_storage.integrity.log_remains import Remains, remains_of
 from kmq_storage.integrity.lost_end import known_lsn
 from kmq_storage.log.behind import rows_at_most
 from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
@@ -72,27 +72,34 @@ def rebuild(files: Files, identity: Identity, environment: Environment) -> list[
 
 def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list[str]:
     began = files.now()
-    segments = list(find_segments(files, identity.store_id))
-    known = _Known()
-    told: list[str] = []
+    found = newest_checkpoint(files)
+    state = StoreState(Manifest(files, ())) if found is None else found.state(files, indexed=True)
+    left = remains_of(files, identity, known_lsn(files), state.lsn)
+    told = list(_up_to(left, state, find_segments(files, identity.store_id)))
+    for commit in left.marked:  # nobody reads them behind the checkpoint that is written here
+        place = {"file": commit.file, "position": commit.position}
+        state.apply(commit.lsn, commit.time, commit.entries, **place)
+    end = Cursor(state.lsn, None, state.time, state.lsn + 1, 0)
+    write_checkpoint(files, state, end, environment.new_uuid, began=began)
+    return [*told, f"a manifest was made from segments; the log goes on at commit {end.lsn + 1}"]
+
+
+def _up_to(left: Remains, state: StoreState, found: Iterable[FoundSegment]) -> Iterator[str]:
+    """Have a state of the moment before the commits that are left, as far as segments know."""
+    if left.marked and left.before == state.lsn:
+        return  # they say all
+    known, segments = _Known(), list(found)
     for segment in segments:
         known.names[segment.topic_id] = segment.topic
         known.note_partition(segment.topic_id, segment.partition)
         known.note_schemas(segment.topic_id, segment.schemas)
-    left = remains_of(files, identity, known_lsn(files))
-    before = left.before
     _note_entries(left.entries, known)
-    told += _note_rows(known, segments)
-    found = newest_checkpoint(files)
-    state = StoreState(Manifest(files, ())) if found is None else found.state(files, indexed=True)
-    told += _bridge(state, known, before - state.lsn)
+    yield from _note_rows(known, segments)
+    yield from _bridge(state, known, left.before - state.lsn)
     for topic_id in known.partitions:
         if topic_id not in known.made and state.topic_by_id(topic_id) is None:
-            told += _add_topic(state, topic_id, known)
-    state.lsn = before
-    end = Cursor(before, None, 0, before + 1, 0)
-    write_checkpoint(files, state, end, environment.new_uuid, began=began)
-    return [*told, f"a manifest was made from segments; the log goes on at commit {before + 1}"]
+            yield from _add_topic(state, topic_id, known)
+    state.lsn = left.before
 
 
 def _note_rows(known: _Known, segments: Iterable[FoundSegment]) -> Iterator[str]:
