@@ -185,3 +185,32 @@ def test_a_handle_of_a_bucket_that_met_damage_goes_on_behind_a_repair(
             buckets.remove(bucket, name)  # as a collection does later
         sent = met.producer().send("t", b"after", partition=0).result(10)
         assert buckets.read_around(met, 0)[-1] == (sent.offset, b"after")
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_who_knows_a_topic_of_which_a_repair_gave_up_the_making_leaves_a_store_that_opens(
+    partitions: int,
+):
+    bucket = buckets.filled_bucket()
+    with buckets.store_in(bucket) as knows:
+        knows.create_topic("made", partitions=partitions)
+        made = knows.log.refresh().lsn
+        with knows.producer() as producer:
+            for number in range(partitions):
+                producer.send("made", b"lost", partition=number).result(10)
+            buckets.flip(bucket, paths.commit_object(made))
+            with buckets.store_in(bucket) as store:
+                assert store.repair(drop_damaged=True).ok
+            for number in reversed(range(partitions)):
+                assert producer.send("made", b"kept", partition=number).result(10).offset == 1
+    with buckets.store_in(bucket) as store:
+        (name,) = {topic.name for topic in store.topics()} - {"t"}
+        assert name.startswith("recovered-")
+        for number in range(partitions):
+            with pytest.raises(kmq.DataLossError):
+                store.read(name, partitions=[number], start={number: 0}).read_all()
+            found = store.read(name, partitions=[number], start={number: 1}).read_all()
+            assert found["value"].to_pylist() == [b"kept"]
+        store.seal()
+        store.checkpoint()
+        assert store.verify(deep=True).ok

@@ -233,9 +233,10 @@ class StoreState:
         topic = self._by_id.get(entry.topic_id)
         if topic is None and self.damage:
             return  # the commit that made the topic is the damaged one
-        assert topic is not None, "records of a topic that no commit made"
-        if self.damage:  # the commit that enlarged the topic may be the damaged one
-            topic.enlarge(entry.partition + 1)
+        if topic is None:  # who had read a commit that a repair gave up goes on where it was
+            name = f"recovered-{entry.topic_id.hex()[:8]}"
+            self.add_topic(topic := Topic(entry.topic_id, name, self.manifest))
+        topic.enlarge(entry.partition + 1)  # the commit that enlarged the topic may be lost
         topic.columns |= entry.columns
         part = topic.parts[entry.partition]
         assert entry.base_offset >= part.end, "an offset is given out once"
@@ -243,6 +244,9 @@ class StoreState:
             if entry.base_offset > part.end and self.damage:
                 damage = part.doubt or self.damage[-1]
                 part.index.holes.append(Hole(part.end, entry.base_offset, damage))
+            elif entry.base_offset > part.end:
+                part.index.cut_out(Gap(part.end, entry.base_offset, "given up by a repair"))
+                self.cut.add((topic.id, entry.partition))
             part.index.append(row_of_records(entry, time, file, position))
         part.doubt = None
         part.end = entry.base_offset + entry.rows
