@@ -15,7 +15,7 @@ from tests.simulation.mutants import Mutant
 from tests.simulation.seeds import ASKED, shows, worlds_of
 from tests.simulation.sharing import GroupWorld
 
-_SEEDS = ASKED or list(range(40, 80))
+_SEEDS = ASKED or list(range(80, 160))
 _MUTANT_SEEDS = 300
 #: What the seeds do at least.
 _AT_LEAST = {"joined": 100, "released": 15, "fenced": 1, "checkpoints": 30}

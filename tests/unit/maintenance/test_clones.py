@@ -6,7 +6,7 @@ Finds a file that is deleted while a clone needs it, or kept when none does any 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
@@ -17,7 +17,7 @@ from kmq_storage.cloning import make_clone
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.clones import clone_records
 from kmq_storage.maintenance.collect import collect
-from kmq_storage.objects.files import Bytes
+from kmq_storage.objects.files import Bytes, FoundFile
 from tests.support.dying_bucket import (
     DyingBucket,
     clone_to,
@@ -255,17 +255,17 @@ def test_a_collection_that_saw_no_pin_saw_no_checkpoint_behind_it_either(
     source.checkpoint()
     reached, go_on = threading.Event(), threading.Event()
     maker = threading.Thread(target=clone_to, args=(bucket, "clone"))
-    listed, put = source.log.files.list, bucket.put
+    walked, put = source.log.files.walk, bucket.put
 
-    def list_and_be_late(folder: str) -> list[str]:
-        names = listed(folder)
+    def list_and_be_late(folder: str) -> Iterator[FoundFile]:
+        found = list(walked(folder))
         if folder == paths.PIN_FOLDER and not reached.is_set():
             maker.start()
             assert reached.wait(10)
             other = open_bucket(bucket)
             other.trim("t", {0: 30})
             other.checkpoint()
-        return names
+        return iter(found)
 
     def put_when_told(name: str, buffers: Iterable[Bytes]) -> None:
         if name.startswith(paths.CLONE_FOLDER):
@@ -273,7 +273,7 @@ def test_a_collection_that_saw_no_pin_saw_no_checkpoint_behind_it_either(
             assert go_on.wait(10)
         put(name, buffers)
 
-    monkeypatch.setattr(source.log.files, "list", list_and_be_late)
+    monkeypatch.setattr(source.log.files, "walk", list_and_be_late)
     monkeypatch.setattr(bucket, "put", put_when_told)
     source.collect(grace=0)
     go_on.set()
