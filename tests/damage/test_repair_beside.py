@@ -94,6 +94,17 @@ def _die(*_: object) -> None:
     raise _Killed
 
 
+def _die_going_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, dying: Any
+) -> None:
+    """Have a store go on behind its log in a process that dies where it calls this."""
+    with kmq.open(path, maintenance=False) as store:
+        assert isinstance(store.log, LocalLog)
+        with monkeypatch.context() as patch, pytest.raises(_Killed):
+            patch.setattr(owner, name, dying)
+            store.log.go_on_behind({})
+
+
 def test_a_repair_that_dies_when_it_made_a_log_file_leaves_no_writer_in_the_one_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -101,11 +112,7 @@ def test_a_repair_that_dies_when_it_made_a_log_file_leaves_no_writer_in_the_one_
         other.create_topic("t")
         producer = other.producer()
         producer.send("t", b"first").result(10)
-        with kmq.open(tmp_path, maintenance=False) as store:
-            assert isinstance(store.log, LocalLog)
-            with monkeypatch.context() as patch, pytest.raises(_Killed):
-                patch.setattr(Hint, "count_roll", _die)
-                store.log.go_on_behind({})
+        _die_going_on(tmp_path, monkeypatch, Hint, "count_roll", _die)
         assert len([*(tmp_path / "log").glob("0*.log")]) == 2
         producer.send("t", b"second").result(10)
         with kmq.open(tmp_path, maintenance=False) as store:
@@ -123,12 +130,14 @@ def test_a_repair_that_dies_at_its_checkpoint_leaves_no_writer_who_knows_of_no_d
         producer.send("t", b"second").result(10)  # which `other` has read, as it wrote it
         log = tmp_path / "log" / f"{1:020d}.log"
         flip(log, log.read_bytes().rindex(MAGIC))
-        with kmq.open(tmp_path, maintenance=False) as store:
-            assert isinstance(store.log, LocalLog)
-            write = behind.write_checkpoint
-            with monkeypatch.context() as patch, pytest.raises(_Killed):
-                patch.setattr(behind, "write_checkpoint", lambda *a, **o: _die(write(*a, **o)))
-                store.log.go_on_behind({})
+        write = behind.write_checkpoint
+        _die_going_on(
+            tmp_path,
+            monkeypatch,
+            behind,
+            "write_checkpoint",
+            lambda *a, **o: _die(write(*a, **o)),
+        )
         sent = producer.send("t", b"third").result(10)
         with kmq.open(tmp_path, maintenance=False) as store:
             assert store.repair(drop_damaged=True).ok

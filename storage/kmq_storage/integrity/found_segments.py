@@ -6,7 +6,7 @@ import re
 import uuid
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.layout import Layout
-from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.format.manifest import SEGMENT, Key, Row
 from kmq_storage.format.records import RUN, SEALED
 from kmq_storage.format.segment import SegmentFooter, decode_footer, end_of_run, schemas_of
 from kmq_storage.format.written_by import check_metadata
@@ -134,6 +134,31 @@ def _row(
 def _is_whole(contents: pa.Buffer, chunk: Chunk) -> bool:
     place = chunk.location
     return checksum(contents.slice(place.position, place.length)) == chunk.checksum
+
+
+@dataclass(slots=True)
+class FoundRows:
+    """Rows of what stands anywhere, by partition; those of one may overlap."""
+
+    rows: dict[Key, list[Row]] = field(default_factory=dict)
+    #: The files of runs in which queues begin behind 0.
+    begun: set[bytes] = field(default_factory=set)
+    #: The files of segments of which batches are damaged.
+    damaged: set[bytes] = field(default_factory=set)
+
+    def note(self, key: Key, row: Row) -> None:
+        """A partition has this row, or had it."""
+        self.rows.setdefault(key, []).append(row)
+
+    def note_segment(self, segment: FoundSegment, row: Row) -> None:
+        """There is a segment with this row."""
+        self.note((segment.topic_id, segment.partition), row)
+        self.begun |= {row.file} if segment.begun else set()
+        self.damaged |= set() if segment.whole else {row.file}
+
+    def distinct(self, rows: Sequence[Row]) -> list[Row]:
+        """Of some of the rows one for each offset, as `without_overlaps` chooses them."""
+        return without_overlaps(rows, self.begun, self.damaged)
 
 
 def without_overlaps(

@@ -56,7 +56,7 @@ def commits_left(files: Files, identity: Identity) -> Iterator[LeftCommit]:
     return _of_objects(objects, objects.later_than(collected_lsn(bucket_files(files))))
 
 
-def _entries_of(commits: Iterator[LeftCommit]) -> Iterator[Entry]:
+def _entries_of(commits: Iterable[LeftCommit]) -> Iterator[Entry]:
     return (entry for commit in commits for entry in commit.entries)
 
 
@@ -106,8 +106,7 @@ def _of_bucket(files: BucketFiles, identity: Identity, known: int, since: int) -
     lsns = list(objects.later_than(collected))
     if lsns:
         marked = _marked(objects, lsns[0], since)
-        later = _entries_of(_of_objects(objects, lsns))
-        entries = chain(_entries_of(iter(marked)), later)
+        entries = _entries_of(chain(marked, _of_objects(objects, lsns)))
         return Remains(lsns[0] - len(marked) - 1, entries, marked)
     before = max(collected, known + 1)
     objects.block(before + 1)

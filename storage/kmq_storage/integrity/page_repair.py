@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from kmq_storage import paths
@@ -16,7 +16,7 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.file_ids import begun_at, new_file_id
 from kmq_storage.format.manifest import Key, PageRef, Row, decode_page, encode_page
-from kmq_storage.integrity.found_segments import find_segments, without_overlaps
+from kmq_storage.integrity.found_segments import FoundRows, find_segments
 from kmq_storage.integrity.log_remains import commits_left
 from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint, write_checkpoint
 from kmq_storage.log.commit_log import CommitLog
@@ -28,31 +28,6 @@ from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
 _LOST = "what said where it stands was lost"
-
-
-@dataclass(slots=True)
-class _Found:
-    """The rows of what stands anywhere; those of one partition may overlap."""
-
-    rows: dict[Key, list[Row]] = field(default_factory=dict)
-    #: The files of runs in which queues begin behind 0.
-    begun: set[bytes] = field(default_factory=set)
-    #: The files of segments of which batches are damaged.
-    damaged: set[bytes] = field(default_factory=set)
-
-    def note(self, key: Key, row: Row) -> None:
-        """A partition has this row, or had it."""
-        self.rows.setdefault(key, []).append(row)
-
-    def between(self, span: _Span) -> list[Row]:
-        """Rows of a span, one for each offset; only where a partition begins one may be cut."""
-        start = 0 if span.is_first else span.low
-        fits = [
-            row
-            for row in self.rows.get(span.key, [])
-            if start <= row.base_offset and span.low < row.end_offset <= span.high
-        ]
-        return without_overlaps(fits, self.begun, self.damaged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +93,15 @@ def _newest(files: Files) -> Checkpoint | None:
     return None
 
 
-def _found_rows(log: CommitLog, state: StoreState) -> _Found:
+def _found_rows(log: CommitLog, state: StoreState) -> FoundRows:
     """The rows of what stands anywhere and was begun before the checkpoint of a state."""
-    found = _Found()
+    found = FoundRows()
     for segment in find_segments(log.files, log.identity.store_id):
         topic = state.topic_by_id(segment.topic_id)
         if topic is not None and begun_at(segment.row.file) <= state.lsn:
             row = segment.row_of(topic.layout())
-            found.begun |= {segment.row.file} if segment.begun else set()
-            found.damaged |= set() if segment.whole else {segment.row.file}
             if row is not None:
-                found.note((topic.id, segment.partition), row)
+                found.note_segment(segment, row)
     for commit in commits_left(log.files, log.identity):
         if commit.lsn <= state.lsn:
             for entry in commit.entries:
@@ -138,16 +111,28 @@ def _found_rows(log: CommitLog, state: StoreState) -> _Found:
     return found
 
 
+def _between(found: FoundRows, span: _Span) -> list[Row]:
+    """Rows of a span, one for each offset; only where a partition begins one may be cut."""
+    start = 0 if span.is_first else span.low
+    return found.distinct(
+        [
+            row
+            for row in found.rows.get(span.key, [])
+            if start <= row.base_offset and span.low < row.end_offset <= span.high
+        ]
+    )
+
+
 def _made_anew(
     log: CommitLog,
     state: StoreState,
-    found: _Found,
+    found: FoundRows,
     ref: PageRef,
     following: PageRef | None,
 ) -> tuple[PageRef | None, list[_Span]]:
     """A page in place of a damaged one, and the offsets that stand nowhere."""
     spans = sorted(_spans(state, ref, following), key=lambda span: span.key)
-    rows = [(span.key, row) for span in spans for row in found.between(span)]
+    rows = [(span.key, row) for span in spans for row in _between(found, span)]
     if not rows:
         return None, [lost for span in spans for lost in _missing(span, [])]
     page_id = new_file_id(log.environment.new_uuid(), state.lsn)

@@ -16,7 +16,7 @@ from kmq_storage.format.entries import Entry, RecordsEntry, TopicEntry
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.layout import Layout, layout_of
 from kmq_storage.format.manifest import Key, Row
-from kmq_storage.integrity.found_segments import FoundSegment, find_segments, without_overlaps
+from kmq_storage.integrity.found_segments import FoundRows, FoundSegment, find_segments
 from kmq_storage.integrity.log_remains import Remains, remains_of
 from kmq_storage.integrity.lost_end import known_lsn
 from kmq_storage.log.behind import rows_at_most
@@ -41,11 +41,7 @@ class _Known:
     #: The versions of the schemas of typed topics.
     schemas: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
     partitions: dict[bytes, int] = field(default_factory=dict)
-    rows: dict[Key, list[Row]] = field(default_factory=dict)
-    #: The files of runs in which queues begin behind 0.
-    begun: set[bytes] = field(default_factory=set)
-    #: The files of segments of which batches are damaged.
-    damaged: set[bytes] = field(default_factory=set)
+    found: FoundRows = field(default_factory=FoundRows)
     #: The first offset of each partition that the log still has.
     logged: dict[Key, int] = field(default_factory=dict)
     #: Topics that the log itself makes.
@@ -112,10 +108,7 @@ def _note_rows(known: _Known, segments: Iterable[FoundSegment]) -> Iterator[str]
                 "under; put a checkpoint back from a copy"
             )
         else:
-            key = (segment.topic_id, segment.partition)
-            known.rows.setdefault(key, []).append(row)
-            known.begun |= {row.file} if segment.begun else set()
-            known.damaged |= set() if segment.whole else {row.file}
+            known.found.note_segment(segment, row)
 
 
 def _note_entries(entries: Iterable[Entry], known: _Known) -> None:
@@ -148,8 +141,9 @@ def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[st
     """The topic as it was before the log's first commit, as far as segments know."""
     name = known.names.get(topic_id, f"recovered-{topic_id.hex()[:8]}")
     topic = Topic(topic_id, name, state.manifest)
-    found = [row for key, rows in known.rows.items() for row in rows if key[0] == topic_id]
-    keyed, trims = any(row.in_run for row in found), any(row.file in known.begun for row in found)
+    found = [row for key, rows in known.found.rows.items() for row in rows if key[0] == topic_id]
+    keyed = any(row.in_run for row in found)
+    trims = any(row.file in known.found.begun for row in found)
     schemas = known.schemas.get(topic_id, ())
     topic.settings = TopicSettings(keyed=keyed, trims=trims, schemas=schemas)
     topic.columns = known.layout(topic_id).sealed_columns  # any record may be a tombstone
@@ -180,11 +174,11 @@ def _told_apart(known: _Known, key: Key, logged: int | None) -> tuple[list[Row],
 
     The commits that named these are in the log, and cover their offsets once they are read.
     """
-    found, later = known.rows.get(key, []), list[Row]()
+    found, later = known.found.rows.get(key, []), list[Row]()
     if logged is not None:  # what the log has is there in any case
         later = [row for row in found if row.base_offset < logged < row.end_offset]
         found = [row for row in found if row.end_offset <= logged]
-    return without_overlaps(found, known.begun, known.damaged), later
+    return known.found.distinct(found), later
 
 
 def _count_later(part: Partition, rows: list[Row], later: list[Row]) -> None:
@@ -199,7 +193,7 @@ def _count_later(part: Partition, rows: list[Row], later: list[Row]) -> None:
 def _start(topic: Topic, rows: list[Row], end: int, known: _Known) -> int:
     """Where a partition begins: that of queues with an offset that has no record, unless at 0."""
     start = rows[0].base_offset if rows else end
-    is_begun = bool(rows) and rows[0].file in known.begun
+    is_begun = bool(rows) and rows[0].file in known.found.begun
     return start - 1 if topic.settings.keyed and start and not is_begun else start
 
 

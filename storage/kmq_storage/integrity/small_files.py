@@ -13,7 +13,7 @@ from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.integrity.restoring import differs
 from kmq_storage.log.hint import Hint
 from kmq_storage.maintenance.clones import decode_clone
-from kmq_storage.maintenance.pins import decode_pin
+from kmq_storage.maintenance.pins import pins
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.lease import decode_lease
 
@@ -56,10 +56,7 @@ def check_clones(files: Files) -> Iterator[Finding]:
 
 def unreadable_pins(files: Files) -> Iterator[str]:
     """The files of pins that are not as they were written."""
-    for file in filter(paths.is_pin, (found.path for found in files.walk(paths.PIN_FOLDER))):
-        with suppress(FileNotFoundError):  # given back meanwhile
-            if decode_pin(files.read(file)) is None:
-                yield file
+    return (file for file, pin in pins(files) if pin is None)
 
 
 def check_locks(files: Files) -> Iterator[Finding]:

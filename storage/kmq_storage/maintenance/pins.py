@@ -50,11 +50,16 @@ def pinned(log: CommitLog, lsn: int, seconds: float) -> Iterator[None]:
 def pinned_lsn(files: Files, now: int, expire: Callable[[str], None]) -> int | None:
     """The lowest LSN that somebody keeps at this time (UTC us); tells of pins that are over."""
     lsns = []
-    for file in filter(paths.is_pin, (found.path for found in files.walk(paths.PIN_FOLDER))):
-        with suppress(FileNotFoundError):
-            pin = decode_pin(files.read(file))
-            if pin is not None and pin.expires < now:
-                expire(file)
-            elif pin is not None:
-                lsns.append(pin.lsn)
+    for file, pin in pins(files):
+        if pin is not None and pin.expires < now:
+            expire(file)
+        elif pin is not None:
+            lsns.append(pin.lsn)
     return min(lsns, default=None)
+
+
+def pins(files: Files) -> Iterator[tuple[str, Pin | None]]:
+    """Each file of a pin, and the pin; None for one that is not as it was written."""
+    for file in filter(paths.is_pin, (found.path for found in files.walk(paths.PIN_FOLDER))):
+        with suppress(FileNotFoundError):  # given back meanwhile
+            yield file, decode_pin(files.read(file))
