@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from tests.support.members import without_watch
 
 
 @pytest.fixture
@@ -101,7 +102,9 @@ def test_a_seek_while_a_call_has_records_already_stands(shop: kmq.Store):
             consumer.seek_to_beginning({"t": [0, 1]})
             consumer.pause()
 
-    with shop.consumer("g") as consumer:
+    with without_watch():
+        consumer = shop.consumer("g")
+    with consumer:
         consumer.subscribe(pattern="t|u", on_assign=assigned)
         shop.create_topic("u")
         assert len(consumer.consume(20 + 1, timeout=0)) == 20
@@ -278,7 +281,9 @@ def test_what_a_callback_raises_while_a_call_has_records_is_raised_by_the_next_c
         if len(told) > 1:
             raise RuntimeError("my database is down")
 
-    with shop.consumer("g") as consumer:
+    with without_watch():
+        consumer = shop.consumer("g")
+    with consumer:
         consumer.subscribe(["t"], on_assign=assigned)
         other = shop.consumer("g", topics=["t"])
         assert (consumer.assignment(), other.assignment()) == ({"t": [0]}, {"t": [1]})

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from tests.support.members import without_watch
 
 
 @pytest.fixture
@@ -121,7 +122,8 @@ def test_a_member_that_was_replaced_is_told_at_its_commit_though_another_call_sa
 def test_a_member_whose_place_was_taken_while_a_call_had_records_is_told_at_its_commit(
     shop: kmq.Store, call: str
 ):
-    older = shop.consumer("g", topics=["t"], name="worker")
+    with without_watch():
+        older = shop.consumer("g", topics=["t"], name="worker")
     newer = shop.consumer("g", topics=["t"], name="worker")
     assert len(getattr(older, call)()) == 10  # it looks at the group when it has them
     with pytest.raises(kmq.FencedError, match=r"\{'t': \[0\]\} were handed out"):

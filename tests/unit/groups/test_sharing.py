@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
+from tests.support.members import without_watch
 
 PARTITIONS = 6
 Told = list[tuple[str, str, list[int]]]
@@ -50,19 +50,6 @@ def _read(*consumers: kmq.Consumer) -> Counter[tuple[int, int]]:
         for consumer in consumers:
             found.update((r.partition, r.offset) for r in consumer.consume(timeout=0))
     return found
-
-
-@contextmanager
-def _without_watch() -> Iterator[None]:
-    """Members that don't look around by themselves, so that a test says when they do."""
-    from kmq_spark.client.member_watch import MemberWatch
-
-    patch = pytest.MonkeyPatch()
-    patch.setattr(MemberWatch, "_run", lambda watch: None)
-    try:
-        yield
-    finally:
-        patch.undo()
 
 
 def _look(consumer: kmq.Consumer, until: Callable[[], Any]) -> None:
@@ -173,7 +160,7 @@ def test_all_other_partitions_are_read_on_while_some_move(shop: kmq.Store):
 
 
 def test_records_in_hand_are_not_handed_out_after_their_partition_moved(shop: kmq.Store):
-    with _without_watch():
+    with without_watch():
         first = shop.consumer("g", topics=["t"], auto_commit=True, assignor="sticky")
         second = shop.consumer("g", topics=["t"], auto_commit=True, assignor="sticky")
     _owned(first, second)
@@ -210,7 +197,7 @@ def test_a_call_that_has_records_of_a_partition_releases_it_only_with_the_next_o
 
 def test_a_member_that_another_one_planned_away_is_fenced_and_told(shop: kmq.Store):
     lost: list[Any] = []
-    with _without_watch():
+    with without_watch():
         first, second = shop.consumer("g"), shop.consumer("g", topics=["t"])
     first.subscribe(["t"], on_lost=lost.append)
     _owned(first, second)
@@ -312,7 +299,7 @@ def test_a_newer_member_of_a_static_name_fences_the_older(shop: kmq.Store):
 
 
 def test_one_that_makes_no_calls_for_its_interval_is_replaced_and_comes_back(shop: kmq.Store):
-    with _without_watch():
+    with without_watch():
         slow = shop.consumer("g", topics=["t"], max_poll_interval=0.05)
     slow.consume(5, timeout=0)
     quick = shop.consumer("g", topics=["t"])
