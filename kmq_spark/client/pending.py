@@ -27,6 +27,8 @@ _CALM_NS = 1_000_000
 #: A caller this far ahead of the worker lets it catch up for a moment: what has left the
 #: processor's caches takes both of them three times as long.
 _AHEAD_BYTES, _CATCH_UP_SECONDS = 2_097_152, 0.002
+#: How long (seconds) a caller leaves the processor to one that was interrupted while it adds.
+_MOMENT = 0.00005
 #: What a caller will commit is left to it for so long.
 _LEFT_SECONDS = 0.005
 
@@ -42,11 +44,12 @@ class Pending:
         self, environment: Environment, *, linger: float, batch_bytes: int, max_bytes: int
     ) -> None:
         self._now_ns = environment.now_ns
-        self._monotonic = environment.monotonic
+        self._monotonic, self._sleep = environment.monotonic, environment.sleep
         self._linger = linger
         self._batch_bytes = batch_bytes
         self._max_bytes = self._room = max_bytes
         self._lock = threading.Lock()
+        self._is_locked = self._lock.locked  # found without a look-up
         #: Users' threads that wait for room, or for all to be done.
         self._sleepers = Sleepers()
         #: Records sent one by one gather here until they are taken.
@@ -84,6 +87,10 @@ class Pending:
         on_delivery: OnDelivery | None,
     ) -> Delivery[RecordMetadata]:
         """Add one record; waits while too many bytes are pending. Called once per record: lean."""
+        while self._is_locked():  # not in line: who waits there is given the lock before it runs,
+            self._sleep(
+                _MOMENT
+            )  # so that all others get in line, and each record costs two switches
         with self._lock:  # no signal comes between taking it and being in here
             try:
                 rows = self._open.get(topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from concurrent.futures import Future
 from functools import cache
 from typing import Any
@@ -53,7 +54,7 @@ class Producer(StoreUser):
     def after_fork_in_child(self) -> None:
         """What waits is the parent's to send."""
         #: Outcome and index of each send in turn: fewer objects than deliveries for the collector.
-        self._sent: list[Any] = []
+        self._sent: deque[Any] = deque()
         self._next_look = 2 * _REMEMBERED
         self._failure: BaseException | None = None
         self._forgetting = threading.Lock()
@@ -157,14 +158,11 @@ class Producer(StoreUser):
     def _forget(self) -> None:
         """Forget what is stored or refused, but for the first error, of which `flush` tells."""
         with self._forgetting:
-            known, sent = 0, self._sent.copy()  # other threads go on
-            for outcome, index in zip(sent[::2], sent[1::2], strict=True):
-                if not outcome.done:
-                    break
+            sent = self._sent  # other threads go on at its end
+            while sent and sent[0].done:
+                outcome, index = sent.popleft(), sent.popleft()
                 self._failure = self._failure or outcome.error(index)
-                known += 2
-            del self._sent[:known]
-            self._next_look = len(self._sent) + 2 * _REMEMBERED
+            self._next_look = len(sent) + 2 * _REMEMBERED
 
 
 class BatchToPartition(BothSpellings):
