@@ -27,7 +27,7 @@ _CALM_NS = 1_000_000
 #: A caller this far ahead of the worker lets it catch up for a moment: what has left the
 #: processor's caches takes both of them three times as long.
 _AHEAD_BYTES, _CATCH_UP_SECONDS = 2_097_152, 0.002
-#: How long (seconds) a caller leaves the processor to one that was interrupted while it adds.
+#: How long (seconds) a caller leaves the lock to who has it.
 _MOMENT = 0.00005
 #: What a caller will commit is left to it for so long.
 _LEFT_SECONDS = 0.005
@@ -87,38 +87,32 @@ class Pending:
         on_delivery: OnDelivery | None,
     ) -> Delivery[RecordMetadata]:
         """Add one record; waits while too many bytes are pending. Called once per record: lean."""
-        while self._is_locked():  # not in line: who waits there is given the lock before it runs,
-            self._sleep(
-                _MOMENT
-            )  # so that all others get in line, and each record costs two switches
+        now = self._now_ns()
+        more = _ROW_BYTES if extras is None else _ROW_BYTES + size_among(extras)
+        while self._is_locked():  # not in line for it: to wake who is there costs more than to add
+            self._sleep(_MOMENT)
+        # Calls are before it where they can be: a thread with the lock is interrupted behind one.
         with self._lock:  # no signal comes between taking it and being in here
             try:
-                rows = self._open.get(topic)
+                rows = self._open[topic] if topic in self._open else self._open_rows(topic)
             except TypeError:
                 _checked(topic)  # a list, for example, is no key of a dict
                 raise
-            if rows is None:
-                rows = self._open_rows(topic)
             values = rows.values
             index, size = len(values), rows.size
             try:
                 values.append(value)
                 rows.keys.append(key)
-                rows.times.append(self._now_ns())
+                rows.times.append(now)
                 if extras is not None:
                     rows.extras[index] = extras
-                    size += size_among(extras)
                 if on_delivery is not None:
                     rows.user_callbacks.append((index, on_delivery))
             except BaseException:  # a signal's: the others of this commit go on
                 rows.take_back(index)
                 raise
-            size += _ROW_BYTES
-            if value is not None:
-                size += len(value)
-            if key is not None:
-                size += len(key)
-            rows.size = size
+            size += more + (0 if key is None else len(key))
+            rows.size = size = size + (0 if value is None else len(value))
         if size >= rows.alarm:
             self._gathered(rows)
         delivery: Delivery[RecordMetadata] = Delivery((rows, index))
