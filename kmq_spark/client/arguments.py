@@ -61,6 +61,12 @@ def checked_timeout(value: object) -> float | None:
     return None if value is None else min(checked_seconds("timeout", value), TIMEOUT_MAX)
 
 
+def seconds_to_wait(timeout: object) -> float:
+    """The same as a number: that of some centuries for None."""
+    seconds = checked_timeout(timeout)
+    return TIMEOUT_MAX if seconds is None else seconds
+
+
 def whole(value: Any) -> int | None:
     """A whole number, also one of numpy's, as int; None for what is none, as True."""
     if type(value) is int:

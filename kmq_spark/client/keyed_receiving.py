@@ -16,7 +16,7 @@ from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 
-from kmq_spark.client.arguments import checked_count, checked_stored_seconds, checked_timeout
+from kmq_spark.client.arguments import checked_count, checked_stored_seconds, seconds_to_wait
 from kmq_spark.client.encoding import rows_of_columns
 from kmq_spark.client.queue_delivery import check_own
 from kmq_spark.client.resource import stays_here
@@ -41,7 +41,6 @@ from kmq_storage.objects.fork import generation
 _LANES = 1_024
 #: How often a change is tried while others are faster.
 _TURNS = 1_000
-_FOREVER = 1e9
 
 #: What becomes of an account for a message at an offset.
 _Change: TypeAlias = Callable[[Account, int], Account]
@@ -189,10 +188,9 @@ class GroupReceiver:
         self, queue: bytes, most: int, timeout: float | None, lock_timeout: float | timedelta
     ) -> list[KeyedDelivery]:
         """As `KeyedQueues.receive`."""
-        most, timeout = checked_count("max_records", most), checked_timeout(timeout)
+        most, clock = checked_count("max_records", most), self.log.environment.monotonic
+        deadline = clock() + seconds_to_wait(timeout)
         held_for = round(checked_stored_seconds("lock_timeout", lock_timeout, above=0.0) * 1e6)
-        clock = self.log.environment.monotonic
-        deadline = clock() + (_FOREVER if timeout is None else timeout)
         while True:
             found, lsn, due = self._turn(lambda state: self._take(state, queue, most, held_for))
             left = deadline - clock()

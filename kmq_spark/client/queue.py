@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from kmq_spark.client.arguments import checked_count, checked_stored_seconds, checked_timeout
+from kmq_spark.client.arguments import checked_count, checked_stored_seconds, seconds_to_wait
 from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all, moving
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.queue_ahead import Ahead, OpenSlip
@@ -19,7 +19,7 @@ from kmq_spark.client.queue_delivery import (
     check_own,
     runs_of_deliveries,
     several,
-)
+)  # fmt: skip
 from kmq_spark.client.queue_reading import (
     deliveries_of,
     missing_of,
@@ -62,7 +62,6 @@ from kmq_storage.objects.fork import generation, reopen_in_child
 
 #: Dead letters that are moved in one commit.
 _MOVED = 500
-_FOREVER = 1e9
 
 
 class Queue(Resource):
@@ -99,14 +98,19 @@ class Queue(Resource):
         """
         if type(max_records) is not int or max_records != 1:
             max_records = checked_count("max_records", max_records)
-        if not self._closed and (ready := self._ahead.take(max_records)):
-            self._ahead.count()
-            return ready
-        timeout = checked_timeout(timeout)
-        while (found := self._acquire(max_records, timeout)) is not None:
-            if held := self._received(*found, max_records):
-                return held
-        return self._ahead.take(max_records)  # another thread may have got some
+        deadline = None
+        while self._closed or not (ready := self._ahead.take(max_records)):
+            deadline = self._deadline(timeout) if deadline is None else deadline
+            if found := self._acquire(max_records, deadline):
+                if held := self._received(*found, max_records):
+                    return held
+            elif not self._ahead.has_some():
+                return []
+        self._ahead.count()
+        return ready
+
+    def _deadline(self, timeout: float | None) -> float:
+        return self._log.environment.monotonic() + seconds_to_wait(timeout)
 
     def _received(
         self, acquired: AcquireEntry, slip: OpenSlip | None, wanted: int
@@ -131,10 +135,10 @@ class Queue(Resource):
         One table has the records of topics with the same columns.
         """
         max_rows = checked_count("max_rows", max_rows)
-        seconds = checked_timeout(timeout)
+        deadline = self._deadline(timeout)
         self._ahead.settle()
         slices: list[tuple[Run, Slice]] = []
-        while not slices and (some := self._acquire(max_rows, seconds, plain=True)) is not None:
+        while not slices and (some := self._acquire(max_rows, deadline, plain=True)) is not None:
             slices = self._slices(some[0].runs)
         return table_of_slices(self._log, self._id, slices)
 
@@ -171,12 +175,12 @@ class Queue(Resource):
             return deliveries_of(self._log, self._reader, runs, name or self.name, hold)
 
     def _acquire(
-        self, most: int, timeout: float | None, *, plain: bool = False
+        self, most: int, deadline: float, *, plain: bool = False
     ) -> tuple[AcquireEntry, OpenSlip | None] | None:
+        """Hold records until they are answered; None when another thread has some in hand, too."""
         log, now = self._log, self._log.environment.monotonic
         check_writable(log.files)
-        deadline = now() + (_FOREVER if timeout is None else timeout)
-        while True:
+        while plain or not self._ahead.has_some():
             turns = self._ahead.turns
             queue = self._live()
             self._bury_all(queue)
@@ -187,12 +191,13 @@ class Queue(Resource):
             if found is not None:
                 log.refresh()
                 return found
-            if self._ahead.turns != turns:
+            if self._ahead.turns != turns or (not plain and self._ahead.has_some()):
                 continue
             left = deadline - now()
             if left <= 0:
                 return None
-            handing.wait_for_more(log, queue, lsn, left, self._is_closed)
+            handing.wait_for_more(log, queue, lsn, left, lambda: self._closed)
+        return None
 
     def _live(self) -> QueueState:
         """The queue as it is now."""
@@ -321,10 +326,9 @@ class Queue(Resource):
         moved = 0
         others: list[Run] = []
         try:
-            while most is None or moved < most:
-                acquired = self._acquire(_MOVED, 0.0, plain=True)
-                if acquired is None:
-                    break
+            while (most is None or moved < most) and (
+                acquired := self._acquire(_MOVED, self._deadline(0.0), plain=True)
+            ):
                 found, _ = acquired
                 held = self._deliveries(found.runs, found.until)
                 mine = [d for d in held if d.properties.get("dead_letter_queue") == target.name]
@@ -380,9 +384,6 @@ class Queue(Resource):
         return metadata._queue_id == queue.id and handing.recall(self._log, queue, metadata.offset)
 
     # --- lifetime -----------------------------------------------------------------------
-
-    def _is_closed(self) -> bool:
-        return self._closed
 
     def _check_open(self) -> None:
         if self._closed:

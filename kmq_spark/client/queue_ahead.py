@@ -27,12 +27,14 @@ from kmq_storage.log.queue_rows import NEVER
 from kmq_storage.log.queue_state import Queue, Slip
 from kmq_storage.log.queues import spans_of
 from kmq_storage.slips import OwnPage, counted, ending, picked, place_of, take_over
-from kmq_storage.waking import Bell
+from kmq_storage.waking import Bell, Sleepers
 
 #: A record waits so long at most (seconds), about, in the hands of a receiver that is busy.
 PATIENCE = 0.1
 #: How often `close` looks whether another thread is ready, and what lies between (seconds).
 _WAITS, _WAIT = 100, 0.01
+#: How long threads wait for one that has got some (seconds).
+_SORTING = 1.0
 #: Who called so often, each time soon after the time before, is fast.
 _PROOF = 16
 #: What ends such a row (seconds).
@@ -134,7 +136,8 @@ class Pace:
             self.calls = 0
         self._last, self._wanted = now, wanted
         size = 2 * self._size if self.calls >= _PROOF else wanted
-        self._size = max(min(size, self.most) // wanted, 1) * wanted
+        most = self.most if wanted == 1 else min(self.most, GROUPS * wanted)
+        self._size = max(min(size, most) // wanted, 1) * wanted
         return self._size
 
     def slow_down(self, rows: int) -> None:
@@ -163,6 +166,8 @@ class Ahead:
         self._expires = NEVER
         #: Whether a thread has got some, and not said yet which of them are for later.
         self._is_sorting = False
+        #: Threads that wait for that.
+        self._sleepers = Sleepers()
         #: How often something may have been given back: who found nothing meanwhile looks again.
         self.turns = 0
 
@@ -186,6 +191,16 @@ class Ahead:
             self.give_back(runs_of_deliveries(found))  # none of those that expired is for anybody
             return []
         return found
+
+    def has_some(self) -> bool:
+        """Whether there are records in hand, soon if another thread has just got them."""
+        if self._is_sorting and not self._sleepers.sleep(lambda: not self._is_sorting, _SORTING):
+            self._is_sorting = False  # it was interrupted
+        return bool(self._ready)
+
+    def _sorted(self) -> None:
+        self._is_sorting = False
+        self._sleepers.wake()
 
     # --- getting ------------------------------------------------------------------------
 
@@ -228,7 +243,7 @@ class Ahead:
         self, queue: Queue, size: int, client: str
     ) -> tuple[AcquireEntry, OpenSlip | None] | None:
         """Commit what was noted, and get more, in one commit."""
-        if self._ready:
+        if self._ready or self._is_sorting:
             return None  # another thread was faster
         since = self._log.state.lsn
         before = () if self._slip is None else (self._slip.end(),)
@@ -261,7 +276,7 @@ class Ahead:
                 self._watch.start()
                 at_end(self.close)
         self.give_back(runs_of_deliveries(others))
-        self._is_sorting = False
+        self._sorted()
         return first
 
     def count(self) -> None:
@@ -304,7 +319,7 @@ class Ahead:
         self._pace.calls = 0
         with suppress(KmqError):
             self.give_back(runs)
-        self._is_sorting = False
+        self._sorted()
 
     def _look_after(self) -> None:
         """End a slip that is not used up soon; the thread ends when there is none."""

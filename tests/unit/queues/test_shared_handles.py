@@ -1,0 +1,101 @@
+"""Threads that share the handle of a queue, and those who take a few records at a time.
+
+Finds: a commit per call where one per thousand records does, and threads that take from each other
+what one of them has just got.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client import queue as module
+from kmq_spark.client import queue_ahead
+
+RECORDS, THREADS = 4_000, 8
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kmq.Queue]:
+    """One with the numbers from 0 on, of which nobody counts as slow."""
+    monkeypatch.setattr(queue_ahead, "PATIENCE", 1e6)
+    with kmq.open(tmp_path / "store", durability="os") as store:
+        store.create_queue("q")
+        with store.producer() as producer:
+            for n in range(RECORDS):
+                producer.send_to_queue("q", b"%d" % n)
+        with store.queue("q") as queue:
+            yield queue
+
+
+def _commits(queue: kmq.Queue) -> int:
+    return queue._log.refresh().lsn
+
+
+@pytest.mark.parametrize("size", [2, 7, 30, 100])
+def test_records_that_are_taken_a_few_at_a_time_take_few_commits(queue: kmq.Queue, size: int):
+    before = _commits(queue)
+    while held := queue.receive(size):
+        queue.ack(held)
+    assert queue.stats().acked == RECORDS
+    plain = 2 * queue_ahead._PROOF  # who is not known to be fast makes two for each call
+    doubling = 2 * RECORDS.bit_length()
+    assert _commits(queue) - before <= plain + doubling + RECORDS // (queue_ahead.GROUPS * size)
+
+
+def test_who_finds_nothing_in_hand_waits_for_the_thread_that_has_just_got_some(
+    queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    for _ in range(2 * queue_ahead._PROOF):
+        queue.ack(queue.receive())
+    queue._ahead.settle()
+    reads, may_go_on = module.deliveries_of, threading.Event()
+
+    def read_slowly(*arguments: Any, **options: Any) -> list[kmq.Delivery]:
+        found = reads(*arguments, **options)
+        may_go_on.wait(30)
+        return found
+
+    monkeypatch.setattr(module, "deliveries_of", read_slowly)
+    before = _commits(queue)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(queue.receive)
+        while not queue._ahead._is_sorting:
+            time.sleep(0.001)
+        second = pool.submit(queue.receive, timeout=30.0)
+        while not queue._ahead._sleepers._bells:
+            time.sleep(0.001)
+        may_go_on.set()
+        found = [int(each.value) for held in (first, second) for each in held.result(30)]
+    assert len({*found}) == 2
+    assert _commits(queue) - before == 1
+
+
+def test_threads_that_share_a_handle_get_each_record_once(queue: kmq.Queue):
+    def take_all(_: int) -> list[int]:
+        found = []
+        while held := queue.receive(5):
+            queue.ack(held)
+            found += [int(each.value) for each in held]
+        return found
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = sorted(number for some in pool.map(take_all, range(THREADS)) for number in some)
+    assert found == list(range(RECORDS))
+    stats = queue.stats()
+    assert (stats.acked, stats.delivered) == (RECORDS, RECORDS)
+
+
+def test_a_thread_that_was_interrupted_with_what_it_got_keeps_the_others_waiting_for_a_moment(
+    queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(queue_ahead, "_SORTING", 0.01)
+    queue._ahead._is_sorting = True
+    assert len(queue.receive()) == 1
