@@ -146,6 +146,16 @@ class Rows:
                 return
         self._merge(max(number, 0), rows)
 
+    def append(self, offsets: range, **columns: int) -> None:
+        """Add rows of records that nobody had yet, with these columns, behind all others."""
+        rows = new_rows(np.arange(offsets.start, offsets.stop))
+        for name, value in columns.items():
+            rows[name] = value
+        self._size += len(rows)
+        self.live += len(rows)
+        if not (self._blocks and self._blocks[-1].extend(rows)):
+            self._merge(len(self._blocks), rows)
+
     def _note_kinds(self, rows: Array) -> None:
         if not self.expire and (rows["expires"] != NEVER).any():
             self.expire = True
@@ -272,6 +282,8 @@ class Rows:
 
     def end_of_run(self, offset: int) -> int:
         """The first offset at or after this one that has no row."""
+        if offset > self.last:
+            return offset
         number = bisect_right(self._firsts, offset) - 1
         while 0 <= number < len(self._blocks):
             offsets = self._blocks[number].rows["offset"]

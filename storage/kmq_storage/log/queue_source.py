@@ -215,8 +215,11 @@ class Source:
         """The records of a run that are held by the delivery that it names, or were until now."""
         found: list[Run] = []
         for rows in self.spans(run):
-            held = rows["offset"][(rows["state"] == LOCKED) & (rows["count"] == run.delivery)]
-            found += runs_of(run[:2], held, np.full(len(held), run.delivery, np.int64))
+            held = (rows["state"] == LOCKED) & (rows["count"] == run.delivery)
+            if len(held) == run.rows and held.all():  # mostly
+                return [run]
+            offsets = rows["offset"][held]
+            found += runs_of(run[:2], offsets, np.full(len(offsets), run.delivery, np.int64))
         return found
 
     def are_free(self, run: Run, now: int) -> bool:
@@ -284,9 +287,13 @@ class Source:
 
     def lock(self, run: Run, until: int) -> None:
         """The records of a run were handed out."""
-        self.see(run)
         end = run.first + run.rows
-        self.rows.change(run.first, end, at=until, state=LOCKED, count=run.delivery)
+        locked = {"at": until, "state": LOCKED, "count": run.delivery}
+        if run.first > self.rows.last:  # mostly: the next ones that nobody had
+            self.rows.append(range(run.first, end), **locked)
+        else:
+            self.see(run)
+            self.rows.change(run.first, end, **locked)
         self._go_on(max(self.next, self._seen_up_to(run)))
 
     def _seen_up_to(self, run: Run) -> int:
@@ -327,6 +334,8 @@ class Source:
 
     def drop_expired(self, now: int) -> int:
         """Forget records whose time is over, unless somebody holds them; how many."""
+        if not self.rows.expire:
+            return 0
         expired = self.rows.expired(now)
         for run in runs_of((b"", 0), expired, np.zeros(len(expired), np.int64)):
             self.finish(run)
