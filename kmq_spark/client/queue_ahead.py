@@ -35,6 +35,8 @@ PATIENCE = 0.1
 _WAITS, _WAIT = 100, 0.01
 #: How long threads wait for one that has got some (seconds).
 _SORTING = 1.0
+#: How often to give back what is left when others are lost in that moment.
+_ATTEMPTS = 3
 #: Who called so often, each time soon after the time before, is fast.
 _PROOF = 16
 #: What ends such a row (seconds).
@@ -306,12 +308,16 @@ class Ahead:
 
     def give_back(self, runs: Sequence[Run]) -> None:
         """Nobody got these after all: they are free at once, and count as never handed out."""
-        if not runs:
-            return
-        queue = self._log.refresh().queues.by_id(self._queue_id)
-        if queue is not None:
-            with suppress(LeaseExpiredError):  # somebody else may have them anyway
-                self._log.commit([Unit((handing.answer(self._log, queue, RELEASE, runs),))])
+        log, left = self._log, _ATTEMPTS if runs else 0
+        while left:
+            left -= 1
+            queue = log.written_state().queues.by_id(self._queue_id)
+            held = [] if queue is None else handing.still_held(queue, runs, log.now_us())
+            if queue is None or not held:
+                return
+            with suppress(LeaseExpiredError):  # of one just now: the others are not to wait for it
+                log.commit([Unit((handing.answer(log, queue, RELEASE, held),))])
+                return
 
     def refuse(self, runs: Sequence[Run]) -> None:
         """What was acquired can't be read as a whole: give it back, and begin anew one by one."""

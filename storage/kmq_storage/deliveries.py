@@ -98,6 +98,15 @@ def answer(
     return AnswerEntry(queue.id, what, log.now_us(), at, tuple(runs))
 
 
+def still_held(queue: Queue, runs: Iterable[Run], now: int) -> list[Run]:
+    """The records of some runs that nobody lost by now (UTC us)."""
+    found: list[Run] = []
+    for run in runs:
+        source = queue.sources.get((run.topic_id, run.partition))
+        found += [] if source is None else source.held_of(run, now)
+    return found
+
+
 def recall(log: CommitLog, queue: Queue, offset: int) -> bool:
     """Take back a record that was sent to a queue; False when somebody had it."""
     run = Run(*queue.log_key, offset, 1, 0)

@@ -211,11 +211,12 @@ class Source:
         offsets = np.setdiff1d(np.arange(run.first, run.first + run.rows), np.concatenate(held))
         return runs_of(run[:2], offsets, np.full(len(offsets), run.delivery))
 
-    def held_of(self, run: Run) -> list[Run]:
+    def held_of(self, run: Run, now: int = 0) -> list[Run]:
         """The records of a run that are held by the delivery that it names, or were until now."""
         found: list[Run] = []
         for rows in self.spans(run):
-            held = (rows["state"] == LOCKED) & (rows["count"] == run.delivery)
+            own = (rows["state"] == LOCKED) & (rows["count"] == run.delivery)
+            held = own & (rows["at"] > now)
             if len(held) == run.rows and held.all():  # mostly
                 return [run]
             offsets = rows["offset"][held]

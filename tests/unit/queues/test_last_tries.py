@@ -177,3 +177,31 @@ def test_what_is_given_back_meanwhile_is_not_held_ahead_on_its_last_try(
             counts.update(each.delivery_count for each in queue._ahead._ready)
             held.ack()
     assert counts <= {1}
+
+
+def test_what_is_held_ahead_of_one_topic_is_given_back_though_another_topic_went(tmp_path: Path):
+    topics = [f"t{number}" for number in range(8)]
+    with kmq.open(tmp_path / "store", durability="os") as store:
+        for topic in topics:
+            store.create_topic(topic)
+        store.create_queue("q", topics=topics, lock_timeout=3600)
+        with store.producer() as producer:
+            for topic in topics:
+                producer.send_batch(topic, [b"-"] * 10)
+        with store.queue("q") as queue:
+            for _ in range(32):  # by now it holds more ahead than there are of one topic
+                (last,) = queue.receive()
+                last.ack()
+            store.unbind_queue("q", [last.topic])
+        assert store.queue("q").stats().locked == 0
+
+
+def test_of_several_that_are_given_back_those_that_were_lost_keep_no_other_one_locked(
+    store: kmq.Store,
+):
+    _fill(store, lock_timeout=3600)
+    queue = store.queue("q", prefetch=1)
+    held = queue.receive(10)
+    held[3].ack()
+    queue._give_back(held)
+    assert (queue.stats().ready, queue.stats().locked) == (RECORDS - 1, 0)
