@@ -360,10 +360,9 @@ class Queue:
 
     def bind(self, topic_id: bytes, starts: tuple[int, ...], expression: str | None) -> None:
         """Read a topic from these offsets on; one that is read, with another filter from there."""
-        before = self.bindings.get(topic_id)
-        periods = () if before is None else before.periods
-        if not periods or periods[-1][1] != expression:
-            self.bindings[topic_id] = Binding((*periods, (starts, expression)))
+        self.bindings[topic_id] = self.bindings.get(topic_id, Binding(())).changed(
+            starts, expression, lambda partition: self.looked_up_to((topic_id, partition))
+        )
         for key, rows in self.left.taken(topic_id):
             source = self.source(key)
             read = rows["offset"] >= source.next

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 import numpy as np
 
@@ -17,6 +19,22 @@ class Binding:
 
     #: By partition; those that came later are read from their beginning.
     periods: tuple[tuple[tuple[int, ...], str | None], ...]
+
+    def changed(
+        self, starts: tuple[int, ...], expression: str | None, looked: Callable[[int], int]
+    ) -> Binding:
+        """With another filter from these offsets on, and none that nobody looks by any more.
+
+        `looked`: up to where a partition's records were looked at.
+        """
+        periods = [*self.periods, (starts, expression)]
+        open_still = [
+            period
+            for period, (ends, _) in pairwise(periods)
+            if any(max(looked(p), _at(period[0], p)) < end for p, end in enumerate(ends))
+        ]
+        runs = groupby([*open_still, periods[-1]], itemgetter(1))
+        return Binding(tuple(next(same) for _, same in runs))
 
     def start(self, partition: int) -> int:
         """The first offset that it reads of a partition."""

@@ -6,10 +6,12 @@ Finds: a binding that makes every later `receive` fail, whole numbers that are c
 from __future__ import annotations
 
 import operator
+import random
 
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.log.queue_topics import Binding
 
 _MOST = 2**63 - 1
 _SIGNS = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, ">=": operator.ge}
@@ -42,3 +44,42 @@ def test_what_could_not_be_evaluated_is_refused_when_it_is_bound(
     with pytest.raises(kmq.InvalidRequestError, match=r"filter|tags"):
         store.bind_queue("q", "t", filter=filter_, tags=tags)
     assert store.queues()[0].topics == []
+
+
+def test_filters_that_are_set_again_and_again_leave_nothing_behind(store: kmq.Store):
+    store.create_topic("t", partitions=2)
+    store.create_queue("q", topics=["t"])
+    queue = store.queue("q")
+    with store.producer() as producer:
+        for n in range(20):
+            store.bind_queue("q", "t", filter=f"n = {n}")
+            sent = [producer.send("t", b"-", partition=p, properties={"n": n}) for p in (0, 1)]
+            assert len({each.result().partition for each in sent}) == 2
+            queue.ack(queue.receive(9))
+            store.bind_queue("q", "t", filter="n < 0")  # nothing comes before the next one
+    (binding,) = store.log.refresh().queues.named("q").bindings.values()
+    assert len(binding.periods) <= 2
+    assert queue.stats().acked == 40
+
+
+def test_a_record_is_looked_at_by_the_filter_that_held_when_it_came():
+    """Whatever nobody needs any more and is forgotten, and however partitions are added."""
+    chance = random.Random(7)
+    for _ in range(300):
+        whole = short = Binding(())
+        ends, looked = [0], dict.fromkeys(range(3), 0)
+        for _ in range(6):
+            ends = [end + chance.choice((0, 0, 3)) for end in ends]
+            ends += [0] * (len(ends) < 3 and chance.random() < 0.3)
+            for partition, end in enumerate(ends):
+                looked[partition] = chance.randint(looked[partition], end)
+            expression = chance.choice((None, "a", "b"))
+            whole = Binding((*whole.periods, (tuple(ends), expression)))
+            short = short.changed(tuple(ends), expression, looked.__getitem__)
+            looked = {p: max(first, whole.start(p)) for p, first in looked.items()}
+            for partition, first in looked.items():
+                for offset in range(first, 20):
+                    told, kept = (each.filter_at(partition, offset)[0] for each in (whole, short))
+                    assert told == kept
+                begin = whole.start(partition)
+                assert first > begin or short.start(partition) == begin
