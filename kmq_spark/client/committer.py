@@ -110,6 +110,10 @@ class Committer:
             uploads=Uploads() if log.is_remote else None,
         )
 
+    def check_epoch(self) -> None:
+        """FencedError when it is known already that a newer producer has the name."""
+        self._log.known_state.producers.check_epoch(self._name, self._epoch)
+
     def write(self, sends: Sequence[Sends], *, again: bool = False) -> Iterator[Written]:
         """Write all sends in commits of bounded size; those that can't be stored have failed.
 

@@ -35,7 +35,11 @@ class Transactional:
         return Transaction(cast("Producer", self), self._log)
 
     def begin_transaction(self) -> Transaction:
-        """Begin a transaction that `commit_transaction` or `abort_transaction` ends."""
+        """Begin a transaction that `commit_transaction` or `abort_transaction` ends.
+
+        FencedError when it is known here that this producer was opened again; else the commit
+        tells.
+        """
         return self.transaction().__enter__()
 
     def commit_transaction(self) -> None:
@@ -71,6 +75,8 @@ class Transactional:
 
     def _begin(self, transaction: Transaction) -> None:
         if not self._in_transaction:
+            self._pending.check_open()
+            self._committer.check_epoch()  # else all of it would be in vain
             self._transaction = transaction
         transaction.begin(self._pending, self._gathered())
 

@@ -121,7 +121,11 @@ class TransactionModel(RuleBasedStateMachine):
     def begin(self, which: int) -> None:
         sender = self.senders[which]
         if sender.open is None:
-            sender.producer.begin_transaction()
+            try:
+                sender.producer.begin_transaction()
+            except kmq.FencedError:
+                assert sender.fenced
+                return
             sender.open = {topic: [] for topic in (*TOPICS, NOWHERE)}
             sender.offset, sender.futures = None, []
 

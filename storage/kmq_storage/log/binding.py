@@ -19,7 +19,6 @@ import pyarrow as pa
 from kmq_storage.errors import (
     AlreadyExistsError,
     ConflictError,
-    FencedError,
     IllegalStateError,
     InvalidRequestError,
     KmqError,
@@ -299,17 +298,10 @@ class _Binding:
 
     def _producer(self, entry: ProducerEntry) -> None:
         self._note(entry, entry.producer)
+        self._state.producers.check_epoch(entry.producer, entry.epoch)
         known = self._state.producers.get(entry.producer)
         if known is None or known.epoch < entry.epoch:
             return
-        if known.epoch > entry.epoch:
-            raise FencedError(
-                f"producer {entry.producer} was opened again (epoch {known.epoch}); this one has "
-                f"epoch {entry.epoch} and is finished",
-                producer=entry.producer,
-                epoch=entry.epoch,
-                newer=known.epoch,
-            )
         if entry.sequence == known.sequence:
             raise DuplicateCommitError(known.lsn)
         if entry.sequence < known.sequence:

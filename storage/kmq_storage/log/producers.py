@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from kmq_storage import limits
+from kmq_storage.errors import FencedError
 
 #: Names that nobody chose: no other producer ever has one of them.
 _MADE_UP = re.compile(r"(dead-letters-)?[0-9a-f]{32}", re.ASCII)
@@ -42,6 +43,18 @@ class Producers(Mapping[str, ProducerState]):
         kept[name] = state
         if len(kept) > limits.PRODUCERS_REMEMBERED:
             del kept[next(iter(kept))]
+
+    def check_epoch(self, name: str, epoch: int) -> None:
+        """FencedError for an earlier producer of a name."""
+        known = self.get(name)
+        if known is not None and known.epoch > epoch:
+            raise FencedError(
+                f"producer {name} was opened again (epoch {known.epoch}); this one has epoch "
+                f"{epoch} and is finished",
+                producer=name,
+                epoch=epoch,
+                newer=known.epoch,
+            )
 
     def __getitem__(self, name: str) -> ProducerState:
         found = self._others.get(name)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client.opening import open_store
 from kmq_storage import limits
 from tests.unit.client.stored import aborted, values
 
@@ -38,6 +39,38 @@ def test_a_newer_producer_with_the_same_transactional_id_fences_the_older(shop: 
     with new.transaction() as tx:
         tx.send("a", b"new")
     assert values(shop, "a") == [b"new"]
+
+
+def test_no_transaction_of_the_older_begins_once_it_is_known_to_be_fenced(shop: kmq.Store):
+    old = shop.producer(transactional_id="billing")
+    old.begin_transaction()
+    shop.producer(transactional_id="billing")
+    with pytest.raises(kmq.IllegalStateError, match="open already"):
+        old.begin_transaction()
+    old.abort_transaction()
+    for _ in range(2):
+        with pytest.raises(kmq.FencedError, match="opened again"):
+            old.begin_transaction()
+        with pytest.raises(kmq.FencedError), old.transaction():
+            raise AssertionError("it began")
+    with pytest.raises(kmq.IllegalStateError, match="no transaction is open"):
+        old.commit_transaction()
+    old.close()
+    with pytest.raises(kmq.ClosedError):
+        old.begin_transaction()
+
+
+def test_whom_another_process_fenced_is_told_by_its_first_commit_and_then_at_once(
+    shop: kmq.Store, store_url: str
+):
+    old = shop.producer(transactional_id="billing")
+    with open_store(store_url) as elsewhere:
+        elsewhere.producer(transactional_id="billing")
+        for _ in range(2):
+            with pytest.raises(kmq.FencedError, match="opened again"), old.transaction() as tx:
+                tx.send("a", b"twice")
+        with pytest.raises(kmq.FencedError):
+            old.begin_transaction()
 
 
 def test_the_older_stays_fenced_however_many_others_wrote_since(
