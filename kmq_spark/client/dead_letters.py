@@ -37,6 +37,8 @@ from kmq_storage.slips import take_over_ended
 
 #: Why a record is a dead letter that nobody rejected.
 TOO_OFTEN = "max_deliveries"
+#: The property of a letter that died again among dead letters: the queue it died in first.
+_HOME = "dead_letter_home"
 #: Dead letters that are moved in one commit.
 _MOVED = 500
 _LOGGER = logging.getLogger(__name__)
@@ -126,8 +128,16 @@ def origin(queue: str, record: Record, count: int, reason: str) -> Mapping[str, 
         "dead_letter_count": count,
         "dead_letter_reason": reason,
     }
+    home = facts.pop(_HOME, None) or record.properties.get("dead_letter_queue", queue)
+    if home != queue:
+        facts[_HOME] = home
     facts.pop("dead_letter_topic", None)
     return facts if record.topic is None else facts | {"dead_letter_topic": record.topic}
+
+
+def is_letter_of(queue: str, record: Record) -> bool:
+    """Whether a record died in a queue, the last time or the first."""
+    return queue in (record.properties.get(n) for n in ("dead_letter_queue", _HOME))
 
 
 def moving(

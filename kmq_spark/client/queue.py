@@ -10,7 +10,7 @@ from datetime import timedelta
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_count, checked_stored_seconds, seconds_to_wait
-from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all, moving
+from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all, is_letter_of, moving
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.queue_ahead import Ahead, OpenSlip
 from kmq_spark.client.queue_delivery import (
@@ -331,7 +331,7 @@ class Queue(Resource):
             ):
                 found, _ = acquired
                 held = self._deliveries(found.runs, found.until)
-                mine = [d for d in held if d.properties.get("dead_letter_queue") == target.name]
+                mine = [each for each in held if is_letter_of(target.name, each)]
                 mine = mine if most is None else mine[: most - moved]
                 kept = {each.place for each in mine}
                 self._answer(EXTEND, others, found.until)  # else they would come again, for ever

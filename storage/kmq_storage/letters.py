@@ -45,8 +45,8 @@ class _Letter:
 
     @property
     def is_back(self) -> bool:
-        """Whether it was moved back to the queue it came from."""
-        return bool(self.queue == self.facts["queue"])
+        """Whether it was moved back to the queue it came from, the last time or the first."""
+        return self.queue in (self.facts["queue"], self.facts.get("home"))
 
 
 class Letters:

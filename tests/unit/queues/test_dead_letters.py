@@ -169,6 +169,29 @@ def test_dead_letters_die_no_second_time(store: kmq.Store):
     assert _names(store) == ["q", "q.dlq"]
 
 
+def test_a_letter_that_died_among_dead_letters_finds_its_way_home(store: kmq.Store):
+    store.create_queue("q")
+    _send(store, "q", b"1", b"2")
+    queue = store.queue("q")
+    for each in queue.receive(9):
+        each.reject("first")
+    letters = store.queue("q.dlq")
+    letters.receive(1)[0].reject("second")
+    (twice,) = store.queue("q.dlq.dlq").receive()
+    assert twice.properties["dead_letter_queue"] == "q.dlq"
+    assert twice.properties["dead_letter_home"] == "q"
+    twice.nack(0)
+    assert (queue.redrive(), letters.redrive(), queue.redrive()) == (1, 1, 1)
+    back = queue.receive(9)
+    assert [each.value for each in back] == [b"2", b"1"]
+    (moved, *_) = store.trace("queue:q", 0, back[1].offset)
+    assert dict(moved.facts) == {"moved_back_from": "q.dlq"}
+    back[1].reject("third")
+    (again,) = letters.receive()
+    assert again.properties["dead_letter_queue"] == "q"
+    assert "dead_letter_home" not in again.properties
+
+
 @pytest.mark.parametrize("deleted", ["q", "letters"])
 def test_a_queue_that_is_deleted_while_its_dead_letters_move_disturbs_no_other(
     store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, deleted: str
