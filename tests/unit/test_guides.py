@@ -94,6 +94,8 @@ PRINTED = {
         "1 0",
         "[b'150 EUR']",
         "[b'paid']",
+        "Queue[answers-of-somebody-who-left] doesn't exist.",
+        "b'4' {'question': 1} 2",
         "9 6",
         STATE,
     ],
