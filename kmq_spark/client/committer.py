@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 
 from kmq_spark.client.arrow_work import ArrowWork
@@ -17,6 +18,7 @@ from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.joining import joined, leave_out
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import ArrowSend, Sends
+from kmq_spark.client.stored_times import stored_times
 from kmq_spark.client.work import TRY_AGAIN, Means, Work
 from kmq_spark.client.works import work_of, work_of_many
 from kmq_spark.errors import (
@@ -96,7 +98,8 @@ class Committer:
         self, log: CommitLog, router: Router, *, name: str, epoch: int, durable: bool
     ) -> None:
         self._log = log
-        self._means = Means(router, self._place, log.environment.now_us)
+        times = partial(stored_times, log)
+        self._means = Means(router, self._place, log.environment.now_us, times)
         self._name = name
         self._epoch = epoch
         self._durable = durable

@@ -83,6 +83,10 @@ class FewRows:
         """None: these rows have nothing by which they could be known."""
         return repeat(False, end - first)
 
+    def times(self, first: int, sent: list[int]) -> list[int]:
+        """The timestamps of rows from `first` on: as they were sent."""
+        return sent
+
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Partitions and offsets of the rows from `first` up to `end`; -1 for those that failed."""
         known = bool(self._bases)

@@ -60,12 +60,13 @@ class RowWork:
                 for row, extra in send.extras.items()
             }
         self.doubles = Doubles()
+        self._double_times: Mapping[int, int] | None = None
         self.topic_id = b""
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
         """The rows that can be stored, and what is committed beside them."""
         topic, now = state.topic(self.topic), means.now_us()
-        self.topic_id = topic.id
+        self.topic_id, self._stored_times = topic.id, means.stored_times
         self._check_schedules(state)
         placed = means.place(self.encode(topic, means.router), room)
         more = self._more_entries(topic, now) if placed.entries else ()
@@ -150,6 +151,24 @@ class RowWork:
         if not self.doubles:
             return repeat(False, end - first)
         return (row in self.doubles for row in range(first, end))
+
+    def times(self, first: int, sent: list[int]) -> list[int]:
+        """The timestamps of rows from `first` on: as `sent`, of doubles as the first is stored."""
+        if not self.doubles:
+            return sent
+        if self._double_times is None:
+            self._double_times = self._read_double_times()
+        return [self._double_times.get(first + n, time) for n, time in enumerate(sent)]
+
+    def _read_double_times(self) -> Mapping[int, int]:
+        partitions, offsets = self.places(0, self._starts[-1])
+        places = {
+            row: (partitions[row], offsets[row])
+            for row in range(self._starts[-1])
+            if row in self.doubles
+        }
+        found = self._stored_times(self.topic_id, places.values())
+        return {row: found[place] for row, place in places.items() if place in found}
 
     def _resolve_doubles(self, entries: Sequence[Entry]) -> None:
         """Find the first ones that are in the same commit."""

@@ -38,6 +38,9 @@ class Places(Protocol):
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Partitions and offsets of the rows from `first` up to `end`."""
 
+    def times(self, first: int, sent: list[int]) -> list[int]:
+        """The timestamps of rows from `first` on, which were `sent` with these."""
+
     def duplicates(self, first: int, end: int) -> Iterable[bool]:
         """Which of the rows are not stored, since one like each of them was before."""
 
@@ -145,6 +148,7 @@ class RowSends(Sends):
         times = [time // 1000 for time in self.times[first:end]]
         if self._chosen_times:
             times = [self._chosen_times.get(first + n, time) for n, time in enumerate(times)]
+        times = self._places.times(self._start + first, times)
         duplicates = self._places.duplicates(self._start + first, self._start + end)
         queue = queue_of_log(self.topic)
         shown, more = (

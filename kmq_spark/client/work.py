@@ -7,7 +7,7 @@ it asks for a unit, and tells what became of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +31,8 @@ class Means:
     place: Callable[[Sequence[PartitionRecords], int], Unit]
     #: UTC microseconds.
     now_us: Callable[[], int]
+    #: The timestamps of records of a topic, by partition and offset, as far as they can be read.
+    stored_times: Callable[[bytes, Iterable[tuple[int, int]]], Mapping[tuple[int, int], int]]
 
 
 class Work(Protocol):

@@ -107,7 +107,7 @@ def _means() -> Means:
     def place(parts: Sequence[PartitionRecords], room: int) -> Unit:
         raise AssertionError("a few rows are placed without Arrow")
 
-    return Means(Router("murmur2"), place, lambda: 0)
+    return Means(Router("murmur2"), place, lambda: 0, lambda _topic, _places: {})
 
 
 def _sends(rows: list[tuple[int, bytes, bytes]], *, keyed: bool) -> RowSends:

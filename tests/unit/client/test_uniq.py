@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.log.uniqs import Uniqs
 from kmq_storage.objects.local import LocalDisk
+from tests.support.clock import Clock
 
 
 def _values(store: kmq.Store, topic: str = "t") -> list[bytes]:
@@ -355,3 +357,43 @@ def test_doubles_that_went_into_files_abort_with_the_name_of_the_limit(
             last = tx.send("t", b"in memory still", uniq="a")
         assert (last.result().duplicate, last.result().offset) == (True, 0)
     assert len(_values(store)) == 16
+
+
+@pytest.mark.parametrize("far", [1, 5_000])
+def test_what_a_repeated_record_is_told_has_the_timestamp_that_is_stored(
+    store: kmq.Store, clock: Clock, far: int
+):
+    store.create_topic("t", partitions=2)
+    store.create_queue("q")
+    day = datetime(1999, 12, 31, tzinfo=UTC)
+    with store.producer(linger=10) as producer:
+        firsts = [producer.send("t", b"1", uniq="a", timestamp=day)]
+        firsts += [producer.send("t", b"2", uniq="b", partition=1)]
+        producer.send_batch("t", [b"-"] * far, partition=0)
+        producer.flush()
+        firsts.append(producer.send("t", b"3", uniq="c", partition=0))
+        firsts.append(producer.send_to_queue("q", b"4", uniq="a"))
+        producer.flush()
+        clock.pass_seconds(10)
+        again = [producer.send("t", b"0", uniq=uniq, timestamp=day) for uniq in "abc"]
+        again.append(producer.send_to_queue("q", b"0", uniq="a"))
+        new = [producer.send("t", b"5", uniq="d"), producer.send("t", b"6", uniq="d")]
+        clock.pass_seconds(10)
+        new.append(producer.send("t", b"7", uniq="d", timestamp=day))
+        producer.flush()
+        assert [each.result()[:4] for each in again] == [each.result()[:4] for each in firsts]
+        assert {each.result()[:4] for each in new} == {new[0].result()[:4]}
+    stored = store.read("t").read_all()
+    times = dict(zip(stored["value"].to_pylist(), stored["timestamp"].to_pylist(), strict=True))
+    assert [each.result().timestamp for each in firsts[:3]] == [times[b"%d" % n] for n in (1, 2, 3)]
+
+
+def test_who_repeats_what_is_not_there_any_more_is_told_its_own_timestamp(store: kmq.Store):
+    store.create_topic("t")
+    day = datetime(1999, 12, 31, tzinfo=UTC)
+    with store.producer(linger=0) as producer:
+        producer.send("t", b"1", uniq="a").result()
+        producer.send("t", b"2").result()
+        store.trim("t", {0: 1})
+        again = producer.send("t", b"3", uniq="a", timestamp=day).result()
+    assert (again.offset, again.duplicate, again.timestamp) == (0, True, day)

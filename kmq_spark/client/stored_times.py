@@ -1,0 +1,56 @@
+"""When records were made that stand in the log already: what whoever repeats one is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
+
+from kmq_spark.errors import KmqError
+from kmq_storage.format.records import timestamps_of
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.scan import scan
+from kmq_storage.log.topic_state import Topic
+
+_COLUMNS = frozenset({"timestamp", "_timestamp"})
+#: Records that are no further apart are read at once.
+_NEAR = 1_000
+_ROWS = 65_536
+
+
+def stored_times(
+    log: CommitLog, topic_id: bytes, places: Iterable[tuple[int, int]]
+) -> Mapping[tuple[int, int], int]:
+    """The timestamps (UTC us) of the records at these places, as far as they can be read."""
+    found: dict[tuple[int, int], int] = {}
+    by_partition = groupby(sorted(set(places)), itemgetter(0))
+    for partition, group in by_partition:
+        for near in _neighbours([offset for _, offset in group]):
+            with suppress(KmqError):  # trimmed or damaged: there is nothing to be told
+                topic = log.refresh().topic_by_id(topic_id)
+                found |= {} if topic is None else dict(_read(log, topic, partition, near))
+    return found
+
+
+def _neighbours(offsets: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Offsets in order, those together that are near to each other."""
+    first = 0
+    for number, offset in enumerate(offsets):
+        if number and offset - offsets[number - 1] > _NEAR:
+            yield offsets[first:number]
+            first = number
+    yield offsets[first:]
+
+
+def _read(
+    log: CommitLog, topic: Topic, partition: int, offsets: Sequence[int]
+) -> Iterator[tuple[tuple[int, int], int]]:
+    wanted, span = set(offsets), (offsets[0], offsets[-1] + 1)
+    reader, layout = ChunkReader(log.files), topic.layout(_COLUMNS)
+    for part in scan(log, reader, topic, partition, span, batch_rows=_ROWS, layout=layout):
+        times = timestamps_of(part.batch).to_pylist()
+        for offset, time in zip(part.offsets().tolist(), times, strict=True):
+            if offset in wanted:
+                yield (partition, offset), time
