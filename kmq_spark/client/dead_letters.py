@@ -53,15 +53,14 @@ def bury_all(log: CommitLog, queue: Queue, read: Reading) -> None:
 
     What was noted of records whose lock ended is committed before.
     """
-    for each in list(log.state.queues):
-        if each is queue or each.dead_letter == queue.name:
-            take_over_ended(log, each)
-            runs = each.exhausted(log.now_us())
-            if runs:
-                runs = _as_many_as_fit(log, each, runs)
-            while runs:
-                some, runs = _first(runs, _MOVED)
-                _bury_runs(log, each, some, read)
+    for each in (queue, *log.state.queues.with_dead_letters_in(queue.name)):
+        take_over_ended(log, each)
+        runs = each.exhausted(log.now_us())
+        if runs:
+            runs = _as_many_as_fit(log, each, runs)
+        while runs:
+            some, runs = _first(runs, _MOVED)
+            _bury_runs(log, each, some, read)
 
 
 def _as_many_as_fit(log: CommitLog, queue: Queue, runs: list[Run]) -> list[Run]:

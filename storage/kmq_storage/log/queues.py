@@ -30,6 +30,8 @@ class Queues:
     def __init__(self) -> None:
         self._by_name: dict[str, Queue] = {}
         self._by_id: dict[bytes, Queue] = {}
+        #: By the name of the queue that their dead letters go to.
+        self._by_dead_letter: dict[str, dict[bytes, Queue]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_id)
@@ -54,7 +56,22 @@ class Queues:
 
     def add(self, queue: Queue) -> None:
         """Have this queue, in place of the one with its id."""
+        self._remove(queue.id)
         self._by_id[queue.id] = self._by_name[queue.name] = queue
+        self._by_dead_letter.setdefault(queue.dead_letter, {})[queue.id] = queue
+
+    def _remove(self, queue_id: bytes) -> None:
+        queue = self._by_id.pop(queue_id, None)
+        if queue is not None:  # its making may be damaged
+            del self._by_name[queue.name]
+            others = self._by_dead_letter[queue.dead_letter]
+            del others[queue_id]
+            if not others:
+                del self._by_dead_letter[queue.dead_letter]
+
+    def with_dead_letters_in(self, name: str) -> list[Queue]:
+        """The queues whose dead letters go to the one of this name, found without the others."""
+        return list(self._by_dead_letter.get(name, {}).values())
 
     def rules(self) -> Mapping[type, Callable[[Any, int, int], None]]:
         """What is done for each kind of entry."""
@@ -75,8 +92,8 @@ class Queues:
         if entry.settings is not None:
             settings = queue_settings_of(entry.name, entry.settings)
             self.add(Queue(entry.queue_id, entry.name, settings))
-        elif self._by_id.pop(entry.queue_id, None) is not None:  # its making may be damaged
-            del self._by_name[entry.name]
+        else:
+            self._remove(entry.queue_id)
 
     def apply_bind(self, entry: BindEntry, lsn: int, time: int) -> None:
         """A queue reads a topic, or no more."""

@@ -5,6 +5,7 @@ Finds: queues with a filter or an order that hand out nothing while many records
 
 from __future__ import annotations
 
+import sys
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -150,3 +151,29 @@ def test_any_number_of_expired_records_leave_others_to_be_had(
     clock.pass_seconds(7200)
     _send(store, 1)
     assert len(queue.receive(5)) == 1
+
+
+def test_a_receiver_has_no_more_to_do_the_more_other_queues_there_are(store: kmq.Store):
+    store.create_queue("q")
+    queue = store.queue("q", prefetch=1)
+
+    def calls() -> int:
+        found = 0
+
+        def count(_frame: object, event: str, _of: object) -> None:
+            nonlocal found
+            found += event == "call"
+
+        sys.setprofile(count)
+        try:
+            queue.receive()
+        finally:
+            sys.setprofile(None)
+        return found
+
+    calls()
+    before = calls()
+    for number in range(200):
+        store.create_queue(f"other{number}")
+    calls()
+    assert calls() < before + 100
