@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from kmq_storage.format.delivery_numbers import times_of
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -58,7 +60,7 @@ def new_rows(offsets: Offsets) -> Array:
 class _Block:
     """Some rows that follow each other, with room for more behind them."""
 
-    __slots__ = ("_soonest", "changes", "first", "live", "room", "size")
+    __slots__ = ("_busy", "_oldest", "_soonest", "changes", "first", "live", "room", "size")
 
     def __init__(self, rows: Array) -> None:
         self.size = len(rows)
@@ -70,6 +72,10 @@ class _Block:
         self.changes = 0
         #: When the first of them can be had, and after which changes somebody found that out.
         self._soonest = (-1, 0)
+        #: When the first of them expires, and after which changes.
+        self._oldest = (-1, 0)
+        #: What records of others have to wait for, after which changes, and from when until when.
+        self._busy: tuple[int, int, int, Array] = (-1, 0, 0, rows["key"])
 
     @property
     def rows(self) -> Array:
@@ -103,6 +109,25 @@ class _Block:
             changes, at = self.changes, int(self.rows["at"].min())
             self._soonest = changes, at
         return at
+
+    def first_expiry(self) -> int:
+        """When the time of the first of its records is over that is not done."""
+        changes, at = self._oldest
+        if changes != self.changes:
+            changes, rows = self.changes, self.rows
+            at = int(rows["expires"].min(where=rows["state"] != GONE, initial=NEVER))
+            self._oldest = changes, at
+        return at
+
+    def busy(self, now: int, most: int) -> Array:
+        """The keys in order that others must wait for, found anew when they may differ."""
+        changes, since, until, keys = self._busy
+        if changes != self.changes or not since <= now < until:
+            changes, rows = self.changes, self.rows
+            keys = np.sort(rows["key"][_are_busy(rows, now, most)])
+            until = min(_next(rows["at"], now), _next(rows["expires"], now))
+            self._busy = changes, now, until, keys
+        return keys
 
 
 class Rows:
@@ -205,7 +230,9 @@ class Rows:
         """What the order of the records with offsets in [first, end) goes by."""
         at = 0
         for block, low, high in self._spans(first, end):
+            block.changes += 1
             block.room["key"][low:high] = keys[at : at + high - low]
+            block.changes += 1
             at += high - low
 
     def finish(self, first: int, end: int, *, below: int) -> int:
@@ -251,11 +278,16 @@ class Rows:
         found = [NEVER]
         for block in self._blocks:
             at = block.first_at()
-            if at <= now:
-                later = block.rows["at"]
-                at = int(later[later > now].min(initial=NEVER))
-            found.append(at)
+            found.append(at if at > now else _next(block.rows["at"], now))
         return min(found)
+
+    def busy(self, now: int, most: int) -> Array:
+        """The keys of records that others must wait for: held, failed before, or for ever.
+
+        `most`: how often a record is handed out at most.
+        """
+        found = [block.busy(now, most) for block in list(self._blocks)]
+        return np.concatenate([np.zeros(0, np.uint64), *found])
 
     def due(self, now: int) -> Iterator[Array]:
         """Copies of the rows that can be had now, in order."""
@@ -266,11 +298,12 @@ class Rows:
 
     def expired(self, now: int) -> Offsets:
         """The offsets of records that nobody holds and whose time is over."""
-        if not self.expire:
-            return np.zeros(0, np.int64)
-        rows = self.all()
-        offsets: Offsets = rows["offset"][are_over(rows, now)]
-        return offsets
+        found = [np.zeros(0, np.int64)]
+        for block in list(self._blocks) if self.expire else ():
+            if block.first_expiry() <= now:
+                rows = block.rows
+                found.append(rows["offset"][are_over(rows, now)])
+        return np.concatenate(found)
 
     def lowest(self) -> int | None:
         """The offset of the first record that is not done."""
@@ -297,6 +330,18 @@ class Rows:
                 return offset
             number += 1
         return offset
+
+
+def _next(times: Array, now: int) -> int:
+    """The first of some times that is still to come."""
+    return int(times[times > now].min(initial=NEVER))
+
+
+def _are_busy(rows: Array, now: int, most: int) -> Array:
+    ahead = (rows["at"] > now) & ((rows["state"] == LOCKED) | (rows["state"] == WAITING))
+    failed = (rows["state"] != GONE) & (times_of(rows["count"]) >= most)
+    busy: Array = (ahead | failed) & ~are_over(rows, now)
+    return busy
 
 
 def are_over(rows: Array, now: int) -> Array:

@@ -44,7 +44,7 @@ class Wish:
     priority: int = PRIORITY
     #: Whether only records are had that were looked at.
     looked: bool = False
-    #: Keys of which somebody has a record, or one waits: theirs are not had.
+    #: Keys in order of which somebody has a record, or one waits: theirs are not had.
     busy: Offsets | None = None
 
 
@@ -109,7 +109,7 @@ class Source:
             if wish.looked:
                 good &= rows["offset"] < self.next
             if wish.busy is not None:
-                good &= ~np.isin(rows["key"], wish.busy)
+                good &= ~_are_among(rows["key"], wish.busy)
             offsets.append(rows["offset"][good])
             counts.append(rows["count"][good])
             found += len(offsets[-1])
@@ -158,14 +158,6 @@ class Source:
             much = rows[times_of(rows["count"]) >= deliveries_max]
             runs += runs_of(key, much["offset"], much["count"])
         return runs
-
-    def busy(self, now: int, deliveries_max: int) -> Array:
-        """The rows of records that others must wait for: held, failed before, or for ever."""
-        rows = self.rows.all()
-        ahead = (rows["at"] > now) & ((rows["state"] == LOCKED) | (rows["state"] == WAITING))
-        failed = (rows["state"] != GONE) & (times_of(rows["count"]) >= deliveries_max)
-        found: Array = rows[(ahead | failed) & ~are_over(rows, now)]
-        return found
 
     def free_in(self, key: Key, start: int, end: int, now: int) -> list[Run]:
         """Records of a range that are not finished and that nobody holds, had by somebody or not.
@@ -354,6 +346,14 @@ class Source:
         """All records below this offset are done."""
         lowest = self.rows.lowest()
         return min(self.next, end, self.next if lowest is None else lowest)
+
+
+def _are_among(keys: Array, ordered: Array) -> Array:
+    """Which of some keys are among others: `np.isin` takes longer where they are in order."""
+    if not len(ordered):
+        return np.zeros(len(keys), np.bool_)
+    found: Array = ordered[np.minimum(ordered.searchsorted(keys), len(ordered) - 1)] == keys
+    return found
 
 
 def runs_of(key: Key, offsets: Offsets, counts: Offsets) -> Iterable[Run]:

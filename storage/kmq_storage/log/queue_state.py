@@ -194,11 +194,12 @@ class Queue:
         return runs
 
     def _busy(self, now: int) -> Array:
-        """The keys of records that others must wait for; 0 stands for no key where keys count."""
-        sources = list(self.sources.values())
-        rows = [source.busy(now, self.deliveries_max)["key"] for source in sources]
-        keys = np.concatenate([np.zeros(0, np.uint64), *rows])
-        return keys if self.settings.order == "strict" else keys[keys != 0]
+        """The keys of records that others must wait for, in order, where keys count without 0."""
+        most = self.deliveries_max
+        found = [source.rows.busy(now, most) for source in list(self.sources.values())]
+        keys = np.concatenate([np.zeros(0, np.uint64), *found])
+        is_strict = self.settings.order == "strict"
+        return keys if is_strict else np.sort(keys[keys != 0], kind="stable")  # by now in runs
 
     def _priorities(self) -> list[int]:
         own = self.sources.get(self.log_key)

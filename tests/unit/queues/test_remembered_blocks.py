@@ -1,0 +1,84 @@
+"""What others have to wait for, and what expired: remembered by blocks, and as found anew.
+
+Finds: keys that wait though nobody holds them any more, keys in two hands, records that expired
+and count, and receivers that go through all that is held or delayed for each record.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.log import queue_rows
+from kmq_storage.log.queue_rows import FREE, LOCKED, NEVER, WAITING, Rows, are_over, new_rows
+
+_MOST = 3
+
+
+def _found_anew(rows: Rows, now: int) -> list[int]:
+    return sorted(rows.all()["key"][queue_rows._are_busy(rows.all(), now, _MOST)].tolist())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_remembered_of_blocks_is_what_is_found_anew(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+):
+    monkeypatch.setattr(queue_rows, "_BLOCK", 8)
+    chance, rows, end = random.Random(seed), Rows(), 0
+    for _ in range(500):
+        first = chance.randrange(end + 1)
+        span = first, first + chance.randint(1, 4)
+        match chance.randrange(6):
+            case 0 if end < 200:
+                new = new_rows(np.arange(end, end + 3))
+                new["expires"] = chance.choice((NEVER, chance.randrange(200)))
+                rows.put(new)
+                end += 3
+            case 1:
+                at, state = chance.randrange(200), chance.choice((FREE, LOCKED, WAITING))
+                rows.change(*span, at=at, state=state, count=chance.randrange(5))
+            case 2:
+                rows.finish(*span, below=chance.randrange(end + 1))
+            case 3:
+                covered = len(rows.offsets(*span))
+                keys = [chance.randrange(9) for _ in range(covered)]
+                rows.set_keys(*span, np.array(keys, np.uint64))
+        now = chance.randrange(200)  # a clock may go back
+        assert sorted(rows.busy(now, _MOST).tolist()) == _found_anew(rows, now)
+        over = rows.all()["offset"][are_over(rows.all(), now)]
+        assert rows.expired(now).tolist() == over.tolist()
+
+
+@pytest.mark.parametrize(
+    ("order", "what"), [("key", "_are_busy"), ("strict", "_are_busy"), ("none", "are_over")]
+)
+def test_what_is_held_or_delayed_is_not_gone_through_for_each_record(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, order: str, what: str
+):
+    monkeypatch.setattr(queue_rows, "_BLOCK", 16)
+    looked, finds = list[int](), getattr(queue_rows, what)
+
+    def counted(rows: queue_rows.Array, *facts: int) -> queue_rows.Array:
+        looked.append(len(rows))
+        found: queue_rows.Array = finds(rows, *facts)
+        return found
+
+    monkeypatch.setattr(queue_rows, what, counted)
+    store.create_queue("q", order=order)
+    queue = store.queue("q", prefetch=1)
+    later = datetime.now(UTC) + timedelta(hours=2)
+    with store.producer() as producer:
+        for n in range(400):
+            key = b"%d" % n
+            producer.send_to_queue("q", b"later", key=key, delay=3600, expires_at=later)
+        for n in range(20):
+            producer.send_to_queue("q", b"now", key=b"now%d" % n)
+    queue.receive()[0].ack()
+    looked.clear()
+    for _ in range(10):
+        queue.receive()[0].ack()
+    assert sum(looked) < 10 * 100
