@@ -7,7 +7,7 @@ it is the same for everybody, and nobody's clock is asked afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -148,7 +148,9 @@ class Queue:
     def has_filter(self, key: Key) -> bool:
         """Whether a filter refuses records of a partition that nobody looked at yet."""
         binding = self.bindings.get(key[0])
-        return binding is not None and binding.filters_from(key[1], self._peek(key).next)
+        if binding is None or not binding.has_filters:
+            return False
+        return binding.filters_from(key[1], self._peek(key).next)
 
     def filter_at(self, key: Key, offset: int) -> tuple[str | None, int | None]:
         """The filter that holds at an offset, and where another one begins."""
@@ -161,8 +163,7 @@ class Queue:
 
     def looked_and_due(self, now: int) -> int:
         """How many records that were looked at are there to be had, or wait for others."""
-        sources = list(self.sources.items())
-        most = self.deliveries_max
+        sources, most = list(self.sources.items()), self.deliveries_max
         return sum(each.looked_and_due(now, most) for key, each in sources if self.looks(key))
 
     def without_rows(self, key: Key, offsets: Offsets) -> Offsets:
@@ -178,7 +179,8 @@ class Queue:
     def take(self, spans: Spans, most: int, now: int) -> list[Run]:
         """The first records that can be had now: by priority, then in their order."""
         runs: list[Run] = []
-        keys = _rotated(list(spans), self.turns)
+        keys, first = list(spans), self.turns % max(len(spans), 1)
+        keys = keys[first:] + keys[:first]
         busy = None if self.settings.order == "none" else self._busy(now)
         if self.settings.order == "strict" and busy is not None and len(busy):
             return []
@@ -187,8 +189,11 @@ class Queue:
             for key in keys:
                 if most <= 0:
                     return runs
+                source = self._peek(key)
+                if not source.rows and source.next >= spans[key][1]:
+                    continue  # nothing is left of it, as of most of many partitions
                 wish = Wish(most, now, self.deliveries_max, priority, self.looks(key), keyed)
-                found = self._peek(key).take(key, spans[key], wish)
+                found = source.take(key, spans[key], wish)
                 runs += found
                 most -= sum(run.rows for run in found)
         return runs
@@ -393,8 +398,3 @@ class Queue:
         self.left.trim(key, start)
         if key[0] in self.topic_ids():
             self.source(key).trim(start)
-
-
-def _rotated(keys: list[Key], turns: int) -> Iterator[Key] | list[Key]:
-    first = turns % len(keys) if keys else 0
-    return keys[first:] + keys[:first]

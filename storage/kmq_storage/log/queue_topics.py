@@ -50,6 +50,11 @@ class Binding:
                 following = _at(starts, partition)
         return current, following
 
+    @property
+    def has_filters(self) -> bool:
+        """Whether there is a filter at all."""
+        return any(expression is not None for _, expression in self.periods)
+
     def filters_from(self, partition: int, offset: int) -> bool:
         """Whether there is a filter at an offset, or behind it."""
         ends = [_at(starts, partition) for starts, _ in self.periods[1:]]

@@ -14,6 +14,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage import looking
+from kmq_storage.log.queue_source import Source
 from kmq_storage.log.queue_state import Queue as QueueState
 from kmq_storage.log.reader import ChunkReader
 from tests.support.clock import Clock
@@ -114,6 +115,23 @@ def test_what_can_be_had_is_not_asked_for_again_at_each_of_many_partitions(
     assert len(queue.receive(100)) == 30
     assert queue.receive(100) == []
     assert len(asked) < 10
+
+
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_partitions_of_which_nothing_is_left_are_passed_at_once(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, order: str
+):
+    store.create_topic("wide", partitions=50)
+    store.create_queue("q", topics=["wide"], order=order)
+    with store.producer() as producer:
+        for n in range(60):
+            producer.send("wide", b"v", key=b"%d" % n, partition=n if n < 50 else 7)
+    queue = store.queue("q", prefetch=1)
+    queue.ack(queue.receive(50))
+    asked, take = list[int](), Source.take
+    monkeypatch.setattr(Source, "take", lambda self, *wish: asked.append(1) or take(self, *wish))
+    assert len(queue.receive()) == 1
+    assert len(asked) < 20
 
 
 @pytest.mark.parametrize("order", ["none", "key"])
