@@ -165,7 +165,7 @@ class RowWork:
         places = {
             row: (partitions[row], offsets[row])
             for row in range(self._starts[-1])
-            if row in self.doubles
+            if row in self.doubles and offsets[row] >= 0
         }
         found = self._stored_times(self.topic_id, places.values())
         return {row: found[place] for row, place in places.items() if place in found}

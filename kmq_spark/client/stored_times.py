@@ -30,7 +30,8 @@ def stored_times(
         for near in _neighbours([offset for _, offset in group]):
             with suppress(KmqError):  # trimmed or damaged: there is nothing to be told
                 topic = log.refresh().topic_by_id(topic_id)
-                found |= {} if topic is None else dict(_read(log, topic, partition, near))
+                if topic is not None:
+                    found.update(_read(log, topic, partition, near))
     return found
 
 
@@ -47,7 +48,8 @@ def _neighbours(offsets: Sequence[int]) -> Iterator[Sequence[int]]:
 def _read(
     log: CommitLog, topic: Topic, partition: int, offsets: Sequence[int]
 ) -> Iterator[tuple[tuple[int, int], int]]:
-    wanted, span = set(offsets), (offsets[0], offsets[-1] + 1)
+    first = max(offsets[0], topic.partition(partition).first)  # others were trimmed
+    wanted, span = set(offsets), (first, offsets[-1] + 1)
     reader, layout = ChunkReader(log.files), topic.layout(_COLUMNS)
     for part in scan(log, reader, topic, partition, span, batch_rows=_ROWS, layout=layout):
         times = timestamps_of(part.batch).to_pylist()
