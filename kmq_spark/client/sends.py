@@ -161,9 +161,8 @@ class RowSends(Sends):
         """Keep how many rows there are, and their timestamps."""
         if self._count is None:
             self._count = len(self.values)
-        for row, extra in self.extras.items():
-            if (chosen := _timestamp(extra)) is not None:
-                self._chosen_times[row] = chosen
+        chosen = zip(self.extras, map(_timestamp, self.extras.values()), strict=True)
+        self._chosen_times |= {row: time for row, time in chosen if time is not None}
         self.values, self.keys, self.extras = [], [], {}
 
     def finish(self) -> None:

@@ -79,22 +79,20 @@ class KeyValue(BothSpellings):
         return key in self.values
 
 
-def put(values: dict[str, Any], key: str, value: object) -> None:
+def put(values: dict[str, Any], key: Any, value: Any) -> None:
     """Set one checked value; InvalidRequestError names what is wrong."""
-    if not (isinstance(key, str) and _is_text(key)):
+    if not (isinstance(key, str) and key and (key.isascii() or _has_utf8(key))):
         raise InvalidRequestError(f"a key must be non-empty text, not {key!r:.80}", key=key)
+    kind = type(value)
     if not (
-        (type(value) is str and _is_text(value))
-        or (type(value) is int and -_LONG <= value < _LONG)
-        or type(value) is float
+        (kind is str and value and (value.isascii() or _has_utf8(value)))
+        or (kind is int and -_LONG <= value < _LONG)
+        or kind is float
     ):
         what = f"a 64-bit int, a float or non-empty text, not {value!r:.80}"
         raise InvalidRequestError(f"the value of {key} must be {what}", key=key)
     values[key] = value
 
 
-def _is_text(text: str) -> bool:
-    """Whether it is text, some of it, that has a UTF-8."""
-    if text.isascii():
-        return text != ""
+def _has_utf8(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)

