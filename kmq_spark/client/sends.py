@@ -161,8 +161,10 @@ class RowSends(Sends):
         """Keep how many rows there are, and their timestamps."""
         if self._count is None:
             self._count = len(self.values)
-        chosen = zip(self.extras, map(_timestamp, self.extras.values()), strict=True)
-        self._chosen_times |= {row: time for row, time in chosen if time is not None}
+        times = list(map(_timestamp, self.extras.values()))
+        if times.count(None) < len(times):
+            chosen = zip(self.extras, times, strict=True)
+            self._chosen_times |= {row: time for row, time in chosen if time is not None}
         self.values, self.keys, self.extras = [], [], {}
 
     def finish(self) -> None:
