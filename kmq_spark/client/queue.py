@@ -98,8 +98,9 @@ class Queue(Resource):
         """
         if type(max_records) is not int or max_records != 1:
             max_records = checked_count("max_records", max_records)
+        self._check_open()
         deadline = None
-        while self._closed or not (ready := self._ahead.take(max_records)):
+        while not (ready := self._ahead.take(max_records)):
             deadline = self._deadline(timeout) if deadline is None else deadline
             if found := self._acquire(max_records, deadline):
                 if held := self._received(*found, max_records):
@@ -364,9 +365,8 @@ class Queue(Resource):
     def state(self) -> pa.Table:
         """A row per record that is not finished.
 
-        Columns: `topic`, `partition`, `offset`, `state` (ready, locked or delayed),
-        `delivery_count`, `available_at` (when the lock ends, or it is due), `expires_at`,
-        `priority`.
+        Columns: `topic`, `partition`, `offset`, `state` (ready, locked, delayed), `delivery_count`,
+        `available_at` (when the lock ends, or it is due), `expires_at`, `priority`.
         """
         self._ahead.settle()
         return state_table(self._log, self._live())

@@ -99,3 +99,15 @@ def test_a_thread_that_was_interrupted_with_what_it_got_keeps_the_others_waiting
     monkeypatch.setattr(queue_ahead, "_SORTING", 0.01)
     queue._ahead._is_sorting = True
     assert len(queue.receive()) == 1
+
+
+def test_a_closed_handle_hands_out_nothing_that_it_could_not_give_back(
+    queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    for _ in range(2 * queue_ahead._PROOF):
+        queue.ack(queue.receive())
+    assert queue._ahead.has_some()
+    monkeypatch.setattr(queue._ahead, "close", lambda: None)  # the disk is full, say
+    queue.close()
+    with pytest.raises(kmq.ClosedError):
+        queue.receive()
