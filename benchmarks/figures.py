@@ -17,6 +17,8 @@ PRODUCE = Group(
         "produce",
         "kmq_send",
         "kafka_callback",
+        "kmq_send_threads",
+        "kafka_callback_threads",
         "kmq_send_kept",
         "kafka_callback_kept",
         "kmq_send_callback",
@@ -42,6 +44,11 @@ PRODUCE = Group(
             "kmq_send.rate",
             "kafka_produce.rate",
             later=1.5,
+        ),
+        Figure(
+            "send() from ten threads, os / Kafka produce() with callback, from ten threads",
+            "kmq_send_threads.rate",
+            "kafka_callback_threads.rate",
         ),
         Figure(
             "send() with every future kept, os / Kafka produce(), callback keeps every message",
@@ -161,7 +168,8 @@ QUEUES = Group(
     named(
         "queues",
         *("one_by_one", "in_step", "sqlite_one_by_one", "groups_fsync", "sqlite_groups_fsync"),
-        *("arrow", "one_receiver", "eight_receivers", "delayed", "lateness"),
+        *("arrow", "one_receiver", "eight_receivers", "tens", "tens_in_threads"),
+        *("delayed", "lateness"),
     ),
     (
         Figure("put, receive, ack one by one, os, per second", "one_by_one.rate", 5e4, 1.0),
@@ -173,6 +181,7 @@ QUEUES = Group(
         ),
         Figure("receive and ack by Arrow, records per second", "arrow.rate", 1e6, 1.0),
         Figure("8 receivers in 8 processes / one", "eight_receivers.rate", "one_receiver.rate", 1),
+        Figure("receive and ack by ten, 8 threads / one", "tens_in_threads.rate", "tens.rate"),
         Figure("MB to open a store with 1,000,000 delayed records", "delayed.held_mb", 500, 1.0),
         Figure("its opening and counting them, of a second", "delayed.open_ms", 1_000, 1.0),
         Figure("ms that a due record is late, p99, of 100", "lateness.p99_ms", 100, 1.0),

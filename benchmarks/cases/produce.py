@@ -6,8 +6,10 @@ as each call takes them; topics, connections and stores too, and one record has 
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +20,8 @@ from benchmarks.job import Job, Measure, Sample
 
 BATCH = 1_000
 ARROW_BATCH = 10_000
+#: Who share a producer, each with a part of the records.
+THREADS = 10
 
 
 # --- kmq
@@ -48,6 +52,25 @@ def kmq_send(job: Job) -> Measure:
             producer.send(topic, value, key)
 
     return _kmq(job, "os", send)
+
+
+def kmq_send_threads(job: Job) -> Measure:
+    """Record by record, from ten threads that share the producer."""
+    values, keys = dataset.values(job.sizes.records), dataset.keys(job.sizes.records)
+
+    def send(producer: Any, topic: str) -> None:
+        def send_some(first: int) -> None:
+            for value, key in zip(values[first::THREADS], keys[first::THREADS], strict=True):
+                producer.send(topic, value, key)
+
+        _in_threads(send_some)
+
+    return _kmq(job, "os", send)
+
+
+def _in_threads(send_some: Callable[[int], None]) -> None:
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(send_some, range(THREADS)))
 
 
 def kmq_send_kept(job: Job) -> Measure:
@@ -170,6 +193,32 @@ def kafka_produce(job: Job) -> Measure:
 def kafka_callback(job: Job) -> Measure:
     """The same with a delivery callback each, which is what a future tells."""
     return _kafka_called_back(job, keep=False)
+
+
+def kafka_callback_threads(job: Job) -> Measure:
+    """The same from ten threads that share the producer."""
+    values, keys = dataset.values(job.sizes.records), dataset.keys(job.sizes.records)
+
+    def send(producer: Any, topic: str) -> None:
+        delivered = itertools.count()  # one call, which no other thread divides
+
+        def on_delivery(error: object, _: object) -> None:
+            if error is None:
+                next(delivered)
+
+        def send_some(first: int) -> None:
+            some = zip(values[first::THREADS], keys[first::THREADS], strict=True)
+            for at, (value, key) in enumerate(some):
+                producer.produce(topic, value, key, on_delivery=on_delivery)
+                if at % BATCH == 0:
+                    producer.poll(0)
+
+        _in_threads(send_some)
+        producer.flush()
+        if (count := next(delivered)) != len(values):
+            raise RuntimeError(f"{count} of {len(values)} delivered")
+
+    return _kafka(job, send)
 
 
 def kafka_callback_kept(job: Job) -> Measure:

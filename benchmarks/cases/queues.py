@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -164,6 +165,38 @@ def _receive(url: str, begin: Any, told: Any) -> None:
             queue.ack(held)
             count += len(held)
     told.put(count)
+
+
+def tens(job: Job) -> Measure:
+    """One thread receives and acknowledges by ten; os."""
+    return _by_ten(job, 1)
+
+
+def tens_in_threads(job: Job) -> Measure:
+    """Eight threads of the same handle."""
+    return _by_ten(job, _RECEIVERS)
+
+
+def _by_ten(job: Job, threads: int) -> Measure:
+    def take_all(queue: kmq.Queue) -> int:
+        count = 0
+        while held := queue.receive(10):
+            queue.ack(held)
+            count += len(held)
+        return count
+
+    def measure() -> Sample:
+        with (
+            _filled(job) as (store, _),
+            store.queue(_QUEUE) as queue,
+            ThreadPoolExecutor(threads) as pool,
+            stopwatch() as watch,
+        ):
+            count = sum(pool.map(take_all, [queue] * threads))
+        _check(count, job)
+        return watch.rate(count)
+
+    return measure
 
 
 @contextmanager
