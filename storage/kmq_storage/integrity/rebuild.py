@@ -7,7 +7,7 @@ commits knew are lost, and records in staged files that no commit names any more
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,6 +19,8 @@ from kmq_storage.format.manifest import Key, Row
 from kmq_storage.integrity.found_segments import FoundRows, FoundSegment, find_segments
 from kmq_storage.integrity.log_remains import Remains, remains_of
 from kmq_storage.integrity.lost_end import known_lsn
+from kmq_storage.integrity.partition_ends import PartitionEnds
+from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.log.behind import rows_at_most
 from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
 from kmq_storage.log.disk_errors import translated
@@ -26,8 +28,9 @@ from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Partition, Topic
+from kmq_storage.log.topic_state import Partition, Topic, recovered_name
 from kmq_storage.model import TopicSettings
+from kmq_storage.names import queue_of_log
 from kmq_storage.objects.files import Files
 
 _LOST = "the manifest was lost"
@@ -42,10 +45,9 @@ class _Known:
     schemas: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
     partitions: dict[bytes, int] = field(default_factory=dict)
     found: FoundRows = field(default_factory=FoundRows)
-    #: The first offset of each partition that the log still has.
-    logged: dict[Key, int] = field(default_factory=dict)
-    #: Topics that the log itself makes.
-    made: set[bytes] = field(default_factory=set)
+    ends: PartitionEnds = field(default_factory=PartitionEnds)
+    #: How many partitions an older checkpoint knows of each topic.
+    older: dict[bytes, int] = field(default_factory=dict)
 
     def note_schemas(self, topic_id: bytes, schemas: Iterable[str]) -> None:
         """A topic has at least these versions of its schema: they are only ever added to."""
@@ -59,6 +61,13 @@ class _Known:
         """There is a partition of this number."""
         self.partitions[topic_id] = max(self.partitions.get(topic_id, 0), number + 1)
 
+    def note_topic(self, entry: TopicEntry) -> None:
+        """A topic is made or changed, nobody can tell which: but a queue's own log is made once."""
+        self.names.setdefault(entry.topic_id, entry.name)
+        self.note_schemas(entry.topic_id, entry.settings.get("schemas", ()))
+        if entry.partitions and queue_of_log(entry.name) is None:
+            self.note_partition(entry.topic_id, entry.partitions - 1)
+
 
 def rebuild(files: Files, identity: Identity, environment: Environment) -> list[str]:
     """Write a checkpoint of what segments say before the log's first commit; what was done."""
@@ -71,7 +80,7 @@ def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list
     found = newest_checkpoint(files)
     state = StoreState(Manifest(files, ())) if found is None else found.state(files, indexed=True)
     left = remains_of(files, identity, known_lsn(files), state.lsn)
-    told = list(_up_to(left, state, find_segments(files, identity.store_id)))
+    told = list(_up_to(left, state, files, identity))
     for commit in left.marked:  # nobody reads them behind the checkpoint that is written here
         place = {"file": commit.file, "position": commit.position}
         state.apply(commit.lsn, commit.time, commit.entries, **place)
@@ -80,21 +89,25 @@ def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list
     return [*told, f"a manifest was made from segments; the log goes on at commit {end.lsn + 1}"]
 
 
-def _up_to(left: Remains, state: StoreState, found: Iterable[FoundSegment]) -> Iterator[str]:
+def _up_to(left: Remains, state: StoreState, files: Files, identity: Identity) -> Iterator[str]:
     """Have a state of the moment before the commits that are left, as far as segments know."""
     if left.marked and left.before == state.lsn:
         return  # they say all
-    known, segments = _Known(), list(found)
+    known, segments = _Known(), list(find_segments(files, identity.store_id))
     for segment in segments:
         known.names[segment.topic_id] = segment.topic
         known.note_partition(segment.topic_id, segment.partition)
         known.note_schemas(segment.topic_id, segment.schemas)
     _note_entries(left.entries, known)
     yield from _note_rows(known, segments)
-    yield from _bridge(state, known, left.before - state.lsn)
+    known.older = {topic.id: topic.partitions for topic in state.topics.values()}
     for topic_id in known.partitions:
-        if topic_id not in known.made and state.topic_by_id(topic_id) is None:
+        if state.topic_by_id(topic_id) is None:
             yield from _add_topic(state, topic_id, known)
+    staged = unnamed_rows(files, state)
+    for topic in state.topics.values():
+        inline = rows_at_most(left.before - state.lsn)
+        yield from _doubt_ends(state, topic, known, staged, inline)
     state.lsn = left.before
 
 
@@ -114,33 +127,37 @@ def _note_rows(known: _Known, segments: Iterable[FoundSegment]) -> Iterator[str]
 def _note_entries(entries: Iterable[Entry], known: _Known) -> None:
     """What the commits that are still there say of topics, and where their records begin."""
     for entry in entries:
+        known.ends.note(entry)
         if isinstance(entry, RecordsEntry):
             known.note_partition(entry.topic_id, entry.partition)
-            known.logged.setdefault((entry.topic_id, entry.partition), entry.base_offset)
         elif isinstance(entry, TopicEntry):
-            known.names.setdefault(entry.topic_id, entry.name)
-            known.note_schemas(entry.topic_id, entry.settings.get("schemas", ()))
-            if entry.topic_id not in known.partitions:
-                known.made.add(entry.topic_id)
+            known.note_topic(entry)
 
 
-def _bridge(state: StoreState, known: _Known, lost: int) -> Iterator[str]:
-    """Have gaps where commits between an old checkpoint and the log may have had records."""
-    for topic in state.topics.values():
-        for number, part in enumerate(topic.parts):
-            key = (topic.id, number)
-            end = known.logged.get(key, part.end + rows_at_most(lost))
-            if part.end < end:
-                topic.index(number).cut_out(Gap(part.end, end, _LOST))
-                state.cut.add(key)
-                yield f"{topic.name}-{number}: offsets {part.end} to {end - 1} stand nowhere"
-                part.end = end
+def _doubt_ends(
+    state: StoreState, topic: Topic, known: _Known, staged: Mapping[Key, int], inline: int
+) -> Iterator[str]:
+    """Have partitions end no earlier than they did: where nobody tells, behind all there was."""
+    for number, part in enumerate(topic.parts):
+        key = (topic.id, number)
+        end = known.ends.logged.get(key)
+        if end is None:
+            end = max(part.end, known.ends.at_least.get(key, 0)) + inline + staged.get(key, 0)
+        if part.end >= end:
+            continue
+        if part.end or number < known.older.get(topic.id, 0):
+            topic.index(number).cut_out(Gap(part.end, end, _LOST))
+            state.cut.add(key)
+            yield f"{topic.name}-{number}: offsets {part.end} to {end - 1} stand nowhere"
+        else:  # all that it had was given up long ago, or it had nothing
+            part.start = end
+            yield f"{topic.name}-{number}: nothing is left before offset {end}"
+        part.end = end
 
 
 def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[str]:
     """The topic as it was before the log's first commit, as far as segments know."""
-    name = known.names.get(topic_id, f"recovered-{topic_id.hex()[:8]}")
-    topic = Topic(topic_id, name, state.manifest)
+    topic = Topic(topic_id, _name_of(state, topic_id, known), state.manifest)
     found = [row for key, rows in known.found.rows.items() for row in rows if key[0] == topic_id]
     keyed = any(row.in_run for row in found)
     trims = any(row.file in known.found.begun for row in found)
@@ -149,20 +166,31 @@ def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[st
     topic.columns = known.layout(topic_id).sealed_columns  # any record may be a tombstone
     topic.enlarge(known.partitions[topic_id])
     state.add_topic(topic)
-    yield f"topic {name}: it has the default settings again, unless the log says others"
-    for number, part in enumerate(topic.parts):
-        key = (topic_id, number)
-        logged = known.logged.get(key)
-        rows, later = _told_apart(known, key, logged)
-        part.end = logged if logged is not None else max((r.end_offset for r in rows), default=0)
-        part.start = _start(topic, sorted(rows + later, key=_base), part.end, known)
-        part.is_begun = topic.settings.trims and part.start > 0
-        for row in rows:
-            topic.index(number).append(row)
-            part.rows, part.size = part.rows + row.rows, part.size + row.size
-        _count_later(part, rows, later)
-        yield from _gaps(topic, number, rows, later)
-        yield from _holes(topic, number, [*rows, *later])
+    yield f"topic {topic.name}: it has the default settings again, unless the log says others"
+    for number in range(topic.partitions):
+        yield from _lay_out(topic, number, known)
+
+
+def _name_of(state: StoreState, topic_id: bytes, known: _Known) -> str:
+    """The name of a topic; of two that had the same one after another one keeps it."""
+    name = known.names.get(topic_id)
+    return recovered_name(topic_id) if name is None or name in state.topics else name
+
+
+def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
+    """Have the rows of a partition up to where the log goes on."""
+    part, key = topic.parts[number], (topic.id, number)
+    logged = known.ends.logged.get(key)
+    rows, later = _told_apart(known, key, logged)
+    part.end = logged if logged is not None and later else rows[-1].end_offset if rows else 0
+    part.start = _start(topic, sorted(rows + later, key=_base), part.end, known)
+    part.is_begun = topic.settings.trims and part.start > 0
+    for row in rows:
+        topic.index(number).append(row)
+        part.rows, part.size = part.rows + row.rows, part.size + row.size
+    _count_later(part, rows, later)
+    yield from _gaps(topic, number, rows, later)
+    yield from _holes(topic, number, [*rows, *later])
 
 
 def _base(row: Row) -> int:

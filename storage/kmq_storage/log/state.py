@@ -46,7 +46,7 @@ from kmq_storage.log.offset_index import Gap, Hole
 from kmq_storage.log.producers import Producers, ProducerState
 from kmq_storage.log.queue_snapshot import restored
 from kmq_storage.log.queues import Queues, no_queue, spans_of
-from kmq_storage.log.topic_state import Partition, Topic
+from kmq_storage.log.topic_state import Partition, Topic, recovered_name
 from kmq_storage.log.uniqs import Uniqs
 from kmq_storage.model import ENDS, LogDamage, TopicSettings
 from kmq_storage.names import queue_of_log, queues_of_accounts
@@ -234,7 +234,7 @@ class StoreState:
         if topic is None and self.damage:
             return  # the commit that made the topic is the damaged one
         if topic is None:  # who had read a commit that a repair gave up goes on where it was
-            name = f"recovered-{entry.topic_id.hex()[:8]}"
+            name = recovered_name(entry.topic_id)
             self.add_topic(topic := Topic(entry.topic_id, name, self.manifest))
         topic.enlarge(entry.partition + 1)  # the commit that enlarged the topic may be lost
         topic.columns |= entry.columns
@@ -346,7 +346,10 @@ class StoreState:
         topic = self._by_id.get(entry.topic_id)
         if topic is None:
             topic = Topic(entry.topic_id, entry.name, self.manifest)
-            self.add_topic(topic)
+        elif entry.name not in self.topics:  # it was made again without its name
+            del self.topics[topic.name]
+            topic.name = entry.name
+        self.add_topic(topic)
         topic.settings = settings_of(entry.name, entry.settings)
         topic.enlarge(entry.partitions)
 
@@ -358,7 +361,7 @@ class StoreState:
             if entry.topic_id in group.offsets
         }
         if topic is not None:  # its making may be damaged
-            del self.topics[entry.name]
+            del self.topics[topic.name]
             self.deleted.add(entry.topic_id)
             self.queues.forget_topic(entry.topic_id)
             self.uniqs.forget(entry.topic_id)

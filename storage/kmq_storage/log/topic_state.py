@@ -148,6 +148,11 @@ class Topic:
         )
 
 
+def recovered_name(topic_id: bytes) -> str:
+    """What a topic is called whose name is lost, or another one's by now."""
+    return f"recovered-{topic_id.hex()[:8]}"
+
+
 def check_inside(topic: Topic, number: int, start: int, end: int) -> None:
     """OffsetOutOfRangeError below the log's start, CorruptionError or DataLossError where bad."""
     part = topic.partition(number)

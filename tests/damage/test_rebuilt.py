@@ -1,0 +1,109 @@
+"""Manifests that are made without any checkpoint: no end goes back, and no loss is silent.
+
+Finds: offsets that are given out twice since a partition's end is taken for where its last
+segment ends, gaps that nobody is told of any more, and topics of one name that hide each other.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.cli.command_line import main
+from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.log.behind import go_on_behind
+from tests.damage.test_repair import frame_with, harmed
+from tests.support.storage import make_topic, send
+
+
+def _lose_checkpoints(folder: Path) -> None:
+    """Nothing but segments and the log is left, and the store made anew from these."""
+    for name in ("checkpoints", "pages"):
+        shutil.rmtree(folder / name)
+    assert main(["--store", str(folder), "repair", "--drop-damaged"]) == 0
+
+
+def _send(store: kmq.Store, *values: bytes, topic: str = "t", partition: int = 0) -> int:
+    """The offset of the last one."""
+    with store.producer() as producer:
+        return [producer.send(topic, v, partition=partition).result(10) for v in values][-1].offset
+
+
+def _leave_log_behind(store: kmq.Store) -> None:
+    """The log goes on in a new file, and the old ones are gone."""
+    go_on_behind(store.log.files, store.log.identity, store.log.environment, {})
+    store.log.drop_before(store.log.reload().lsn + 1)
+
+
+def test_an_end_that_a_gap_raised_does_not_go_back_with_the_commit_of_that_gap(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t", partitions=2)
+        _send(store, b"0", b"1")
+        store.seal()
+        _send(store, b"2")
+        last = _send(store, b"lost")
+    harmed(tmp_path, frame_with(b"lost")(tmp_path))
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert store.repair(drop_damaged=True).ok
+        _send(store, b"in the log", partition=1)
+    _lose_checkpoints(tmp_path)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert _send(store, b"new") > last
+        assert store.read("t", partitions=[0], end={0: 3}).read_all().num_rows == 3
+        with pytest.raises(kmq.DataLossError):
+            store.read("t", partitions=[0]).read_all()
+        assert store.read("t", partitions=[1]).read_all()["value"].to_pylist() == [b"in the log"]
+        assert store.verify(deep=True).ok
+
+
+def test_the_end_of_a_partition_of_which_all_was_trimmed_does_not_go_back(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t", partitions=2)
+        _send(store, b"kept", partition=1)
+        last = _send(store, b"0", b"1")
+        store.seal()
+        store.trim("t", {0: 2})
+        store.checkpoint()
+        store.collect(grace=0)
+        _leave_log_behind(store)
+        store.alter_topic("t", retention=1e6)
+    _lose_checkpoints(tmp_path)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert store.read("t", partitions=[0]).read_all().num_rows == 0
+        assert _send(store, b"new") > last
+        assert store.read("t", partitions=[0]).read_all()["value"].to_pylist() == [b"new"]
+        assert store.verify(deep=True).ok
+
+
+def test_records_of_a_staged_file_that_nothing_names_any_more_count_for_the_end(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        make_topic(store.log)
+        send(store.log, b"sealed")
+        store.seal()
+        last = send(store.log, *[b"x"] * 3_000_000, staged=True).entries[0]
+        assert isinstance(last, RecordsEntry)
+        _leave_log_behind(store)
+        send(store.log, b"in the log", partition=1)
+    _lose_checkpoints(tmp_path)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert _send(store, b"new") >= last.base_offset + last.rows
+
+
+def test_a_topic_that_was_deleted_hides_no_later_one_of_its_name(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        _send(store, b"of the first")
+        store.seal()
+        _leave_log_behind(store)
+        _send(store, b"of the first")
+        store.delete_topic("t")
+        store.create_topic("t")
+        _send(store, b"of the second")
+    _lose_checkpoints(tmp_path)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert [topic.name for topic in store.topics()] == ["t"]
+        assert store.read("t").read_all()["value"].to_pylist() == [b"of the second"]
+        assert store.verify(deep=True).ok
