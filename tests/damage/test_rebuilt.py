@@ -13,9 +13,11 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
+from kmq_storage import limits
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.log.behind import go_on_behind
 from tests.damage.test_repair import frame_with, harmed
+from tests.support.damage import flip
 from tests.support.storage import make_topic, send
 
 
@@ -107,3 +109,65 @@ def test_a_topic_that_was_deleted_hides_no_later_one_of_its_name(tmp_path: Path)
         assert [topic.name for topic in store.topics()] == ["t"]
         assert store.read("t").read_all()["value"].to_pylist() == [b"of the second"]
         assert store.verify(deep=True).ok
+
+
+@pytest.mark.parametrize("key", [None, b"one", b"%d"])
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_gap_inside_of_a_segment_is_told_still_where_every_checkpoint_is_lost(
+    tmp_path: Path, key: bytes | None, merged: bool
+):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        _fill_one_segment(store, key)
+    (segment,) = (tmp_path / "segments").rglob("*.arrow")
+    flip(segment, segment.stat().st_size // 2)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert store.repair(drop_damaged=True).ok
+        with pytest.raises(kmq.DataLossError) as lost:
+            store.read("t").read_all()
+        if merged:
+            _send(store, b"more")
+            store.compact("t")
+            store.seal()
+            store.compact("t")
+        store.collect(grace=0)
+        _leave_log_behind(store)
+        _send(store, b"in the log")
+    _lose_checkpoints(tmp_path)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        with pytest.raises(kmq.DataLossError) as again:
+            store.read("t").read_all()
+        span = ("start", "end")
+        assert [again.value.context[at] for at in span] == [lost.value.context[at] for at in span]
+        assert store.read("t", start={0: again.value.context["end"]}).read_all().num_rows > 1
+        assert store.verify(deep=True).ok
+
+
+def _fill_one_segment(store: kmq.Store, key: bytes | None) -> None:
+    """Batches of a few records, with one key, with a key each, or with none."""
+    store.create_topic("t")
+    with store.producer() as producer, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "BATCH_ROWS_MAX", 10)
+        for number in range(100):
+            own = key % number if key and b"%" in key else key
+            producer.send("t", b"value %d" % number, own)
+        producer.flush()
+        assert store.seal().segments == 1
+
+
+def test_what_compaction_left_out_is_no_loss_where_every_checkpoint_is_lost(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t", cleanup="compact")
+        with store.producer() as producer:
+            for number in range(100):
+                producer.send("t", b"value %d" % number, b"%d" % (number % 7))
+            producer.send("t", b"without a key").result(10)
+        store.compact("t")
+        kept = store.read("t").read_all()
+        store.checkpoint()
+        store.collect(grace=0)
+        _leave_log_behind(store)
+        _send(store, b"in the log")
+    _lose_checkpoints(tmp_path)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert kept.num_rows == 8
+        assert store.read("t", end={0: 101}).read_all().equals(kept)

@@ -8,8 +8,11 @@ commits knew are lost, and records in staged files that no commit names any more
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+
+import pyarrow as pa
 
 from kmq_storage.environment import Environment
 from kmq_storage.format.entries import Entry, RecordsEntry, TopicEntry
@@ -20,6 +23,7 @@ from kmq_storage.integrity.found_segments import FoundRows, FoundSegment, find_s
 from kmq_storage.integrity.log_remains import Remains, remains_of
 from kmq_storage.integrity.lost_end import known_lsn
 from kmq_storage.integrity.partition_ends import PartitionEnds
+from kmq_storage.integrity.segment_holes import lost_inside
 from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.log.behind import rows_at_most
 from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
@@ -32,6 +36,7 @@ from kmq_storage.log.topic_state import Partition, Topic, recovered_name
 from kmq_storage.model import TopicSettings
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.files import Files
+from kmq_storage.objects.mapping import brought_in
 
 _LOST = "the manifest was lost"
 
@@ -40,6 +45,7 @@ _LOST = "the manifest was lost"
 class _Known:
     """What is known of topics without a manifest."""
 
+    files: Files
     names: dict[bytes, str] = field(default_factory=dict)
     #: The versions of the schemas of typed topics.
     schemas: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
@@ -93,7 +99,7 @@ def _up_to(left: Remains, state: StoreState, files: Files, identity: Identity) -
     """Have a state of the moment before the commits that are left, as far as segments know."""
     if left.marked and left.before == state.lsn:
         return  # they say all
-    known, segments = _Known(), list(find_segments(files, identity.store_id))
+    known, segments = _Known(files), list(find_segments(files, identity.store_id))
     for segment in segments:
         known.names[segment.topic_id] = segment.topic
         known.note_partition(segment.topic_id, segment.partition)
@@ -190,7 +196,7 @@ def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
         part.rows, part.size = part.rows + row.rows, part.size + row.size
     _count_later(part, rows, later)
     yield from _gaps(topic, number, rows, later)
-    yield from _holes(topic, number, [*rows, *later])
+    yield from _holes(known.files, topic, number, [*rows, *later])
 
 
 def _base(row: Row) -> int:
@@ -235,13 +241,27 @@ def _gaps(topic: Topic, number: int, rows: list[Row], later: list[Row]) -> Itera
             yield f"{topic.name}-{number}: offsets {start} to {behind - 1} stand nowhere"
 
 
-def _holes(topic: Topic, number: int, rows: list[Row]) -> Iterator[str]:
-    """Tell of offsets without a record inside of segments: nothing says any more why."""
+def _holes(files: Files, topic: Topic, number: int, rows: list[Row]) -> Iterator[str]:
+    """Offsets without a record inside of segments: gaps, unless compaction may have made them."""
+    end = topic.parts[number].end
     for row in rows:
         missing = row.end_offset - row.base_offset - row.rows
-        if missing > 0:
+        lost = _lost_inside(files, topic, number, row) if missing > 0 else []
+        for start, behind in lost:
+            if start < end:
+                topic.index(number).gaps.append(Gap(start, min(behind, end), _LOST))
+                yield f"{topic.name}-{number}: offsets {start} to {behind - 1} stand nowhere"
+        if missing > 0 and not lost:
             yield (
                 f"{topic.name}-{number}: of offsets {row.base_offset} to {row.end_offset - 1} a "
                 f"segment has no record for {missing}; compaction left them out, or an earlier "
                 "repair gave them up: readers are not told of them any more"
             )
+
+
+def _lost_inside(files: Files, topic: Topic, number: int, row: Row) -> list[tuple[int, int]]:
+    """Of a run nobody can tell, nor of what can't be read: that is cut out later."""
+    with suppress(pa.ArrowException, OSError):
+        if not row.in_run:
+            return lost_inside(brought_in(files.map(row.path((topic.id, number)))), row)
+    return []

@@ -104,7 +104,7 @@ class RecordsRepair:
         if first > begin:
             rows, size = row.held_from(begin)
             row = replace(row, base_offset=first, rows=rows, size=size)
-        rest = Replacement(topic, number, (row,), self._state.lsn)
+        rest = Replacement(topic, number, (row,), self._state.lsn, gaps=len(missing))
         if self._replacer.replace(rest, self._rest(rest, segment, left), gaps=gaps) is not None:
             yield f"{segment.location.file}: its whole batches were written again"
             yield from _told(topic, number, gaps)

@@ -43,6 +43,8 @@ class Replacement:
     behind: int | None = None
     #: Ends of keyed queues that were committed before (UTC us) may go if nothing stands before.
     ends_before: int = 0
+    #: Between how many of its records some are lost: no batch goes on there.
+    gaps: int = 0
     #: How the topic's records are read; it knows the versions of all that stands there.
     layout: Layout = field(init=False)
 
@@ -88,7 +90,7 @@ class Replacement:
         # Many properties take more room in Arrow than in `size`; compressed, less than in Arrow.
         size = sum(max(row.weight, row.bytes) for row in self.rows)
         full = FULL_SHARE * rows // limits.BATCH_ROWS_MAX + size // limits.STAGED_BATCH_BYTES
-        return 2 * full + 4
+        return 2 * full + 4 + 2 * self.gaps
 
     def merged(self, reader: ChunkReader) -> Records:
         """The records that stand there now, whole runs as such."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import pyarrow as pa
 
@@ -143,7 +144,8 @@ def _batches(slices: Iterable[Slice], replaced: Replacement) -> Iterator[SealedB
     """Record batches of a useful size: neighbours that are small are put together."""
     rows, size = replaced.held
     per_row, before = size / max(rows, 1), 0
-    for parts in _gathered(slices):
+    gathered = _gathered(slices)
+    for parts in chain.from_iterable(map(_apart, gathered)) if replaced.gaps else gathered:
         behind = before + sum(part.batch.num_rows for part in parts)
         size = round(per_row * behind) - round(per_row * before)
         yield _sealed(parts, size, replaced.schema)
@@ -164,6 +166,16 @@ def _gathered(slices: Iterable[Slice]) -> Iterator[list[Slice]]:
             held, rows, size = [], 0, 0
     if rows:
         yield held
+
+
+def _apart(parts: Sequence[Slice]) -> Iterator[Sequence[Slice]]:
+    """The same, but none over lost records: what no batch covers is told from what went by key."""
+    first = 0
+    for at in range(1, len(parts)):
+        if parts[at].offset > parts[at - 1].end:
+            yield parts[first:at]
+            first = at
+    yield parts[first:]
 
 
 def _sealed(parts: Sequence[Slice], size: int, schema: pa.Schema) -> SealedBatch:

@@ -1,0 +1,68 @@
+"""Offsets inside of a segment that have no record: lost, or left out by compaction.
+
+What compaction leaves out, batches still cover: a repair cuts out whole batches. But earlier
+versions put batches together around what a repair had cut out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kmq_storage.format.manifest import Row
+from kmq_storage.format.records import SEALED, is_typed, keys_of, offsets_of
+from kmq_storage.format.segment import decode_footer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: Where there are more, it was compacted while records had keys.
+_HOLES_MAX = 1_000
+
+
+def lost_inside(contents: pa.Buffer, row: Row) -> list[tuple[int, int]]:
+    """The offsets inside of a segment that it lost, as ranges.
+
+    None where compaction may have left them out; ArrowException when it can't be read.
+    """
+    footer = contents.slice(row.position)
+    chunks = decode_footer(footer, "", row.file, columns=SEALED, expected=None).chunks
+    spans = np.array([(chunk.base_offset, chunk.end_offset) for chunk in chunks], np.int64)
+    between = _between(spans[:, 0], spans[:, 1], row)
+    if (spans[:, 1] - spans[:, 0]).sum() == row.rows:
+        return between
+    batches = _keys_and_offsets(contents)
+    offsets = pa.chunked_array(map(offsets_of, batches)).to_numpy()
+    holes = _between(offsets, offsets + 1, row)
+    return between if _may_be_compacted(batches) or len(holes) > _HOLES_MAX else holes
+
+
+def _keys_and_offsets(contents: pa.Buffer) -> list[pa.RecordBatch]:
+    """The batches of a segment with these columns alone."""
+    schema = pa.ipc.open_file(contents).schema
+    wanted = ("_key", "_offset") if is_typed(schema) else ("key", "offset")
+    fields = [number for number, name in enumerate(schema.names) if name in wanted]
+    options = pa.ipc.IpcReadOptions(included_fields=fields)
+    reader = pa.ipc.open_file(contents, options=options)
+    return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+
+
+def _may_be_compacted(batches: Sequence[pa.RecordBatch]) -> bool:
+    """Whether records have keys, and none comes twice."""
+    keys = [each.drop_null() for each in map(keys_of, batches) if each is not None]
+    count = sum(map(len, keys))
+    return count > 0 and pc.count_distinct(pa.chunked_array(keys)).as_py() == count
+
+
+def _between(
+    begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], row: Row
+) -> list[tuple[int, int]]:
+    """What no span of these covers of the offsets of a row."""
+    before = np.concatenate([[row.base_offset], ends])
+    behind = np.concatenate([begins, [row.end_offset]])
+    apart = np.flatnonzero(before < behind)
+    return list(zip(before[apart].tolist(), behind[apart].tolist(), strict=True))
