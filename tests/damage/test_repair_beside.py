@@ -207,7 +207,8 @@ def test_who_knows_a_topic_of_which_a_repair_gave_up_the_making_leaves_a_store_t
         with knows.producer() as producer:
             for number in range(partitions):
                 producer.send("made", b"lost", partition=number).result(10)
-            buckets.flip(bucket, paths.commit_object(made))
+            for lsn in range(made, knows.log.refresh().lsn + 1):
+                buckets.flip(bucket, paths.commit_object(lsn))
             with buckets.store_in(bucket) as store:
                 assert store.repair(drop_damaged=True).ok
             for number in reversed(range(partitions)):

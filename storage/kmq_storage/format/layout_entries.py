@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from kmq_storage.format.records import COMPACTED
+
 #: What a compaction says that found no tombstone which has to wait.
 NO_TOMBSTONES = 1
 
@@ -80,6 +82,12 @@ class SegmentEntry:
         return cls(
             topic_id, partition, base, end, rows, file_id, length, footer, check, columns, *facts
         )
+
+    def waiting(self, before: int) -> int:
+        """What `tombstones` waits after it: compaction knows of all, sealing of what it sealed."""
+        if self.columns & COMPACTED and self.tombstones:
+            return 0 if self.tombstones == NO_TOMBSTONES else self.tombstones
+        return before or self.tombstones
 
 
 @dataclass(frozen=True, slots=True)

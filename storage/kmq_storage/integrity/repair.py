@@ -13,6 +13,7 @@ from itertools import chain
 from kmq_storage import paths
 from kmq_storage.format.manifest import Key
 from kmq_storage.integrity.lost_end import lost_end
+from kmq_storage.integrity.made_again import made_again, named_again
 from kmq_storage.integrity.manifest_repair import repair_manifest
 from kmq_storage.integrity.older import nobody_needs
 from kmq_storage.integrity.page_repair import rebuild_pages
@@ -60,6 +61,7 @@ def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
         yield from chain(made_anew, repair_manifest(log))
     yield from _unreadable_pins(log)
     yield from restore(log)
+    yield from named_again(log)
     damage = verify(log, deep=True).damage
     if not damage or any(each.file.startswith(paths.PAGE_FOLDER) for each in damage):
         return  # which records stand where is not known
@@ -70,6 +72,7 @@ def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
         if not drop_damaged:
             return  # nothing can be written before it is known what is given up
         yield from _go_on_behind(log)
+        yield from named_again(log)
         damage = verify(log, deep=True).damage
     yield from end_damaged(log)
     damage = [each for each in damage if not each.file.startswith(paths.SLIP_FOLDER)]
@@ -121,6 +124,11 @@ def _go_on_behind(log: CommitLog) -> Iterator[str]:
     for cut in log.go_on_behind(rows):
         gap = cut.gap
         yield f"{cut.topic}-{cut.partition}: offsets {gap.start} to {gap.end - 1} were cut out"
+    for topic in made_again(state):
+        yield (
+            f"topic {topic.name}: the commit that made it is lost, and it is made again for what "
+            "can be read of it, with the default settings"
+        )
     yield f"the log goes on behind commit {log.reload().lsn}"
 
 

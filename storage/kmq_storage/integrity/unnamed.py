@@ -22,7 +22,7 @@ def unnamed_rows(files: Files, state: StoreState) -> dict[Key, int]:
     for file in files.walk(paths.STAGED_FOLDER):
         file_id = paths.try_file_id(file.path)
         if file_id is not None and not known.has(file_id):
-            for topic, number, count in _contents(files, file.path):
+            for topic, number, count in records_of(files, file.path):
                 found = state.find_topic(topic)
                 if found is not None:
                     key = (found.id, number)
@@ -30,7 +30,7 @@ def unnamed_rows(files: Files, state: StoreState) -> dict[Key, int]:
     return rows
 
 
-def _contents(files: Files, file: str) -> Iterator[tuple[str, int, int]]:
+def records_of(files: Files, file: str) -> Iterator[tuple[str, int, int]]:
     """Topic, partition and number of records of a staged file; nothing when it can't be read."""
     with suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
         reader = pa.ipc.open_file(brought_in(files.map(file)))

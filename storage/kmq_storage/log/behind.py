@@ -115,6 +115,7 @@ def lost_ranges(state: StoreState, last: int, staged_rows: Mapping[Key, int]) ->
             doubt = part.doubt or state.broken
             if doubt is not None:
                 end = max(part.end + inline + staged_rows.get(key, 0), _committed(state, key))
+                end = max(end, part.start)
                 gaps.append(Gap(part.end, end, doubt.reason))
             cut += [CutOut(topic.name, number, gap) for gap in gaps]
     return cut

@@ -65,10 +65,11 @@ class OffsetIndex:
         self.recent.append(row)
 
     def replace(self, row: Row) -> None:
-        """Have this row in place of all that have offsets of it.
+        """Have this row in place of all that have offsets of it, and of holes that it fills.
 
         The first of them may begin earlier, with records that were trimmed.
         """
+        self.holes = [hole for hole in self.holes if not _is_inside(hole, row)]
         first = self.recent.first_behind(row.base_offset)
         base = self.recent.bases[first] if first < len(self.recent) else row.base_offset
         self.recent = self.recent.spliced(min(base, row.base_offset), row.end_offset, row)
@@ -277,6 +278,11 @@ class OffsetIndex:
         """The lowest timestamp in the row that covers this offset."""
         row = next(self.rows(offset, offset + 1), None)
         return None if row is None else row.min_timestamp
+
+
+def _is_inside(hole: Hole, row: Row) -> bool:
+    """Whether a row has all that a hole lacks: no segment is written across one."""
+    return row.base_offset <= hole.start and hole.end <= row.end_offset
 
 
 def _apart(run: list[Row], borders: Sequence[int]) -> Iterator[list[Row]]:

@@ -27,7 +27,6 @@ from kmq_storage.format.entries import (
 )
 from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
 from kmq_storage.format.layout_entries import (
-    NO_TOMBSTONES,
     CondemnEntry,
     GapEntry,
     LayoutEntry,
@@ -230,36 +229,48 @@ class StoreState:
 
     def _apply_records(self, entry: RecordsEntry, time: int, file: int, position: int) -> None:
         self.appended += entry.length
-        topic = self._by_id.get(entry.topic_id)
-        if topic is None and self.damage:
-            return  # the commit that made the topic is the damaged one
-        if topic is None:  # who had read a commit that a repair gave up goes on where it was
-            name = recovered_name(entry.topic_id)
-            self.add_topic(topic := Topic(entry.topic_id, name, self.manifest))
-        topic.enlarge(entry.partition + 1)  # the commit that enlarged the topic may be lost
+        topic = self._topic_of(entry)
         topic.columns |= entry.columns
         part = topic.parts[entry.partition]
         assert entry.base_offset >= part.end, "an offset is given out once"
+        self._pass_over(entry, part)
         if part.index is not None:
-            if entry.base_offset > part.end and self.damage:
-                damage = part.doubt or self.damage[-1]
-                part.index.holes.append(Hole(part.end, entry.base_offset, damage))
-            elif entry.base_offset > part.end:
-                part.index.cut_out(Gap(part.end, entry.base_offset, "given up by a repair"))
-                self.cut.add((topic.id, entry.partition))
             part.index.append(row_of_records(entry, time, file, position))
         part.doubt = None
         part.end = entry.base_offset + entry.rows
         part.rows += entry.rows
         part.size += entry.size
 
+    def _pass_over(self, entry: RecordsEntry | SegmentEntry, part: Partition) -> None:
+        """Nothing tells of the offsets between the end of a partition and an entry's first."""
+        if part.index is None or entry.base_offset <= part.end:
+            return
+        if self.damage:
+            damage = part.doubt or self.damage[-1]
+            part.index.holes.append(Hole(part.end, entry.base_offset, damage))
+        else:
+            part.index.cut_out(Gap(part.end, entry.base_offset, "given up by a repair"))
+            self.cut.add((entry.topic_id, entry.partition))
+
+    def _topic_of(self, entry: RecordsEntry | LayoutEntry) -> Topic:
+        """The topic of an entry, made again where the commit is lost that made or enlarged it."""
+        topic = self._by_id.get(entry.topic_id)
+        if topic is None:
+            topic = Topic(entry.topic_id, recovered_name(entry.topic_id), self.manifest)
+            self.add_topic(topic)
+        known = topic.partitions
+        topic.enlarge(entry.partition + 1)
+        for part in topic.parts[known:] if self.damage else ():
+            part.doubt = self.damage[-1]
+        return topic
+
     def _laid_out(self, entry: LayoutEntry, lsn: int) -> Partition | None:
         """The partition that is laid out anew; None when its topic was deleted meanwhile."""
-        topic = self._by_id.get(entry.topic_id)
-        if topic is None or entry.partition >= topic.partitions:
-            return None  # deleted, or the commit that made it is damaged
-        topic.parts[entry.partition].layout_lsn = lsn
-        return topic.parts[entry.partition]
+        if self.gone.find(entry.topic_id) is not None:
+            return None
+        part = self._topic_of(entry).parts[entry.partition]
+        part.layout_lsn = lsn
+        return part
 
     def _apply_segment(self, entry: SegmentEntry, lsn: int, time: int) -> None:
         if not (entry.columns & COMPACTED and entry.rows == entry.old_rows):  # a mark alone
@@ -267,11 +278,15 @@ class StoreState:
         part = self._laid_out(entry, lsn)
         if part is None:
             return
-        part.tombstones = _tombstones(part, entry)
+        part.tombstones = entry.waiting(part.tombstones)
         part.rows += entry.rows - entry.old_rows
         part.size += entry.size - entry.old_size
-        if entry.end_offset > part.end:  # copied from another store
-            part.start = part.start if part.end else entry.base_offset
+        if self.damage:  # the commits of some that it counts as old may be lost
+            part.rows, part.size = max(part.rows, entry.rows), max(part.size, entry.size)
+        if entry.end_offset > part.end:
+            if not part.end and not self.damage:  # copied from another store
+                part.start = part.end = entry.base_offset
+            self._pass_over(entry, part)
             part.end = entry.end_offset
             topic = self._by_id[entry.topic_id]
             if entry.tombstones and topic.settings.schemas:
@@ -381,10 +396,3 @@ class StoreState:
     def _apply_release(self, entry: GroupReleaseEntry, lsn: int, time: int) -> None:
         if entry.group in self.groups:  # its making may be damaged
             self.groups[entry.group].apply_release(entry)
-
-
-def _tombstones(part: Partition, entry: SegmentEntry) -> int:
-    """What waits after a segment entry: compaction knows of all, sealing of what it sealed."""
-    if entry.columns & COMPACTED and entry.tombstones:
-        return 0 if entry.tombstones == NO_TOMBSTONES else entry.tombstones
-    return part.tombstones or entry.tombstones

@@ -1,0 +1,182 @@
+"""Topics of which the commit that made them can't be read: what else is readable stays so.
+
+Finds: whole commits and segments that a repair gives up with the commit that made their topic.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.store import Store
+from kmq_storage import paths
+from tests.damage.bucket import flip, store_in
+from tests.damage.sweep import Harm
+from tests.damage.test_repair import harmed
+from tests.support.memory_bucket import MemoryBucket
+
+
+class Place:
+    """A store that is opened again and again, and whose commits can be damaged."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._bucket = MemoryBucket("memory-bucket://lost-making")
+
+    def open(self) -> AbstractContextManager[Store]:
+        """The store."""
+        if self._folder is None:
+            return store_in(self._bucket)
+        return kmq.open(self._folder, maintenance=False)
+
+    def damage(self, lsn: int) -> None:
+        """Have a commit that can't be read."""
+        if self._folder is None:
+            flip(self._bucket, paths.commit_object(lsn))
+            return
+        (log,) = (self._folder / "log").glob("0*.log")
+        at = log.read_bytes().index(b"KMQ1\0\0\x80\0" + lsn.to_bytes(8, "little"))
+        harmed(self._folder, Harm(f"log/{log.name}", at + 40, 1))
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(tmp_path if request.param == "disk" else None)
+
+
+def _lsn(store: Store) -> int:
+    return store.log.refresh().lsn
+
+
+def _send(store: Store, topic: str, *values: object, partition: int = 0) -> int:
+    """The LSN of the commit."""
+    with store.producer(linger=1) as producer:
+        sent = [producer.send(topic, value, partition=partition) for value in values]
+        producer.flush()
+        assert [each.result(10).partition for each in sent] == [partition] * len(values)
+    return _lsn(store)
+
+
+def _values(store: Store, topic: str, partition: int = 0) -> list[bytes]:
+    found: list[bytes] = store.read(topic, partitions=[partition]).read_all()["value"].to_pylist()
+    return found
+
+
+def _only_topic(store: Store) -> str:
+    (topic,) = store.topics()
+    return topic.name
+
+
+def test_records_in_whole_commits_stay_readable_in_a_topic_that_is_made_again(place: Place):
+    with place.open() as store:
+        store.create_topic("made", partitions=3)
+        made = _lsn(store)
+        _send(store, "made", b"0", b"1")
+        _send(store, "made", b"2", partition=1)
+    place.damage(made)
+    with place.open() as store:
+        report = store.repair(drop_damaged=True)
+        assert report.ok
+        name = _only_topic(store)
+        assert any(name in note and "default settings" in note for note in report.notes)
+        assert _values(store, name) == [b"0", b"1"]
+        assert _values(store, name, partition=1) == [b"2"]
+        _send(store, name, b"3", partition=1)
+        store.maintain()
+    with place.open() as store:
+        assert store.verify(deep=True).ok
+        assert _values(store, name, partition=1) == [b"2", b"3"]
+
+
+def test_records_in_a_segment_stay_readable_though_all_their_commits_are_lost(place: Place):
+    with place.open() as store:
+        store.create_topic("made", partitions=2)
+        sent = [_lsn(store), _send(store, "made", b"0", b"1", partition=1)]
+        store.seal()
+        _send(store, "made", b"2", partition=1)
+    for lsn in range(sent[0], sent[1] + 1):
+        place.damage(lsn)
+    with place.open() as store:
+        report = store.repair(drop_damaged=True)
+        assert report.ok
+        assert any("it is made again, as its files say" in note for note in report.notes)
+        assert _values(store, "made", partition=1) == [b"0", b"1", b"2"]
+        assert store.describe_topic("made").rows == 3
+        assert store.verify(deep=True).ok
+
+
+def test_of_a_known_topic_too_what_a_segment_has_is_not_given_up_with_its_commits(place: Place):
+    with place.open() as store:
+        store.create_topic("t")
+        _send(store, "t", b"0")
+        lost = _send(store, "t", b"1")
+        _send(store, "t", b"2")
+        store.seal()
+        _send(store, "t", b"3")
+    place.damage(lost)
+    with place.open() as store:
+        assert store.repair(drop_damaged=True).ok
+        assert _values(store, "t") == [b"0", b"1", b"2", b"3"]
+        assert store.verify(deep=True).ok
+
+
+def test_partitions_of_which_every_commit_is_lost_give_no_offset_out_again(place: Place):
+    with place.open() as store:
+        store.create_topic("made", partitions=2)
+        made = _lsn(store)
+        lost = _send(store, "made", b"lost", b"lost", partition=0)
+        _send(store, "made", b"kept", partition=1)
+    for lsn in range(made, lost + 1):
+        place.damage(lsn)
+    with place.open() as store:
+        assert store.repair(drop_damaged=True).ok
+        name = _only_topic(store)
+        with store.producer() as producer:
+            assert producer.send(name, b"new", partition=0).result(10).offset >= 2
+
+
+def test_typed_records_are_read_under_the_schema_that_segments_tell(place: Place):
+    schema = pa.schema([("price", pa.int64())])
+    with place.open() as store:
+        store.create_topic("typed", schema=schema)
+        made = _lsn(store)
+        _send(store, "typed", {"price": 1})
+        store.seal()
+        _send(store, "typed", {"price": 2})
+    place.damage(made)
+    with place.open() as store:
+        assert store.repair(drop_damaged=True).ok
+        assert store.read("typed").read_all()["price"].to_pylist() == [1, 2]
+        _send(store, "typed", {"price": 3})
+        assert store.verify(deep=True).ok
+
+
+def test_typed_records_whose_schema_nobody_tells_go_and_the_report_names_them(place: Place):
+    with place.open() as store:
+        store.create_topic("typed", schema=pa.schema([("price", pa.int64())]))
+        made = _lsn(store)
+        _send(store, "typed", {"price": 1})
+    place.damage(made)
+    with place.open() as store:
+        assert not store.repair().ok
+        report = store.repair(drop_damaged=True)
+        assert report.ok
+        assert any("-0: offsets 0 to 0 were cut out" in note for note in report.notes)
+
+
+def test_a_topic_whose_making_is_lost_can_be_deleted_by_who_knows_it():
+    place = Place(None)
+    with place.open() as knows:
+        knows.create_topic("made")
+        made = _lsn(knows)
+        _send(knows, "made", b"0")
+        place.damage(made)
+        with place.open() as store:
+            assert store.repair(drop_damaged=True).ok
+        knows.delete_topic("made")
+        with place.open() as store:
+            assert store.topics() == []
