@@ -242,6 +242,32 @@ def test_a_file_whose_records_were_moved_since_the_newest_checkpoint_is_looked_a
         assert store.read("t").read_all().equals(before)  # readers of today have another file
 
 
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_segment_that_only_waits_to_be_collected_is_looked_at_and_its_damage_harms_nobody(
+    tmp_path: Path, place: float, collected: bool
+):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        for number in range(2):
+            with store.producer() as producer:
+                producer.send("t", b"value %d" % number * 99)
+            store.seal()
+        waiting = sorted((tmp_path / "segments").rglob("*.arrow"))
+        store.compact("t")  # so no checkpoint ever names them
+        if collected:
+            store.checkpoint()
+            store.log.drop_before(store.log.refresh().lsn + 1)
+        assert store.verify(deep=True).notes == []
+        flip(waiting[0], int(waiting[0].stat().st_size * place))
+        assert store.verify(deep=False).notes == []
+        report = store.verify(deep=True)
+        assert report.ok
+        (note,) = report.notes
+        assert note.startswith(str(waiting[0].relative_to(tmp_path)))
+        assert "waits to be collected" in note
+
+
 def _rows(store: kmq.Store) -> list[tuple[tuple[bytes, int], Row]]:
     return [
         ((topic.id, number), row)

@@ -21,7 +21,6 @@ from kmq_storage.format.segment import SegmentFooter, decode_footer, end_of_run,
 from kmq_storage.format.written_by import check_metadata
 from kmq_storage.integrity.runs import beginnings_in
 from kmq_storage.maintenance.clones import shared_files
-from kmq_storage.model import Chunk
 from kmq_storage.objects.files import Files, FoundFile
 from kmq_storage.objects.mapping import brought_in
 
@@ -45,7 +44,7 @@ class FoundSegment:
     schema: pa.Schema
     #: Whether it is a run in which queues begin behind 0: made by a trim up to its first record.
     begun: bool = False
-    #: Whether each of its batches proves itself, too.
+    #: Whether each of its batches proves itself, too, and what stands before them.
     whole: bool = True
 
     def row_of(self, layout: Layout) -> Row | None:
@@ -63,14 +62,23 @@ def find_segments(files: Files, store_id: uuid.UUID) -> Iterator[FoundSegment]:
     """
     shared = shared_files(files, store_id, paths.SEGMENT_FOLDER)
     for file in chain(files.walk(paths.SEGMENT_FOLDER), shared):
-        match = _PATH.match(file.path)
-        if match is not None:
-            try:
-                yield _found(files, file, match)
-            except FormatVersionError:
-                raise
-            except (CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
-                continue
+        found = try_segment(files, file)
+        if found is not None:
+            yield found
+
+
+def try_segment(files: Files, file: FoundFile) -> FoundSegment | None:
+    """The segment in a file; None when it is none, or its footer is damaged, or it is gone.
+
+    FormatVersionError when a newer kmq wrote it.
+    """
+    match = _PATH.match(file.path)
+    try:
+        return None if match is None else _found(files, file, match)
+    except FormatVersionError:
+        raise
+    except (CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
+        return None
 
 
 def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
@@ -87,7 +95,7 @@ def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
         schemas_of(reader),
         reader.schema,
         _is_begun(contents, footer, file.path),
-        all(_is_whole(contents, chunk) for chunk in footer.chunks),
+        _is_whole(contents, footer),
     )
 
 
@@ -131,9 +139,13 @@ def _row(
     )
 
 
-def _is_whole(contents: pa.Buffer, chunk: Chunk) -> bool:
-    place = chunk.location
-    return checksum(contents.slice(place.position, place.length)) == chunk.checksum
+def _is_whole(contents: pa.Buffer, footer: SegmentFooter) -> bool:
+    places = [(chunk.location, chunk.checksum) for chunk in footer.chunks]
+    head = contents.slice(0, places[0][0].position) if places else None
+    return (head is None or checksum(head) == footer.head_checksum) and all(
+        checksum(contents.slice(place.position, place.length)) == expected
+        for place, expected in places
+    )
 
 
 @dataclass(slots=True)

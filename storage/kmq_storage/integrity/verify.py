@@ -21,6 +21,7 @@ from kmq_storage.integrity.report import Damage, Finding, Report, report_of
 from kmq_storage.integrity.rows import MISSING, check_partitions, still_missing
 from kmq_storage.integrity.slip_files import check_slips
 from kmq_storage.integrity.small_files import check_clones, check_identity, check_locks, check_pins
+from kmq_storage.integrity.unneeded import check_unneeded
 from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
@@ -66,8 +67,10 @@ def _verified(log: CommitLog, *, deep: bool) -> Report:
             check_slips(log),
         )
     )
-    findings = (_as_named(files, each) for each in _lasting(log, found))
-    return report_of(findings, unreferenced(files, log.state))
+    found = list(_lasting(log, found))
+    waiting = unreferenced(files, log.state)
+    found += check_unneeded(log, waiting) if deep else ()
+    return report_of((_as_named(files, each) for each in found), waiting)
 
 
 def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:
