@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from kmq_storage import paths
+from kmq_storage.format.layout_entries import CondemnEntry
 from kmq_storage.format.manifest import Key
 from kmq_storage.integrity.lost_end import lost_end
 from kmq_storage.integrity.made_again import made_again, named_again
@@ -25,6 +26,7 @@ from kmq_storage.integrity.slip_files import end_damaged
 from kmq_storage.integrity.small_files import unreadable_pins
 from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.integrity.verify import verify
+from kmq_storage.log.binding import Unit
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
@@ -165,8 +167,11 @@ def _newest(log: CommitLog) -> str:
 
 
 def _forget_older(log: CommitLog, damage: Sequence[Damage]) -> Iterator[str]:
-    """Older checkpoints lead to what was given up."""
+    """Older checkpoints lead to what was given up; there are two behind it, as at any time."""
     if damage:
-        for root in checkpoints(log.files)[1:]:
+        nothing_new = CondemnEntry(log.refresh().condemned)
+        log.commit([Unit((nothing_new,))], durable=True)
+        yield _newest(log)
+        for root in checkpoints(log.files)[2:]:
             log.files.remove(paths.checkpoint_file(*root))
-            yield f"{paths.checkpoint_file(*root)}: was removed, a newer one stands"
+            yield f"{paths.checkpoint_file(*root)}: was removed, newer ones stand"
