@@ -6,15 +6,18 @@ Commits that named them prove all of them; where these are gone they prove their
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import NoReturn
 
 from kmq_storage import paths
+from kmq_storage.errors import CorruptionError
 from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.integrity.found_segments import try_segment
 from kmq_storage.integrity.log_remains import commits_left
-from kmq_storage.integrity.report import Damage, Note
-from kmq_storage.integrity.rows import MISSING, check_place
+from kmq_storage.integrity.report import Note
+from kmq_storage.integrity.segment_files import check_segment
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.manifest_rows import row_of_segment
+from kmq_storage.model import Segment
 
 
 def check_unneeded(log: CommitLog, files: Collection[str]) -> Iterator[Note]:
@@ -49,8 +52,15 @@ def _wrong(log: CommitLog, entry: SegmentEntry) -> str:
     """How a segment is not what the commit says that named it; nothing when it is, or is gone."""
     topic = log.state.topic_by_id(entry.topic_id)
     assert topic is not None, "only entries of known topics are kept"
-    rows = [row_of_segment(entry)]
-    for finding in check_place(log.files, topic, entry.partition, rows, deep=True):
-        if isinstance(finding, Damage) and finding.reason != MISSING:
-            return finding.reason
-    return ""
+    segment = row_of_segment(entry).place((entry.topic_id, entry.partition))
+    assert isinstance(segment, Segment), "a row of a segment"
+    try:
+        contents = log.files.map(segment.location.file)
+    except FileNotFoundError:
+        return ""
+    place = (contents, segment, topic, entry.partition)
+    return next((each.reason for each in check_segment(*place, deep=True, runs=_nowhere)), "")
+
+
+def _nowhere() -> NoReturn:
+    raise CorruptionError("which runs stood before it nobody knows any more")
