@@ -16,6 +16,7 @@ from kmq_spark.cli.command_line import main
 from kmq_storage import limits
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.log.behind import go_on_behind
+from tests.damage.store import read_partition
 from tests.damage.test_repair import frame_with, harmed
 from tests.support.damage import flip
 from tests.support.storage import make_topic, send
@@ -171,3 +172,44 @@ def test_what_compaction_left_out_is_no_loss_where_every_checkpoint_is_lost(tmp_
     with kmq.open(tmp_path, maintenance=False) as store:
         assert kept.num_rows == 8
         assert store.read("t", end={0: 101}).read_all().equals(kept)
+
+
+def _lose_the_middle(folder: Path, *, merged: bool) -> dict[tuple[str, int], list[object]]:
+    """An older checkpoint is left, and a log that begins long behind it; what there was."""
+    with kmq.open(folder, maintenance=False) as store:
+        store.create_topic("t", partitions=2)
+        _send(store, b"0", b"1")
+        store.seal()
+        store.checkpoint()
+        older = {path: path.read_bytes() for path in folder.glob("[cp]*/*") if path.is_file()}
+        _send(store, b"2", b"3")
+        _send(store, b"4", partition=1)
+        store.seal()
+        _send(store, b"5")
+        store.seal()
+        if merged:
+            store.compact("t")
+            store.checkpoint()
+            store.collect(grace=0)
+        _leave_log_behind(store)
+        _send(store, b"in the log")
+        expected = {("t", number): read_partition(store, "t", number) for number in range(2)}
+    for path in [*folder.glob("checkpoints/*"), *folder.glob("pages/*")]:
+        path.unlink()
+    for path, contents in older.items():
+        path.write_bytes(contents)
+    return expected
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_between_an_older_checkpoint_and_the_log_segments_tell_where_records_stand(
+    tmp_path: Path, merged: bool
+):
+    expected = _lose_the_middle(tmp_path, merged=merged)
+    assert main(["--store", str(tmp_path), "repair", "--drop-damaged"]) == 0
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert read_partition(store, "t", 0) == expected["t", 0]
+        assert read_partition(store, "t", 1, end=1) == expected["t", 1]
+        assert store.describe_topic("t").rows == 7
+        assert _send(store, b"new", partition=1) > 0
+        assert store.verify(deep=True).ok

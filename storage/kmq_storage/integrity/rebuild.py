@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import pyarrow as pa
 
@@ -30,9 +29,9 @@ from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.offset_index import Gap
+from kmq_storage.log.offset_index import Gap, OffsetIndex
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Partition, Topic, recovered_name
+from kmq_storage.log.topic_state import Topic, recovered_name
 from kmq_storage.model import TopicSettings
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.files import Files
@@ -54,6 +53,12 @@ class _Known:
     ends: PartitionEnds = field(default_factory=PartitionEnds)
     #: How many partitions an older checkpoint knows of each topic.
     older: dict[bytes, int] = field(default_factory=dict)
+    #: The partitions with new gaps.
+    cut: set[Key] = field(default_factory=set)
+
+    def is_older(self, key: Key) -> bool:
+        """Whether an older checkpoint has this partition."""
+        return key[1] < self.older.get(key[0], 0)
 
     def note_schemas(self, topic_id: bytes, schemas: Iterable[str]) -> None:
         """A topic has at least these versions of its schema: they are only ever added to."""
@@ -99,7 +104,7 @@ def _up_to(left: Remains, state: StoreState, files: Files, identity: Identity) -
     """Have a state of the moment before the commits that are left, as far as segments know."""
     if left.marked and left.before == state.lsn:
         return  # they say all
-    known, segments = _Known(files), list(find_segments(files, identity.store_id))
+    known, segments = _Known(files, cut=state.cut), list(find_segments(files, identity.store_id))
     for segment in segments:
         known.names[segment.topic_id] = segment.topic
         known.note_partition(segment.topic_id, segment.partition)
@@ -108,12 +113,16 @@ def _up_to(left: Remains, state: StoreState, files: Files, identity: Identity) -
     yield from _note_rows(known, segments)
     known.older = {topic.id: topic.partitions for topic in state.topics.values()}
     for topic_id in known.partitions:
-        if state.topic_by_id(topic_id) is None:
-            yield from _add_topic(state, topic_id, known)
+        topic = state.topic_by_id(topic_id) or _added(state, topic_id, known)
+        if topic_id not in known.older:
+            yield f"topic {topic.name}: it has default settings again, unless the log says others"
+        topic.enlarge(known.partitions[topic_id])
+        for number in range(topic.partitions):
+            yield from _lay_out(topic, number, known)
     staged = unnamed_rows(files, state)
     for topic in state.topics.values():
         inline = rows_at_most(left.before - state.lsn)
-        yield from _doubt_ends(state, topic, known, staged, inline)
+        yield from _doubt_ends(topic, known, staged, inline)
     state.lsn = left.before
 
 
@@ -141,7 +150,7 @@ def _note_entries(entries: Iterable[Entry], known: _Known) -> None:
 
 
 def _doubt_ends(
-    state: StoreState, topic: Topic, known: _Known, staged: Mapping[Key, int], inline: int
+    topic: Topic, known: _Known, staged: Mapping[Key, int], inline: int
 ) -> Iterator[str]:
     """Have partitions end no earlier than they did: where nobody tells, behind all there was."""
     for number, part in enumerate(topic.parts):
@@ -149,20 +158,15 @@ def _doubt_ends(
         end = known.ends.logged.get(key)
         if end is None:
             end = max(part.end, known.ends.at_least.get(key, 0)) + inline + staged.get(key, 0)
-        if part.end >= end:
-            continue
-        if part.end or number < known.older.get(topic.id, 0):
-            topic.index(number).cut_out(Gap(part.end, end, _LOST))
-            state.cut.add(key)
-            yield f"{topic.name}-{number}: offsets {part.end} to {end - 1} stand nowhere"
-        else:  # all that it had was given up long ago, or it had nothing
-            part.start = end
+        if part.end or known.is_older(key):
+            yield from _pass_over(topic, number, known, end)
+        elif end:  # all that it had was given up long ago, or it had nothing
+            part.start = part.end = end
             yield f"{topic.name}-{number}: nothing is left before offset {end}"
-        part.end = end
 
 
-def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[str]:
-    """The topic as it was before the log's first commit, as far as segments know."""
+def _added(state: StoreState, topic_id: bytes, known: _Known) -> Topic:
+    """A topic that no checkpoint knows, as far as segments know it."""
     topic = Topic(topic_id, _name_of(state, topic_id, known), state.manifest)
     found = [row for key, rows in known.found.rows.items() for row in rows if key[0] == topic_id]
     keyed = any(row.in_run for row in found)
@@ -170,11 +174,8 @@ def _add_topic(state: StoreState, topic_id: bytes, known: _Known) -> Iterator[st
     schemas = known.schemas.get(topic_id, ())
     topic.settings = TopicSettings(keyed=keyed, trims=trims, schemas=schemas)
     topic.columns = known.layout(topic_id).sealed_columns  # any record may be a tombstone
-    topic.enlarge(known.partitions[topic_id])
     state.add_topic(topic)
-    yield f"topic {topic.name}: it has the default settings again, unless the log says others"
-    for number in range(topic.partitions):
-        yield from _lay_out(topic, number, known)
+    return topic
 
 
 def _name_of(state: StoreState, topic_id: bytes, known: _Known) -> str:
@@ -184,69 +185,90 @@ def _name_of(state: StoreState, topic_id: bytes, known: _Known) -> str:
 
 
 def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
-    """Have the rows of a partition up to where the log goes on."""
+    """Have the rows of a partition behind those it has, up to where the log goes on."""
     part, key = topic.parts[number], (topic.id, number)
-    logged = known.ends.logged.get(key)
-    rows, later = _told_apart(known, key, logged)
-    part.end = logged if logged is not None and later else rows[-1].end_offset if rows else 0
-    part.start = _start(topic, sorted(rows + later, key=_base), part.end, known)
-    part.is_begun = topic.settings.trims and part.start > 0
+    rows, later = _told_apart(topic, number, known)
+    if (rows or later) and not known.is_older(key):
+        first = min(rows + later, key=_base)
+        part.end, part.start = first.base_offset, _start(topic, first, known)
+        part.is_begun = topic.settings.trims and part.start > 0
     for row in rows:
-        topic.index(number).append(row)
-        part.rows, part.size = part.rows + row.rows, part.size + row.size
-    _count_later(part, rows, later)
-    yield from _gaps(topic, number, rows, later)
-    yield from _holes(known.files, topic, number, [*rows, *later])
+        yield from _put(topic, number, known, row)
+    if later:  # the commits that named these are in the log, and cover their offsets once read
+        yield from _pass_over(topic, number, known, later[0].base_offset)
+        _count_later(topic, number, later[0], known.ends.logged[key])
+        part.end = known.ends.logged[key]
+    yield from _holes(topic, number, known, [*rows, *later])
 
 
 def _base(row: Row) -> int:
     return row.base_offset
 
 
-def _told_apart(known: _Known, key: Key, logged: int | None) -> tuple[list[Row], list[Row]]:
-    """The rows of a partition before what the log has, and those that go on into it.
-
-    The commits that named these are in the log, and cover their offsets once they are read.
-    """
-    found, later = known.found.rows.get(key, []), list[Row]()
-    if logged is not None:  # what the log has is there in any case
-        later = [row for row in found if row.base_offset < logged < row.end_offset]
-        found = [row for row in found if row.end_offset <= logged]
-    return known.found.distinct(found), later
-
-
-def _count_later(part: Partition, rows: list[Row], later: list[Row]) -> None:
-    """Count what stands before the log in segments that go on into it, and nowhere else."""
-    for row in sorted(later, key=_base)[:1]:
-        known = [each for each in rows if each.base_offset >= row.base_offset]
-        behind_rows, behind_size = row.held_from(part.end)
-        part.rows += max(row.rows - behind_rows - sum(each.rows for each in known), 0)
-        part.size += max(row.size - behind_size - sum(each.size for each in known), 0)
+def _told_apart(topic: Topic, number: int, known: _Known) -> tuple[list[Row], list[Row]]:
+    """The rows of a partition before what the log has, and those that go on into it."""
+    key, index, since = (topic.id, number), topic.index(number), topic.parts[number].end
+    found = [row for row in known.found.rows.get(key, ()) if row.end_offset > since]
+    found = [row for row in found if _fits(index, row, since)]
+    logged = known.ends.logged.get(key)
+    if logged is None:
+        return known.found.distinct(found), []
+    later = [row for row in found if row.base_offset < logged < row.end_offset]
+    found = [row for row in found if row.end_offset <= logged]
+    return known.found.distinct(found), sorted(later, key=_base)
 
 
-def _start(topic: Topic, rows: list[Row], end: int, known: _Known) -> int:
+def _fits(index: OffsetIndex, row: Row, since: int) -> bool:
+    """Whether a row begins behind the known ones, or where one of these does."""
+    at = row.base_offset
+    return at >= since or all(known.base_offset >= at for known in index.rows(at, at + 1))
+
+
+def _put(topic: Topic, number: int, known: _Known, row: Row) -> Iterator[str]:
+    """Have a row, in place of known ones if it goes on from these."""
+    yield from _pass_over(topic, number, known, row.base_offset)
+    part, index = topic.parts[number], topic.index(number)
+    part.rows, part.size = part.rows + row.rows, part.size + row.size
+    if row.base_offset < part.end:
+        for each in list(index.rows(row.base_offset, part.end)):
+            part.rows, part.size = part.rows - each.rows, part.size - each.size
+        index.replace(row)
+    else:
+        index.append(row)
+    part.end = row.end_offset
+
+
+def _pass_over(topic: Topic, number: int, known: _Known, base: int) -> Iterator[str]:
+    """Record that the offsets from the end of a partition on stand nowhere."""
+    part = topic.parts[number]
+    if part.end < base:
+        topic.index(number).cut_out(Gap(part.end, base, _LOST))
+        known.cut.add((topic.id, number))
+        yield f"{topic.name}-{number}: offsets {part.end} to {base - 1} stand nowhere"
+        part.end = base
+
+
+def _count_later(topic: Topic, number: int, later: Row, end: int) -> None:
+    """Count what stands before the log in a segment that goes on into it, and nowhere else."""
+    part = topic.parts[number]
+    known = list(topic.index(number).rows(later.base_offset, part.end))
+    behind_rows, behind_size = later.held_from(end)
+    part.rows += max(later.rows - behind_rows - sum(each.rows for each in known), 0)
+    part.size += max(later.size - behind_size - sum(each.size for each in known), 0)
+
+
+def _start(topic: Topic, first: Row, known: _Known) -> int:
     """Where a partition begins: that of queues with an offset that has no record, unless at 0."""
-    start = rows[0].base_offset if rows else end
-    is_begun = bool(rows) and rows[0].file in known.found.begun
+    start, is_begun = first.base_offset, first.file in known.found.begun
     return start - 1 if topic.settings.keyed and start and not is_begun else start
 
 
-def _gaps(topic: Topic, number: int, rows: list[Row], later: list[Row]) -> Iterator[str]:
-    """Record the offsets between segments that stand nowhere."""
-    end = min([topic.parts[number].end, *map(_base, later)])
-    spans = [(row.base_offset, row.end_offset) for row in rows] + [(end, end)]
-    for (_, start), (behind, _) in pairwise(spans):
-        if start < behind:
-            topic.index(number).gaps.append(Gap(start, behind, _LOST))
-            yield f"{topic.name}-{number}: offsets {start} to {behind - 1} stand nowhere"
-
-
-def _holes(files: Files, topic: Topic, number: int, rows: list[Row]) -> Iterator[str]:
+def _holes(topic: Topic, number: int, known: _Known, rows: list[Row]) -> Iterator[str]:
     """Offsets without a record inside of segments: gaps, unless compaction may have made them."""
     end = topic.parts[number].end
     for row in rows:
         missing = row.end_offset - row.base_offset - row.rows
-        lost = _lost_inside(files, topic, number, row) if missing > 0 else []
+        lost = _lost_inside(known.files, topic, number, row) if missing > 0 else []
         for start, behind in lost:
             if start < end:
                 topic.index(number).gaps.append(Gap(start, min(behind, end), _LOST))
