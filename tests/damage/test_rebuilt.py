@@ -14,11 +14,17 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
 from kmq_storage import limits
+from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.log.behind import go_on_behind
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects.bucket_files import BucketFiles
+from tests.damage.bucket import commits_of, store_in
 from tests.damage.store import read_partition
 from tests.damage.test_repair import frame_with, harmed
 from tests.support.damage import flip
+from tests.support.memory_bucket import MemoryBucket
 from tests.support.storage import make_topic, send
 
 
@@ -212,4 +218,60 @@ def test_between_an_older_checkpoint_and_the_log_segments_tell_where_records_sta
         assert read_partition(store, "t", 1, end=1) == expected["t", 1]
         assert store.describe_topic("t").rows == 7
         assert _send(store, b"new", partition=1) > 0
+        assert store.verify(deep=True).ok
+
+
+def _sealed(store: kmq.Store) -> int:
+    """The last offset of what no log is needed for."""
+    store.create_topic("t", partitions=2)
+    last = _send(store, b"0", b"1")
+    store.seal()
+    store.checkpoint()
+    return last
+
+
+def _go_on(knows: kmq.Store, other: kmq.Store, last: int) -> None:
+    """Two send in turns, of which one knows what the other does not."""
+    sent = {}
+    for number, store in enumerate([knows, knows, other, knows, other]):
+        for partition in range(2):
+            value = b"new %d %d" % (number, partition)
+            offset = _send(store, value, partition=partition)
+            assert (partition, offset) not in sent
+            sent[partition, offset] = value
+            assert partition or offset > last
+    for (partition, offset), value in sent.items():
+        bounds = {"start": {partition: offset}, "end": {partition: offset + 1}}
+        found = other.read("t", partitions=[partition], **bounds).read_all()["value"].to_pylist()
+        assert found == [value]
+
+
+def test_who_knows_what_a_manifest_made_anew_does_not_goes_on_with_it_on_a_disk(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as knows:
+        last = _sealed(knows)
+        _leave_log_behind(knows)
+        knows.alter_topic("t", retention=1e6)
+        _lose_checkpoints(tmp_path)
+        with kmq.open(tmp_path, maintenance=False) as other:
+            _go_on(knows, other, last)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert store.verify(deep=True).ok
+
+
+def test_who_knows_what_a_manifest_made_anew_does_not_goes_on_with_it_in_a_bucket():
+    bucket = MemoryBucket("memory-bucket://knows")
+    with store_in(bucket) as knows:
+        last = _sealed(knows)
+        knows.log.drop_before(knows.log.refresh().lsn + 1)
+        knows.alter_topic("t", retention=1e6)
+        lost = [each for each in bucket.objects if each.startswith(("checkp", "pages"))]
+        for name in [*lost, *commits_of(bucket)[:-1]]:
+            bucket.delete(name)
+        files = BucketFiles(bucket)
+        rebuild(files, open_identity(files, SYSTEM, create=False), SYSTEM)
+        with store_in(bucket) as other:
+            _go_on(knows, other, last)
+    with store_in(bucket) as store:
+        store.seal()
+        store.checkpoint()
         assert store.verify(deep=True).ok

@@ -8,11 +8,12 @@ commits knew are lost, and records in staged files that no commit names any more
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from kmq_storage import paths
 from kmq_storage.environment import Environment
 from kmq_storage.format.entries import Entry, RecordsEntry, TopicEntry
 from kmq_storage.format.identity import Identity
@@ -27,9 +28,12 @@ from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.log.behind import rows_at_most
 from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
 from kmq_storage.log.disk_errors import translated
+from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor
+from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, OffsetIndex
+from kmq_storage.log.open import is_disk
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, recovered_name
 from kmq_storage.model import TopicSettings
@@ -82,8 +86,22 @@ class _Known:
 
 def rebuild(files: Files, identity: Identity, environment: Environment) -> list[str]:
     """Write a checkpoint of what segments say before the log's first commit; what was done."""
-    with translated(files.url), files.afresh():
+    with translated(files.url), files.afresh(), _told_to_handles(files, identity, environment):
         return _rebuilt(files, identity, environment)
+
+
+@contextmanager
+def _told_to_handles(files: Files, identity: Identity, environment: Environment) -> Iterator[None]:
+    """Have who writes to a disk begin anew; a bucket's knows better, and others take that over."""
+    if not is_disk(files):
+        yield
+        return
+    hint = open_hint(files, identity.seed, environment)
+    append_lock = AppendLock(files.open_lock(paths.APPEND_LOCK), hint, environment)
+    with SyncLock(files.open_lock(paths.SYNC_LOCK), environment), append_lock:
+        hint.count_loss(hint.mark)  # before, too: this may die when the checkpoint is there
+        yield
+        hint.count_loss(hint.mark)
 
 
 def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list[str]:
@@ -162,7 +180,11 @@ def _doubt_ends(
             yield from _pass_over(topic, number, known, end)
         elif end:  # all that it had was given up long ago, or it had nothing
             part.start = part.end = end
-            yield f"{topic.name}-{number}: nothing is left before offset {end}"
+            yield _before(topic, number, end)
+
+
+def _before(topic: Topic, number: int, start: int) -> str:
+    return f"{topic.name}-{number}: begins at offset {start}; before it all was trimmed, or is lost"
 
 
 def _added(state: StoreState, topic_id: bytes, known: _Known) -> Topic:
@@ -192,6 +214,8 @@ def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
         first = min(rows + later, key=_base)
         part.end, part.start = first.base_offset, _start(topic, first, known)
         part.is_begun = topic.settings.trims and part.start > 0
+        if part.start:
+            yield _before(topic, number, part.start)
     for row in rows:
         yield from _put(topic, number, known, row)
     if later:  # the commits that named these are in the log, and cover their offsets once read

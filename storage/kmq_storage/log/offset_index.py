@@ -90,6 +90,15 @@ class OffsetIndex:
         if gap.start < end:  # a row that goes on behind the gap stays
             self.recent = self.recent.spliced(gap.start, min(gap.end, end), None)
 
+    def fill(self, start: int, end: int) -> None:
+        """Have no gap at these offsets: records stand there after all."""
+        around = [gap for gap in self.gaps if gap.start <= start and end <= gap.end]
+        assert around, "an offset is given out once"
+        self.gaps = [gap for gap in self.gaps if gap not in around]
+        for gap in around:
+            left = ((gap.start, start), (end, gap.end))
+            self.gaps += [Gap(low, high, gap.reason) for low, high in left if low < high]
+
     def newest_row(self, start: int, end: int) -> Row | None:
         """The newest row, if it has just these offsets, and nothing was lost or cut out."""
         recent = self.recent

@@ -232,12 +232,14 @@ class StoreState:
         topic = self._topic_of(entry)
         topic.columns |= entry.columns
         part = topic.parts[entry.partition]
-        assert entry.base_offset >= part.end, "an offset is given out once"
+        end = entry.base_offset + entry.rows
+        if entry.base_offset < part.end:
+            part.found_again(entry.base_offset, end)
         self._pass_over(entry, part)
         if part.index is not None:
             part.index.append(row_of_records(entry, time, file, position))
         part.doubt = None
-        part.end = entry.base_offset + entry.rows
+        part.end = max(part.end, end)
         part.rows += entry.rows
         part.size += entry.size
 

@@ -8,7 +8,7 @@ from kmq_storage.errors import NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.layout import Layout, layout_of
 from kmq_storage.format.records import TOMBSTONES
 from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.log.offset_index import Gap, OffsetIndex
 from kmq_storage.model import LogDamage, Place, TopicInfo, TopicSettings
 
 
@@ -52,6 +52,17 @@ class Partition:
     def readable_from(self, position: int) -> int:
         """The first offset at or after a position that may still be read."""
         return min(max(position, self.first), self.end)
+
+    def found_again(self, start: int, end: int) -> None:
+        """Have records at offsets that were counted as lost, or before a begin nobody knew.
+
+        Who sent them knew better than the manifest that was made anew meanwhile.
+        """
+        assert self.index is not None, "an offset is given out once"
+        if start < self.start:
+            self.index.gaps.append(Gap(start, self.end, "the manifest was lost"))
+            self.start = start
+        self.index.fill(start, end)
 
     def lag(self, position: int) -> int:
         """How many offsets are still to be read: what was trimmed away is not."""
