@@ -97,6 +97,18 @@ def test_a_lost_mark_of_collected_commits_is_damage_and_is_written_again(
     assert [name for name in collected.objects if name.startswith("collected")] == marks
 
 
+def test_a_damaged_page_and_a_lost_mark_together_keep_no_repair_from_its_work(
+    collected: MemoryBucket,
+):
+    before = _everything(collected)
+    _lost(collected, "collected")
+    for name in [name for name in collected.objects if name.startswith("pages")]:
+        flip(collected, name)
+    with store_in(collected) as store:
+        assert store.repair().damage == []
+    assert _everything(collected) == before
+
+
 def test_removed_commits_with_records_of_their_own_are_not_taken_for_collected(
     bucket: MemoryBucket,
 ):

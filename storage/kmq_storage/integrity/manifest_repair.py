@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kmq_storage import paths
-from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
+from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.integrity.page_repair import is_whole
 from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
@@ -50,6 +50,10 @@ def _reaches_back(log: CommitLog, lsn: int) -> bool:
     try:
         next(iter(log.commits(lsn)), None)
     except OffsetOutOfRangeError:
+        return False
+    except UnavailableError as error:
+        if error.context.get("lsn") != lsn:
+            raise  # else it is gone from a bucket without a mark
         return False
     except CorruptionError:
         return True  # it is there, though damaged; readers are told
