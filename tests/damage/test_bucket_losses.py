@@ -210,6 +210,19 @@ def test_commits_that_are_marked_as_collected_but_still_there_are_no_lost_ones(
     goes_on(bucket, known)
 
 
+def test_a_checkpoint_that_was_made_anew_is_so_once_more_when_it_is_damaged_itself():
+    bucket = MemoryBucket("memory-bucket://made-anew")
+    with store_in(bucket) as store:
+        store.create_topic("t", partitions=2)
+        mark_collected(BucketFiles(bucket), store.checkpoint().lsn)
+        store.alter_topic("t", retention=1e6)
+    _lost(bucket, "checkpoints")
+    for _ in range(2):
+        _rebuilt(bucket)
+        assert _everything(bucket) == [[], []]
+        flip(bucket, next(name for name in bucket.objects if name.startswith("checkpoints")))
+
+
 def test_of_marked_commits_those_count_that_nothing_is_missing_behind(bucket: MemoryBucket):
     known, last = _mark_collected(bucket)
     flip(bucket, paths.commit_object(last - 1))

@@ -42,6 +42,11 @@ class Place:
         at = log.read_bytes().index(b"KMQ1\0\0\x80\0" + lsn.to_bytes(8, "little"))
         harmed(self._folder, Harm(f"log/{log.name}", at + 40, 1))
 
+    def lose_pages(self) -> None:
+        """Have no page, and no segment that one can be made from."""
+        lost = [each for each in self._bucket.objects if each.startswith(("pages", "segments"))]
+        self._bucket.delete(*lost)
+
 
 @pytest.fixture(params=["disk", "bucket"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
@@ -90,6 +95,23 @@ def test_records_in_whole_commits_stay_readable_in_a_topic_that_is_made_again(pl
     with place.open() as store:
         assert store.verify(deep=True).ok
         assert _values(store, name, partition=1) == [b"2", b"3"]
+
+
+def test_a_lost_page_keeps_no_repair_from_a_topic_without_a_name():
+    place = Place(None)
+    with place.open() as store:
+        store.create_topic("made")
+        made = _lsn(store)
+        _send(store, "made", b"0")
+    place.damage(made)
+    with place.open() as store:
+        assert store.repair(drop_damaged=True).ok
+        store.seal()
+        store.checkpoint()
+    place.lose_pages()
+    with place.open() as store:
+        assert {each.file[:6] for each in store.repair().damage} == {"pages/"}
+        assert store.repair(drop_damaged=True).ok
 
 
 def test_records_in_a_segment_stay_readable_though_all_their_commits_are_lost(place: Place):

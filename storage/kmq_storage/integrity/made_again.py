@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
-from kmq_storage.errors import InvalidRequestError
+from kmq_storage.errors import CorruptionError, InvalidRequestError
 from kmq_storage.format.entries import TopicEntry
 from kmq_storage.format.manifest import STAGED
 from kmq_storage.integrity.found_segments import FoundSegment, find_segments
@@ -57,10 +57,11 @@ def _name(log: CommitLog, topic: Topic, segments: Iterable[FoundSegment]) -> str
 
 def _told_by_staged(files: Files, topic: Topic) -> Iterator[str]:
     for number, part in enumerate(topic.parts):
-        for row in topic.index(number).rows(part.start, part.end):
-            if row.kind == STAGED:
-                file = row.path((topic.id, number))
-                yield from (name for name, _, _ in records_of(files, file))
+        with suppress(CorruptionError):  # where a page is damaged nobody knows the files
+            for row in topic.index(number).rows(part.start, part.end):
+                if row.kind == STAGED:
+                    file = row.path((topic.id, number))
+                    yield from (name for name, _, _ in records_of(files, file))
 
 
 def _settings(known: TopicSettings, segments: Iterable[FoundSegment]) -> TopicSettings:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.environment import Environment
+from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import Entry, RecordsEntry, TopicEntry
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.layout import Layout, layout_of
@@ -22,11 +23,17 @@ from kmq_storage.format.manifest import Key, Row
 from kmq_storage.integrity.found_segments import FoundRows, FoundSegment, find_segments
 from kmq_storage.integrity.log_remains import Remains, remains_of
 from kmq_storage.integrity.lost_end import known_lsn
+from kmq_storage.integrity.manifest_repair import set_aside
 from kmq_storage.integrity.partition_ends import PartitionEnds
 from kmq_storage.integrity.segment_holes import lost_inside
 from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.log.behind import rows_at_most
-from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
+from kmq_storage.log.checkpoint import (
+    checkpoints,
+    newest_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor
@@ -114,8 +121,18 @@ def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list
         place = {"file": commit.file, "position": commit.position}
         state.apply(commit.lsn, commit.time, commit.entries, **place)
     end = Cursor(state.lsn, None, state.time, state.lsn + 1, 0)
+    _set_damaged_aside(files)
     write_checkpoint(files, state, end, environment.new_uuid, began=began)
     return [*told, f"a manifest was made from segments; the log goes on at commit {end.lsn + 1}"]
+
+
+def _set_damaged_aside(files: Files) -> None:
+    """Have the names free of checkpoints that may be written once more, to the same bytes."""
+    for root in checkpoints(files):
+        try:
+            read_checkpoint(files, *root)
+        except CorruptionError:
+            set_aside(files, paths.checkpoint_file(*root))
 
 
 def _up_to(left: Remains, state: StoreState, files: Files, identity: Identity) -> Iterator[str]:
