@@ -246,6 +246,22 @@ def _go_on(knows: kmq.Store, other: kmq.Store, last: int) -> None:
         assert found == [value]
 
 
+def test_a_segment_whose_footer_is_damaged_keeps_no_other_one_from_coming_back(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        for name in ("t", "hurt"):
+            store.create_topic(name)
+            _send(store, b"0", topic=name)
+        store.seal()
+        topic = store.describe_topic("hurt").topic_id.hex
+        _leave_log_behind(store)
+    (segment,) = (tmp_path / "segments" / topic).rglob("*.arrow")
+    text = segment.read_bytes().rindex(segment.stem.rpartition("-")[2].encode())
+    flip(segment, text + 60, 64)  # a digit of what it says of its batch is none
+    _lose_checkpoints(tmp_path)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert store.read("t", end={0: 1}).read_all()["value"].to_pylist() == [b"0"]
+
+
 def test_who_knows_what_a_manifest_made_anew_does_not_goes_on_with_it_on_a_disk(tmp_path: Path):
     with kmq.open(tmp_path, maintenance=False) as knows:
         last = _sealed(knows)
