@@ -7,15 +7,20 @@ segment ends, gaps that nobody is told of any more, and topics of one name that 
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
 from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
+from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.segment import decode_footer
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.log.behind import go_on_behind
 from kmq_storage.log.store_files import open_identity
@@ -260,6 +265,22 @@ def test_a_segment_whose_footer_is_damaged_keeps_no_other_one_from_coming_back(t
     _lose_checkpoints(tmp_path)
     with kmq.open(tmp_path, maintenance=False) as store:
         assert store.read("t", end={0: 1}).read_all()["value"].to_pylist() == [b"0"]
+
+
+def test_a_damaged_footer_whose_checksum_was_taken_since_is_damage_and_nothing_else(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        _send(store, b"0")
+        store.seal()
+        (row,) = store.log.refresh().topic("t").index(0).rows(0, 1)
+    (segment,) = (tmp_path / "segments").rglob("*.arrow")
+    footer = segment.read_bytes()[row.position :]
+    for at, bit in product(range(len(footer)), (1, 64)):
+        damaged = bytearray(footer)
+        damaged[at] ^= bit
+        with suppress(kmq.CorruptionError):
+            expected = checksum(damaged)
+            decode_footer(pa.py_buffer(damaged), "f", row.file, columns=9, expected=expected)
 
 
 def test_who_knows_what_a_manifest_made_anew_does_not_goes_on_with_it_on_a_disk(tmp_path: Path):

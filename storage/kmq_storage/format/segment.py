@@ -203,11 +203,18 @@ def decode_footer(
     wrote it. With None it is taken as it is: a batch whose own checksum is right proves what it
     holds.
     """
+    if expected is not None and checksum(footer) != expected:
+        raise CorruptionError(f"segment footer checksum does not match in {file}", file=file)
     raw = footer.to_pybytes()
-    if expected is not None:
-        if checksum(footer) != expected:
-            raise CorruptionError(f"segment footer checksum does not match in {file}", file=file)
-        check_format(schema_text(raw, FORMAT), file)
+    try:  # a manifest that was made anew has the checksum of what was there, damaged or not
+        if expected is not None:
+            check_format(schema_text(raw, FORMAT), file)
+        return _decoded_footer(raw, file, file_id, columns)
+    except (struct.error, ValueError, IndexError) as error:
+        raise CorruptionError(f"the footer of segment {file} can't be read", file=file) from error
+
+
+def _decoded_footer(raw: bytes, file: str, file_id: bytes, columns: int) -> SegmentFooter:
     place = _find(raw, file_id)
     if place < 0:
         raise CorruptionError(f"{file} is another segment than its name says", file=file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 import uuid
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
@@ -78,7 +77,7 @@ def try_segment(files: Files, file: FoundFile) -> FoundSegment | None:
         return None if match is None else _found(files, file, match)
     except FormatVersionError:
         raise
-    except (CorruptionError, pa.ArrowException, OSError, KeyError, ValueError, struct.error):
+    except (CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
         return None
 
 
