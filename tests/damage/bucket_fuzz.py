@@ -44,7 +44,7 @@ class Fuzz:
         self.bucket = MemoryBucket(f"memory-bucket://fuzz-{seed}", clock=self._clock)
         #: By partition and offset what was acknowledged.
         self.given: dict[tuple[int, int], bytes] = {}
-        #: By partition the offsets that readers were told are lost.
+        #: By partition the offsets that readers were told are lost, and those that were trimmed.
         self.told: list[tuple[int, range]] = []
         self.log: list[str] = []
         self.topic = "t"
@@ -71,7 +71,7 @@ class Fuzz:
 
     def _work(self) -> None:
         works = (self._send, self._send, self._send, self._seal, self._checkpoint)
-        works += (self._merge, self._collect)
+        works += (self._merge, self._collect, self._trim)
         with self._opened() as store:
             for _ in range(self.rng.randrange(2, 14)):
                 self.rng.choice(works)(store)
@@ -105,6 +105,14 @@ class Fuzz:
     def _merge(self, store: kmq.Store) -> None:
         store.compact(self.topic)
         self.log.append("merge")
+
+    def _trim(self, store: kmq.Store) -> None:
+        partition = self.rng.randrange(PARTITIONS)
+        start, end = store.offsets(self.topic)[partition]
+        to = self.rng.choice((end, (start + end) // 2))
+        store.trim(self.topic, {partition: to})
+        self.told.append((partition, range(to)))
+        self.log.append(f"trim {partition} to {to}")
 
     def _collect(self, store: kmq.Store) -> None:
         self.now += self.rng.choice((0, 2 * _HOUR))

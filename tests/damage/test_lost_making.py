@@ -42,6 +42,11 @@ class Place:
         at = log.read_bytes().index(b"KMQ1\0\0\x80\0" + lsn.to_bytes(8, "little"))
         harmed(self._folder, Harm(f"log/{log.name}", at + 40, 1))
 
+    def damage_value(self, value: bytes) -> None:
+        """Have a record batch that isn't as it was written."""
+        for name, body in self._bucket.objects.items():
+            self._bucket.objects[name] = body.replace(value, value[::-1])
+
     def lose_pages(self) -> None:
         """Have no page, and no segment that one can be made from."""
         lost = [each for each in self._bucket.objects if each.startswith(("pages", "segments"))]
@@ -202,3 +207,19 @@ def test_a_topic_whose_making_is_lost_can_be_deleted_by_who_knows_it():
         knows.delete_topic("made")
         with place.open() as store:
             assert store.topics() == []
+
+
+def test_a_trim_of_records_whose_commit_is_lost_counts_none_of_those_that_are_left():
+    place = Place(None)
+    with place.open() as store:
+        store.create_topic("t")
+        lost = _send(store, "t", b"0", b"1", b"2")
+        store.trim("t", {0: 2})
+        _send(store, "t", b"damaged later")
+        _send(store, "t", b"4")
+    place.damage(lost)
+    place.damage_value(b"damaged later")
+    with place.open() as store:
+        assert store.repair(drop_damaged=True).ok
+        assert store.describe_topic("t").rows == 1
+        assert store.read("t", start={0: 4}).read_all()["value"].to_pylist() == [b"4"]

@@ -302,8 +302,7 @@ class StoreState:
             return
         part.start = max(part.start, entry.start)
         part.is_begun = self._by_id[entry.topic_id].settings.trims
-        part.rows -= entry.rows
-        part.size -= entry.size
+        part.drop(entry.rows, entry.size)
         self.queues.trim(entry.topic_id, entry.partition, part.start)
         if part.index is not None:
             part.index.drop_before(part.start)
@@ -313,8 +312,7 @@ class StoreState:
         part = self._laid_out(entry, lsn)
         if part is None:
             return
-        part.rows -= entry.rows
-        part.size -= entry.size
+        part.drop(entry.rows, entry.size)
         if entry.end > part.end:  # nobody knew how many were lost behind it: no more than these
             part.end, part.doubt = entry.end, None
         if part.index is not None:

@@ -53,6 +53,10 @@ class Partition:
         """The first offset at or after a position that may still be read."""
         return min(max(position, self.first), self.end)
 
+    def drop(self, rows: int, size: int) -> None:
+        """Hold so many records and bytes less; of some the commit may be lost that counted them."""
+        self.rows, self.size = max(self.rows - rows, 0), max(self.size - size, 0)
+
     def found_again(self, start: int, end: int) -> None:
         """Have records at offsets that were counted as lost, or before a begin nobody knew.
 
