@@ -223,3 +223,19 @@ def test_a_trim_of_records_whose_commit_is_lost_counts_none_of_those_that_are_le
         assert store.repair(drop_damaged=True).ok
         assert store.describe_topic("t").rows == 1
         assert store.read("t", start={0: 4}).read_all()["value"].to_pylist() == [b"4"]
+
+
+def test_a_partition_of_which_only_a_trim_is_left_does_not_end_before_it(place: Place):
+    with place.open() as store:
+        store.create_topic("made", partitions=2)
+        made = _lsn(store)
+        lost = _send(store, "made", b"0", b"1", b"2", partition=1)
+        store.trim("made", {1: 3})
+        _send(store, "made", b"0")
+    for lsn in range(made, lost + 1):
+        place.damage(lsn)
+    with place.open() as store:
+        assert store.repair(drop_damaged=True).ok
+        with store.producer() as producer:
+            sent = producer.send(_only_topic(store), b"new", partition=1).result(10)
+        assert sent.offset >= 3

@@ -19,6 +19,7 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import Entry, RecordsEntry, TopicEntry
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.layout import Layout, layout_of
+from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import Key, Row
 from kmq_storage.integrity.found_segments import FoundRows, FoundSegment, find_segments
 from kmq_storage.integrity.log_remains import Remains, remains_of
@@ -178,7 +179,7 @@ def _note_entries(entries: Iterable[Entry], known: _Known) -> None:
     """What the commits that are still there say of topics, and where their records begin."""
     for entry in entries:
         known.ends.note(entry)
-        if isinstance(entry, RecordsEntry):
+        if isinstance(entry, RecordsEntry | SegmentEntry | TrimEntry | GapEntry):
             known.note_partition(entry.topic_id, entry.partition)
         elif isinstance(entry, TopicEntry):
             known.note_topic(entry)

@@ -301,6 +301,7 @@ class StoreState:
         if part is None:
             return
         part.start = max(part.start, entry.start)
+        part.end = max(part.end, part.start)  # the commits of what was trimmed may be lost
         part.is_begun = self._by_id[entry.topic_id].settings.trims
         part.drop(entry.rows, entry.size)
         self.queues.trim(entry.topic_id, entry.partition, part.start)
