@@ -101,8 +101,8 @@ class Account:
         ends = [*(start for start, _ in periods[1:]), NEVER]
         at = max(self.looked.get(key, self.starts[key]), start)
         filtered = any(
-            wanted is not None and end > at
-            for (_, wanted), end in zip(periods, ends, strict=bool(periods))
+            wanted is not None and end > max(begin, at)
+            for (begin, wanted), end in zip(periods, ends, strict=bool(periods))
         )
         return filtered or self.settings["order"] == "key"
 

@@ -57,10 +57,12 @@ class Binding:
 
     def filters_from(self, partition: int, offset: int) -> bool:
         """Whether there is a filter at an offset, or behind it."""
-        ends = [_at(starts, partition) for starts, _ in self.periods[1:]]
+        begins = [max(_at(starts, partition), offset) for starts, _ in self.periods]
         return any(
-            expression is not None and (end is None or end > offset)
-            for (_, expression), end in zip(self.periods, [*ends, None], strict=True)
+            expression is not None and (end is None or begin < end)
+            for (_, expression), begin, end in zip(
+                self.periods, begins, [*begins[1:], None], strict=True
+            )
         )
 
 
