@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from kmq_spark.client.hand import Hand, Holding
 from kmq_spark.client.subscription import TopicPartition
+from kmq_spark.client.turns import Turns
 from kmq_spark.errors import OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.few_records import FewRecords, Part, few_records
@@ -30,8 +31,9 @@ class Fetcher:
         #: What was read and is not handed out yet.
         self.holding = Holding()
         self._reader = ChunkReader(log.files)
-        #: The next offset to hand out, per assigned partition, in the order of their turns.
+        #: The next offset to hand out, per assigned partition.
         self.positions: dict[TopicPartition, int] = {}
+        self._turns = Turns()
         self.paused: set[TopicPartition] = set()
         #: Scans that are not at their end yet, and where that is.
         self._scans: dict[TopicPartition, tuple[Iterator[Slice], int]] = {}
@@ -53,6 +55,7 @@ class Fetcher:
             latest = self._reset == "latest"
             position = self._reset_position(partition, first=latest and came_later)
         self.positions[partition] = position
+        self._turns.wake(partition)
         self.drained = False
 
     def remove(self, partition: TopicPartition) -> None:
@@ -62,6 +65,7 @@ class Fetcher:
             self.holding.hand = Hand()
         self.positions.pop(partition, None)
         self.paused.discard(partition)
+        self._turns.give_up()
         self._forget(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -69,6 +73,7 @@ class Fetcher:
         self.drained = False
         self._forget(partition)
         self.positions[partition] = offset
+        self._turns.wake(partition)
 
     def read_again(self) -> FewRecords | None:
         """The last few records that were read without Arrow, if they can be."""
@@ -118,33 +123,41 @@ class Fetcher:
         """The next records of the partition whose turn it is; None when there are none."""
         state = self._log.state
         self.drained = False
+        self._turns.look(state, self.positions)
         passed: list[TopicPartition] = []
-        for partition in self.positions:
+        for partition in self._turns.awake:
             if partition in self.paused:
                 continue
             self.holding.before.setdefault(partition, self.positions[partition])
             try:
                 found = self._returned.pop(partition, None) or self._scan(state, partition)
             except Exception:  # the others have their turns before it is told again
-                self._stand(partition, self.positions[partition])
+                self._pass(state, passed)
+                self._turns.end(partition)
                 self.drained = True  # what is new comes before the same error
                 raise
             if found is None:
                 passed.append(partition)
                 continue
-            for each in passed:  # with thousands of them they are not asked before each other one
-                self._stand(each, self.positions[each])
+            self._pass(state, passed)
             if found.rows > rows:
                 found, self._returned[partition] = found.cut(rows)
-            self._stand(partition, found.end)
+            self.positions[partition] = found.end
+            self._turns.end(partition)
             return partition, found
+        self._pass(state, passed)
         self.drained = True
         return None
 
-    def _stand(self, partition: TopicPartition, offset: int) -> None:
-        """Have a position; the next turn of the partition comes after the others'."""
-        del self.positions[partition]  # no call may come in between: it could be interrupted
-        self.positions[partition] = offset
+    def _pass(self, state: StoreState, partitions: list[TopicPartition]) -> None:
+        """These have nothing now: with thousands of them they are not asked again until then."""
+        for each in partitions:
+            topic = state.topic_by_id(each.topic_id)
+            part = None if topic is None else topic.partition(each.partition)
+            if part is not None and self.positions[each] >= part.end:
+                self._turns.rest(each, part)
+            else:
+                self._turns.end(each)
 
     def _scan(self, state: StoreState, partition: TopicPartition) -> Part | None:
         topic = state.topic_by_id(partition.topic_id)

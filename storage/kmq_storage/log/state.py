@@ -37,6 +37,7 @@ from kmq_storage.format.queue_entries import QueueStateEntry
 from kmq_storage.format.records import COMPACTED, TOMBSTONES
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
+from kmq_storage.log.changes import Changes
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
@@ -86,6 +87,7 @@ class StoreState:
         self.broken: LogDamage | None = None
         #: Grows whenever a topic is made, changed or deleted.
         self.definitions = 0
+        self.changes = Changes()
         #: The LSN of the checkpoint below this state, and when to look for a newer one: from this
         #: LSN on, or at this time.
         self.checkpoint_lsn = 0
@@ -215,6 +217,7 @@ class StoreState:
         for topic in self.topics.values():
             for part in topic.parts:
                 part.doubt = part.doubt or damage
+        self.changes.note_all()
 
     def apply(
         self, lsn: int, time: int, entries: list[Entry], *, file: int = 1, position: int = 0
@@ -242,6 +245,7 @@ class StoreState:
         part.end = max(part.end, end)
         part.rows += entry.rows
         part.size += entry.size
+        self.changes.note(part)
 
     def _pass_over(self, entry: RecordsEntry | SegmentEntry, part: Partition) -> None:
         """Nothing tells of the offsets between the end of a partition and an entry's first."""
@@ -295,6 +299,7 @@ class StoreState:
                 topic.columns |= TOMBSTONES
         if part.index is not None:
             part.index.replace(row_of_segment(entry))
+        self.changes.note(part)
 
     def _apply_trim(self, entry: TrimEntry, lsn: int, time: int) -> None:
         part = self._laid_out(entry, lsn)
@@ -308,6 +313,7 @@ class StoreState:
         if part.index is not None:
             part.index.drop_before(part.start)
             self.cut.add((entry.topic_id, entry.partition))
+        self.changes.note(part)
 
     def _apply_gap(self, entry: GapEntry, lsn: int, time: int) -> None:
         part = self._laid_out(entry, lsn)
@@ -319,6 +325,7 @@ class StoreState:
         if part.index is not None:
             part.index.cut_out(Gap(entry.start, entry.end, entry.reason))
             self.cut.add((entry.topic_id, entry.partition))
+        self.changes.note(part)
 
     def _apply_condemn(self, entry: CondemnEntry, lsn: int, time: int) -> None:
         self.condemned = max(self.condemned, entry.before)

@@ -1,0 +1,108 @@
+"""Turns of partitions: who reads thousands asks those alone that may have something.
+
+Finds: costs per record that grow with the partitions that are read; one that rests too long.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.fetcher import Fetcher
+from kmq_storage.log import changes
+
+PARTITIONS = 300
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The partitions that any consumer asks, one after the other."""
+    found: list[int] = []
+    scan = Fetcher._scan
+
+    def counted(self, state, partition):  # type: ignore[no-untyped-def]
+        found.append(partition.partition)
+        return scan(self, state, partition)
+
+    monkeypatch.setattr(Fetcher, "_scan", counted)
+    return found
+
+
+def send(store: kmq.Store, *partitions: int) -> None:
+    """A record to each of these partitions, in a commit of its own."""
+    with store.producer() as producer:
+        for partition in partitions:
+            producer.send("t", b"%d" % partition, partition=partition).result()
+
+
+def drained(consumer: kmq.Consumer) -> list[int]:
+    """The partitions of all that is there."""
+    found: list[int] = []
+    while record := consumer.poll():
+        found.append(record.partition)
+    return found
+
+
+def test_a_record_is_found_without_asking_all_partitions(store: kmq.Store, asked: list[int]):
+    store.create_topic("t", partitions=PARTITIONS)
+    with store.consumer("g", topics=["t"]) as consumer:
+        assert drained(consumer) == []
+        asked.clear()
+        for number in range(50):
+            send(store, number)
+            assert drained(consumer) == [number]
+        assert len(asked) <= 50 * 3
+
+
+def test_a_look_in_vain_asks_nobody_again(store: kmq.Store, asked: list[int]):
+    store.create_topic("t", partitions=PARTITIONS)
+    with store.consumer(topics=["t"]) as consumer:
+        assert drained(consumer) == []
+        asked.clear()
+        assert [consumer.poll() for _ in range(10)] == [None] * 10
+        assert asked == []
+
+
+def test_more_changes_than_are_remembered_hide_none(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(changes, "_KEPT", 3)
+    store.create_topic("t", partitions=PARTITIONS)
+    with store.consumer(topics=["t"]) as consumer:
+        for count in (1, 5, 6, 7, 20):
+            assert drained(consumer) == []
+            send(store, *range(count))
+            assert sorted(drained(consumer)) == list(range(count))
+
+
+def test_who_rests_comes_again_after_a_seek_a_pause_and_another_state(store: kmq.Store):
+    store.create_topic("t", partitions=3)
+    send(store, 0, 1, 2)
+    with store.consumer(topics=["t"]) as consumer:
+        assert sorted(drained(consumer)) == [0, 1, 2]
+        consumer.seek("t", 1, 0)
+        assert drained(consumer) == [1]
+        consumer.pause({"t": [2]})
+        send(store, 0, 2)
+        assert drained(consumer) == [0]
+        consumer.resume()
+        assert drained(consumer) == [2]
+        store.seal()
+        store.checkpoint()
+        store.log.reload()
+        send(store, 1)
+        assert drained(consumer) == [1]
+
+
+def test_a_topic_that_comes_and_one_that_goes_disturb_nobodys_turn(store: kmq.Store):
+    store.create_topic("t", partitions=2)
+    store.create_topic("u")
+    with store.consumer(pattern="^[tuv]$") as consumer:
+        assert drained(consumer) == []
+        store.delete_topic("u")
+        store.create_topic("v")
+        store.add_partitions("t", 4)
+        send(store, 3, 0)
+        with store.producer() as producer:
+            producer.send("v", b"0").result()
+        assert sorted(drained(consumer)) == [0, 0, 3]
