@@ -156,12 +156,13 @@ class Taking:
         deadline = now() + (0.0 if begun else _FOREVER if timeout is None else timeout)
         state = self._assignment.refresh(begun=begun)
         while True:
+            seen = state.lsn  # before the look: another thread may move the state on at any time
             found = self._fetcher.next_part(rows)
             left = deadline - now()
             if found is not None or left <= 0 or stopped():
                 return found
             self._waits = True
-            self._log.wait(state.lsn, left, stopped, self._rehearse)
+            self._log.wait(seen, left, stopped, self._rehearse)
             self._waits = False
             # Where each look is a request, waiting has looked already.
             follow = self._assignment

@@ -106,3 +106,23 @@ def test_a_topic_that_comes_and_one_that_goes_disturb_nobodys_turn(store: kmq.St
         with store.producer() as producer:
             producer.send("v", b"0").result()
         assert sorted(drained(consumer)) == [0, 0, 3]
+
+
+def test_a_record_that_another_thread_sees_right_behind_a_look_is_not_slept_through(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t")
+    look, looks = Fetcher.next_part, [0]
+
+    def overtaken(self, rows):  # type: ignore[no-untyped-def]
+        found = look(self, rows)
+        looks[0] += 1
+        if looks[0] == 2:  # the last one before it waits
+            send(store, 0)
+            store.log.refresh()
+        return found
+
+    monkeypatch.setattr(Fetcher, "next_part", overtaken)
+    with store.consumer(topics=["t"]) as consumer:
+        assert consumer.poll(timeout=20)
+        assert looks[0] == 3
