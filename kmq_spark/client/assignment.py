@@ -200,10 +200,9 @@ class Assignment:
     def _part_with(self, state: StoreState, partitions: list[TopicPartition]) -> bool:
         """Whether the caller has records of these that will come again elsewhere."""
         found = False
-        positions = self.positions() if partitions else {}
+        places = self.places() if partitions else {}
         for each in partitions:
-            topic = state.topic_by_id(each.topic_id)
-            at = positions.get(each.topic, {}).get(each.partition, NO_POSITION)
+            topic, at = state.topic_by_id(each.topic_id), places.get(each, NO_POSITION)
             start = at if topic is None else topic.partition(each.partition).first
             done = max(start, self._committed(state, each) or 0)
             found |= self.uncommitted.part(each, at, done)
@@ -244,13 +243,15 @@ class Assignment:
     def positions(self) -> dict[str, dict[int, int]]:
         """The next offset that each partition hands out, of those that have one."""
         found: dict[str, dict[int, int]] = {}
-        for each in self.partitions():
-            if (position := self.fetcher.positions[each]) != NO_POSITION:
+        for each, position in sorted(self.places().items()):
+            if position != NO_POSITION:
                 found.setdefault(each.topic, {})[each.partition] = position
-        place = self.fetcher.place_in_hand()
-        if place is not None:
-            found[place[0].topic][place[0].partition] = place[1]
         return found
+
+    def places(self) -> dict[TopicPartition, int]:
+        """The same as it is kept, with those that have none."""
+        found, place = dict(self.fetcher.positions), self.fetcher.place_in_hand()
+        return found if place is None else found | {place[0]: place[1]}
 
     def current_positions(self) -> dict[str, dict[int, int]]:
         """The positions without partitions that are gone meanwhile."""
@@ -262,7 +263,23 @@ class Assignment:
 
         Whether they are still this member's to commit, the log decides.
         """
-        return self._positions_inside(state, self.partitions())
+        return self._positions_inside(state, self.fetcher.positions)
+
+    def uncommitted_positions(self, state: StoreState) -> dict[str, dict[int, int]]:
+        """Of those the ones that the group does not have yet.
+
+        When it moved on all of them, so that who lost any is told.
+        """
+        group = state.groups.get(self._group)
+        if group is None or group.generation != self.generation:
+            return self.committable_positions(state)
+        known, nothing = group.offsets, dict[int, int]()
+        news = [
+            each
+            for each, at in self.places().items()
+            if known.get(each.topic_id, nothing).get(each.partition) != at
+        ]
+        return self._positions_inside(state, news)
 
     def check_topics(self, state: StoreState, offsets: Offsets) -> None:
         """FencedError for offsets of a topic that is read, if another one has its name by now."""
@@ -293,11 +310,11 @@ class Assignment:
         self, state: StoreState, partitions: Iterable[TopicPartition]
     ) -> dict[str, dict[int, int]]:
         found: dict[str, dict[int, int]] = {}
-        positions = self.positions()
-        for name, number, topic_id in partitions:
-            topic, at = state.topic_by_id(topic_id), positions.get(name, {}).get(number)
-            if topic is not None and at is not None and at >= topic.partition(number).first:
-                found.setdefault(name, {})[number] = at
+        places = self.places()
+        for each in partitions:
+            topic, at = state.topic_by_id(each.topic_id), places.get(each, NO_POSITION)
+            if topic is not None and at >= topic.partition(each.partition).first:
+                found.setdefault(each.topic, {})[each.partition] = at
         return found
 
     def seek(

@@ -81,7 +81,7 @@ class Consumer(OneThread):
         super().__init__()
         self._log = log
         self._auto_commit = settings.auto_commit
-        self._auto_committed: dict[str, dict[int, int]] = {}
+        self._auto_committed: dict[TopicPartition, int] = {}
         #: The last timeout of `poll` that was found to be one.
         self._asked: object = 0.0
         #: True in a forked child, for a group's member.
@@ -230,7 +230,7 @@ class Consumer(OneThread):
             told = self._auto_commit or self._assignment.calls_back
             if self._uncommitted.was_robbed and not told:
                 raise self._uncommitted.fenced()
-            offsets = self._assignment.committable_positions(state)
+            offsets = self._assignment.uncommitted_positions(state)
             self._uncommitted.gone.clear()  # who commits by itself lets records come again
         try:
             self._assignment.check_topics(state, offsets)
@@ -325,12 +325,12 @@ class Consumer(OneThread):
         if self._parents:
             raise IllegalStateError("this member of a group belongs to the parent process")
         self._taking.go_back()
-        if self._auto_commit and self._assignment.positions() != self._auto_committed:
+        if self._auto_commit and self._assignment.places() != self._auto_committed:
             try:
                 self._commit(durable=False)  # nobody is told; the next sync takes it along
             except FencedError as lost:
                 _LOGGER.warning("what was handed out may come again: %s", lost)
-            self._auto_committed = self._assignment.positions()
+            self._auto_committed = self._assignment.places()
 
     def close(self) -> None:
         """Leave the group and end; from any thread, again is no error."""
