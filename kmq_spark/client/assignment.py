@@ -341,13 +341,16 @@ class Assignment:
         if partitions is None:
             return list(self.fetcher.positions)
         partitions = checked_partitions(partitions)
-        assigned = {(each.topic, each.partition): each for each in self.fetcher.positions}
-        wanted = [(topic, n) for topic, numbers in partitions.items() for n in numbers]
-        for topic, number in wanted:
-            if (topic, number) not in assigned:
-                raise IllegalStateError(
-                    f"{topic}-{number} is not assigned to this consumer",
-                    topic=topic,
-                    partition=number,
-                )
-        return [assigned[each] for each in wanted]
+        return [self._one(topic, n) for topic, numbers in partitions.items() for n in numbers]
+
+    def _one(self, topic: str, number: int) -> TopicPartition:
+        known, assigned = self._log.state.find_topic(topic), self.fetcher.positions
+        each = TopicPartition(topic, number, known.id if known else b"")
+        if each in assigned:  # with thousands of them one is found without going through all
+            return each
+        for former in assigned:  # its topic was deleted just now
+            if former[:2] == (topic, number):
+                return former
+        raise IllegalStateError(
+            f"{topic}-{number} is not assigned to this consumer", topic=topic, partition=number
+        )

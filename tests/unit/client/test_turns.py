@@ -5,6 +5,8 @@ Finds: costs per record that grow with the partitions that are read; one that re
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import kmq_spark as kmq
@@ -126,3 +128,24 @@ def test_a_record_that_another_thread_sees_right_behind_a_look_is_not_slept_thro
     with store.consumer(topics=["t"]) as consumer:
         assert consumer.poll(timeout=20)
         assert looks[0] == 3
+
+
+class NobodyGoesThrough(dict[Any, int]):
+    """Positions of which single ones are looked up."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all positions were gone through")
+
+
+def test_a_seek_a_pause_and_a_resume_of_one_partition_go_through_no_others(store: kmq.Store):
+    store.create_topic("t", partitions=PARTITIONS)
+    with store.consumer(topics=["t"]) as consumer:
+        fetcher = consumer._assignment.fetcher
+        positions, fetcher.positions = fetcher.positions, NobodyGoesThrough(fetcher.positions)
+        consumer.seek("t", 7, 0)
+        consumer.pause({"t": [7, 8]})
+        consumer.resume({"t": [8]})
+        fetcher.positions = positions
+        assert {each.partition for each in fetcher.paused} == {7}
+        with pytest.raises(kmq.IllegalStateError, match=f"t-{PARTITIONS} is not assigned"):
+            consumer.pause({"t": [PARTITIONS]})
