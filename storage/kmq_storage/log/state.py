@@ -388,6 +388,7 @@ class StoreState:
             self.deleted.add(entry.topic_id)
             self.queues.forget_topic(entry.topic_id)
             self.uniqs.forget(entry.topic_id)
+            self.changes.note_all()  # so that nothing keeps its partitions
             ends = tuple(part.end for part in topic.parts)
             self.gone.add(GoneTopic(topic.id, topic.name, ends, left))
 

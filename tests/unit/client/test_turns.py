@@ -130,6 +130,18 @@ def test_a_record_that_another_thread_sees_right_behind_a_look_is_not_slept_thro
         assert looks[0] == 3
 
 
+def test_a_deleted_topic_is_kept_by_nobody_who_notes_changes(store: kmq.Store):
+    store.create_topic("t", partitions=2)
+    send(store, 0, 1)
+    state = store.log.refresh()
+    assert set(state.changes.since(0) or ()) == set(state.topic("t").parts)
+    seen = state.changes.count
+    store.delete_topic("t")
+    state = store.log.refresh()
+    assert state.changes.since(seen) is None
+    assert state.changes.since(state.changes.count) == []
+
+
 class NobodyGoesThrough(dict[Any, int]):
     """Positions of which single ones are looked up."""
 
