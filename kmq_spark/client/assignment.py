@@ -304,7 +304,7 @@ class Assignment:
             self.uncommitted.begin(each, at)
         if self.uncommitted.gone:
             raise self.uncommitted.fenced()
-        return found
+        return self.uncommitted_positions(state)
 
     def _positions_inside(
         self, state: StoreState, partitions: Iterable[TopicPartition]

@@ -83,3 +83,35 @@ def test_who_was_replaced_is_told_though_nothing_moved(wide: kmq.Store):
         older.commit()
         with wide.consumer("g", topics=["t"], name="a"), pytest.raises(kmq.FencedError):
             older.commit()
+
+
+def test_a_transaction_has_the_offsets_of_what_it_was_made_of(wide: kmq.Store):
+    wide.create_topic("made")
+    with wide.consumer("g", topics=["t"]) as consumer, wide.producer() as producer:
+        assert drain(consumer) == PARTITIONS
+        lsn = wide.log.refresh().lsn
+        for number in (None, 3, 4):
+            if number is not None:
+                send(wide, number)
+                assert drain(consumer) == 1
+            with producer.transaction() as tx:
+                tx.send("made", b"1")
+                tx.commit_offsets(consumer)
+        assert offsets_since(wide, lsn) == [PARTITIONS, 1, 1]
+        expected = dict.fromkeys(range(PARTITIONS), 1) | {3: 2, 4: 2}
+        assert wide.describe_group("g").committed == {"t": expected}
+
+
+def test_a_transaction_of_who_was_replaced_is_aborted_though_nothing_moved(wide: kmq.Store):
+    wide.create_topic("made")
+    with wide.consumer("g", topics=["t"], name="a") as older, wide.producer() as producer:
+        assert drain(older) == PARTITIONS
+        older.commit()
+        with (
+            wide.consumer("g", topics=["t"], name="a"),
+            pytest.raises(kmq.TransactionAbortedError),
+            producer.transaction() as tx,
+        ):
+            tx.send("made", b"1")
+            tx.commit_offsets(older)
+        assert wide.offsets("made") == {0: (0, 0)}
