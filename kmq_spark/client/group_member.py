@@ -14,7 +14,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.state import StoreState
-from kmq_storage.membership import MemberSettings, SharedMembership, topics_of
+from kmq_storage.membership import MemberSettings, SharedMembership, topics_wanted
 from kmq_storage.names import check_name
 
 Offsets = Mapping[str, Mapping[int, int]]
@@ -49,7 +49,8 @@ class GroupMember:
 
     def renew(self, state: StoreState) -> bool:
         """Have partitions planned that came or went; False when there are none."""
-        if is_complete(self._plan(state), topics_of(state)):
+        plan = self._plan(state)
+        if is_complete(plan, topics_wanted(state, plan)):
             return False
         self.place.renew()
         return True

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.log.state import StoreState
 
 
 def _send(store: kmq.Store, topic: str, value: bytes, partition: int | None = None) -> None:
@@ -207,3 +208,21 @@ def test_latest_leaves_nothing_out_of_partitions_and_topics_that_come_later(
         assert sorted(each.value or b"" for each in found) == [b"1", b"2", b"3"]
     with shop.consumer(group, pattern="^late", auto_offset_reset="latest") as consumer:
         assert consumer.poll() is None  # to who comes only now these were there before
+
+
+def test_a_member_that_names_its_topics_goes_through_no_others_when_one_comes(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t", partitions=2)
+    with store.consumer("g", topics=["t"]) as consumer:
+        assert consumer.poll() is None
+        store.create_topic("other")
+        with monkeypatch.context() as patched:
+            patched.setattr(StoreState, "user_topics", None)
+            assert consumer.poll() is None
+            assert consumer.assignment() == {"t": [0, 1]}
+        store.add_partitions("t", 3)
+        assert consumer.assignment() == {"t": [0, 1, 2]}
+        store.delete_topic("t")
+        store.create_topic("t")
+        assert consumer.assignment() == {"t": [0]}
