@@ -9,7 +9,7 @@ end (docs/design/spark-first-offset.md), and the group follows `start`, since Sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -73,8 +73,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: At this LSN, nothing was new behind this start.
         self._idle: tuple[int, Offset | None] | None = None
         self._end = StreamOffset()
-        #: What was found out of ranges at this LSN, since `partitions` is asked next.
-        self._looked_at: tuple[int, Sequence[TopicRanges]] = (-1, ())
+        #: What was found out of ranges at this LSN, by topic, since `partitions` is asked next.
+        self._looked_at: tuple[int, Mapping[bytes, TopicRanges]] = (-1, {})
         #: The last two offsets of this run, as Spark keeps them and parsed.
         self._known: list[tuple[Offset, StreamOffset]] = []
 
@@ -139,7 +139,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             final=self._final,
             history=history,
         )
-        self._looked_at = state.lsn, ranges
+        self._looked_at = state.lsn, {each.topic.id: each for each in ranges}
         return end
 
     def _parsed(self, offset: Offset) -> StreamOffset:
@@ -198,21 +198,25 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member = self._join(log, ends)
 
         def planned(state: StoreState) -> list[InputPartition]:
-            lsn, known = self._looked_at
+            known = self._known_of(state)
             ranges = ranges_between(state, begins, ends, self._losses)
-            ranges = [each.known(known if lsn == state.lsn else ()) for each in ranges]
+            ranges = [each.known(known.get(each.topic.id)) for each in ranges]
             self._view.check([each.topic for each in ranges])
             history = history_of(log, state, self._options.archive)
             return plan(ranges, self._losses, self._options.tasks, history)
 
         tasks = looking_again(log, planned)
-        self._looked_at = -1, ()  # it would keep alive a state that is replaced
+        self._looked_at = -1, {}  # it would keep alive a state that is replaced
         if member is None or self._announced:
             return tasks
         # A first batch without a record tells who its query is, a later one what it reads.
         self._announced = bool(ends.positions)
         first, *others = tasks or [Task(())]
         return [announcing(first, member.place, ends.positions), *others]
+
+    def _known_of(self, state: StoreState) -> Mapping[bytes, TopicRanges]:
+        lsn, known = self._looked_at
+        return known if lsn == state.lsn else {}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""

@@ -77,9 +77,9 @@ class TopicRanges:
         columns = (self.partitions, self.starts, self.ends)
         return TopicRanges(self.topic, *(column[wanted] for column in columns))
 
-    def known(self, others: Iterable[TopicRanges]) -> TopicRanges:
-        """The same ranges, with what is known of them if they are among others of this state."""
-        return next((other for other in others if self._is(other)), self)
+    def known(self, other: TopicRanges | None) -> TopicRanges:
+        """The same ranges, with what is known of them if the other ones are these."""
+        return other if other is not None and self._is(other) else self
 
     def _is(self, other: TopicRanges) -> bool:
         columns = ("partitions", "starts", "ends")

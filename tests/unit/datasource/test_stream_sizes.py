@@ -1,0 +1,51 @@
+"""Finds work of a micro-batch that grows faster than what the batch reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kmq_spark.datasource.planning import topic_ranges
+from tests.spark.shop import Shop
+from tests.unit.datasource.engine import Stream
+
+TOPICS = [f"orders{n}" for n in range(12)]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    made = Shop(tmp_path / "shop")
+    for topic in TOPICS:
+        made.create(topic)
+        made.send(topic)
+    return made
+
+
+@pytest.fixture
+def stream(shop: Shop) -> Stream:
+    made = Stream(shop, startingOffsets="earliest", subscribePattern="orders.*")
+    del made.options["subscribe"]
+    return made
+
+
+def _counted(calls: Counter[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls[name] += 1
+        return function(*arguments, **named)
+
+    return call
+
+
+def test_each_topic_of_a_batch_is_compared_with_what_is_known_of_itself_only(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    compared = _counted(calls, "compared", topic_ranges.TopicRanges._is)
+    monkeypatch.setattr(topic_ranges.TopicRanges, "_is", compared)
+    assert stream.start().trigger()
+    assert stream.sizes == [len(TOPICS)]
+    assert calls["compared"] == len(TOPICS)
