@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kmq_spark.datasource.offsets import OWN_KEY, Positions
 from kmq_spark.datasource.options.bounds import (
@@ -69,6 +69,12 @@ class Coverage:
             TopicRanges.between(topic, self.partitions[name], starts[name], ends[name])
             for name, topic in sorted(self.topics.items())
         ]
+
+    def unread(self, starts: Positions) -> Coverage:
+        """Without the topics of which nothing is behind a position: of very many, few have news."""
+        ends = self.ends()
+        topics = {name: topic for name, topic in self.topics.items() if starts[name] != ends[name]}
+        return replace(self, topics=topics)
 
     def points(self, bound: Bound) -> dict[str, dict[int, Point]]:
         """The point of each partition; InvalidRequestError when others are named, or not all."""

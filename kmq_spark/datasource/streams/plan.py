@@ -95,7 +95,7 @@ def admitted(
     """
     starts, ends = (dict(each) for each in bounds)
     backlogs: list[Backlog] = []
-    for wanted in coverage.ranges(*bounds):
+    for wanted in coverage.unread(starts).ranges(*bounds):
         backlog = backlog_of(wanted, coverage.history, losses)
         if backlog.ranges is not wanted:  # else they are as they were given
             starts[backlog.topic] = backlog.positions(backlog.ranges.starts)
@@ -125,7 +125,7 @@ def ranges_between(
             begins = {**begins, **known} if begins else known
         if topic is None:
             losses.report_deleted(state, name, topic_id, begins, ends)
-        else:
+        elif begins != ends:  # of very many topics, few have news
             ranges.append(TopicRanges.between(topic, ends, begins, ends).filled())
     return [each for each in ranges if len(each)]
 

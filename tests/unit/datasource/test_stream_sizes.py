@@ -49,3 +49,19 @@ def test_each_topic_of_a_batch_is_compared_with_what_is_known_of_itself_only(
     assert stream.start().trigger()
     assert stream.sizes == [len(TOPICS)]
     assert calls["compared"] == len(TOPICS)
+
+
+def test_a_batch_looks_only_into_topics_that_have_news(
+    shop: Shop, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = stream.start()
+    assert query.trigger()
+    shop.send(TOPICS[3], count=2)
+    calls: Counter[str] = Counter()
+    between = topic_ranges.TopicRanges.between
+    monkeypatch.setattr(topic_ranges.TopicRanges, "between", _counted(calls, "between", between))
+    spread = _counted(calls, "spread", topic_ranges.spread_of)
+    monkeypatch.setattr(topic_ranges, "spread_of", spread)
+    assert query.trigger()
+    assert stream.sizes == [len(TOPICS), 2]
+    assert calls == {"between": 2, "spread": 1}  # once for its end, once for its tasks
