@@ -73,6 +73,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: At this LSN, nothing was new behind this start.
         self._idle: tuple[int, Offset | None] | None = None
         self._end = StreamOffset()
+        #: What the progress was told last, and from what that was made.
+        self._reported: tuple[tuple[Any, ...], Offset] = ((), {})
         #: What was found out of ranges at this LSN, by topic, since `partitions` is asked next.
         self._looked_at: tuple[int, Mapping[bytes, TopicRanges]] = (-1, {})
         #: The last two offsets of this run, as Spark keeps them and parsed.
@@ -186,11 +188,14 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset:
         """The end of the log, for the query's progress, and what a listener wants to know."""
-        ends = log_end(self._log().refresh(), self._options)
+        state, lost = self._log().refresh(), self._losses.records
         place = self._member.place if self._member is not None else None
-        return latest_of_progress(
-            ends, self._end, url=self._options.url, place=place, lost=self._losses.records
-        )
+        seen = state.lsn, self._end, place, lost
+        if self._reported[0] != seen:
+            ends, url = log_end(state, self._options), self._options.url
+            found = latest_of_progress(ends, self._end, url=url, place=place, lost=lost)
+            self._reported = seen, found
+        return self._reported[1]
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The tasks of a batch, also of one that an earlier run had planned."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kmq_spark.datasource import stream_reader
 from kmq_spark.datasource.planning import topic_ranges
 from tests.spark.shop import Shop
 from tests.unit.datasource.engine import Stream
@@ -65,3 +66,19 @@ def test_a_batch_looks_only_into_topics_that_have_news(
     assert query.trigger()
     assert stream.sizes == [len(TOPICS), 2]
     assert calls == {"between": 2, "spread": 1}  # once for its end, once for its tasks
+
+
+def test_the_progress_of_a_query_without_news_is_made_once(
+    shop: Shop, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = stream.start()
+    query.all_available()
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(stream_reader, "log_end", _counted(calls, "log_end", stream_reader.log_end))
+    for _ in range(5):
+        assert not query.trigger()
+    assert calls["log_end"] <= 1
+    shop.send(TOPICS[0], count=3)
+    told = query.reader.reportLatestOffset()
+    assert told[TOPICS[0]] == {"0": 4}
+    assert told["#kmq"]["behind"] == 3
