@@ -6,7 +6,8 @@ written by Spark is the record that `send_arrow` would have written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,6 @@ from kmq_spark.datasource.sink.sink import Sink, Written
 from kmq_spark.datasource.sink.typed import check_spelling, narrowed, taken_columns
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import InvalidRequestError, NotFoundError
-from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import nearest
 
@@ -34,11 +34,11 @@ def write_task(
     """Store the rows of one task where no reader sees them before the driver's commit."""
     if sink.stored:
         return Written((), ())
-    topics = sink.topics()
     output = StagedOutput(sink.url, sink.lsn)
     router = Router("murmur2", first_turn=task)
+    find = cache(sink.find)
     for batch in batches:
-        for topic, records in _by_topic(batch, sink.topic, topics):
+        for topic, records in _by_topic(batch, sink, find):
             rows = _rows(topic, records)
             routes = router.routes(topic, rows)
             check_storable(topic, rows, routes)
@@ -60,13 +60,13 @@ def _rows(topic: Topic, batch: pa.RecordBatch) -> Rows:
 
 
 def _by_topic(
-    batch: pa.RecordBatch, chosen: str | None, topics: StoreState
+    batch: pa.RecordBatch, sink: Sink, find: Callable[[str], Topic]
 ) -> Iterator[tuple[Topic, pa.RecordBatch]]:
     """The rows for each topic, in their order."""
     if not batch.num_rows:
         return
-    if chosen is not None:
-        yield topics.topic(chosen), batch
+    if sink.topic is not None:
+        yield find(sink.topic), batch
         return
     column = TYPED_TOPIC if TYPED_TOPIC in batch.schema.names else "topic"
     encoded = batch.column(column).dictionary_encode()
@@ -77,7 +77,8 @@ def _by_topic(
             column=column,
         )
     codes = encoded.indices.to_numpy()
-    found = [_topic_of(topic, column) for topic in _named(encoded.dictionary, column, topics)]
+    named = _named(encoded.dictionary, column, sink.definitions, find)
+    found = [_topic_of(topic, column) for topic in named]
     batch = batch.take(pa.array(np.argsort(codes, kind="stable"))) if len(found) > 1 else batch
     start = 0
     for topic, count in zip(found, np.bincount(codes).tolist(), strict=True):
@@ -85,7 +86,9 @@ def _by_topic(
         start += count
 
 
-def _named(names: pa.StringArray, column: str, topics: StoreState) -> Iterator[Topic]:
+def _named(
+    names: pa.StringArray, column: str, topics: Iterable[str], find: Callable[[str], Topic]
+) -> Iterator[Topic]:
     """The topics of these names, which stand in a column."""
     try:
         known = names.to_pylist()
@@ -95,9 +98,9 @@ def _named(names: pa.StringArray, column: str, topics: StoreState) -> Iterator[T
         ) from None
     for name in known:
         try:
-            yield topics.topic(name)
+            yield find(name)
         except NotFoundError as missing:
-            near = nearest(name, [topic.name for topic in topics.user_topics()])
+            near = nearest(name, [*topics])
             raise NotFoundError(
                 f"{missing.message} Column {column!r} names it in a row{near}; a write makes no "
                 "topics",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -18,14 +19,23 @@ from kmq_spark.datasource.sink.columns import (
     unused_columns,
 )
 from kmq_storage.errors import NotFoundError
-from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry, TopicEntry
+from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import TopicSettings
 from kmq_storage.names import nearest, queue_of_log
 
 #: Stands for a topic's id where rows name their topics: such writes count by themselves.
 _ROUTED = bytes(16)
+
+
+class Definition(NamedTuple):
+    """What a task has to know of a topic: of thousands this is unpickled at once."""
+
+    id: bytes
+    partitions: int
+    settings: TopicSettings
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Sink:
     url: str
     lsn: int
     topic: str | None
-    definitions: Mapping[str, TopicEntry]
+    definitions: Mapping[str, Definition]
     #: What a batch write is known by at its target; a stream's tasks tell.
     batch: BatchIdEntry | None = None
     #: Whether that write is stored already, so that its rows need not be looked at.
@@ -47,14 +57,15 @@ class Sink:
 
     def counted(self, query: str, number: int) -> BatchIdEntry:
         """A stream's batch as the log counts it: as a batch write that is known by a name."""
-        target = None if self.topic is None else self.topics().topic(self.topic)
+        target = None if self.topic is None else self.find(self.topic)
         return _counted(BatchIdEntry(query, number), target)
 
-    def topics(self) -> StoreState:
-        """A state that knows these topics and nothing else: executors replay no log for it."""
+    def find(self, name: str) -> Topic:
+        """One of these topics, of which nothing else is known: executors replay no log for it."""
         state = StoreState()
-        state.apply(0, 0, list(self.definitions.values()))
-        return state
+        if name in self.definitions:
+            state.add_topic(_defined(name, self.definitions[name]))
+        return state.topic(name)
 
     def check_columns(self, schema: StructType) -> None:
         """InvalidRequestError for a missing column or a wrong type; others are ignored."""
@@ -62,7 +73,7 @@ class Sink:
         if self.topic is None:
             check_routed_columns(schema)
             return
-        columns = typed_columns(self.topics().topic(self.topic))
+        columns = typed_columns(self.find(self.topic))
         if columns is None:
             check_sink_columns(schema, unused_columns(self.topic))
         else:
@@ -89,23 +100,36 @@ def open_sink(options: SinkOptions) -> Sink:
     named = [topic.name for topic in state.user_topics()]
     names = named if options.topic is None else [options.topic]
     target = None if options.topic is None else _target(state, options.topic)
-    found = [state.topic(name) for name in names]
-    definitions = {
-        topic.name: TopicEntry(topic.id, topic.name, topic.partitions, topic.settings.to_json())
-        for topic in found
-    }
     batch = None if options.batch is None else _counted(options.batch, target)
     stored = batch is not None and _is_stored(state, batch)
     return Sink(
         options.url,
         state.lsn,
         options.topic,
-        definitions,
+        _definitions([state.topic(name) for name in names]),
         batch,
         stored,
         options.move,
         options.checkpoint,
     )
+
+
+def _definitions(topics: Iterable[Topic]) -> dict[str, Definition]:
+    """By name; settings that are equal are one value, so that they travel once."""
+    known: dict[TopicSettings, TopicSettings] = {}
+    return {
+        each.name: Definition(
+            each.id, each.partitions, known.setdefault(each.settings, each.settings)
+        )
+        for each in topics
+    }
+
+
+def _defined(name: str, definition: Definition) -> Topic:
+    topic = Topic(definition.id, name, None)
+    topic.settings = definition.settings
+    topic.enlarge(definition.partitions)
+    return topic
 
 
 def _target(state: StoreState, name: str) -> Topic:

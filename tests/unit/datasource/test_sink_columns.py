@@ -22,11 +22,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from kmq_spark.datasource.sink.sink import Sink
+from kmq_spark.datasource.sink.sink import Definition, Sink
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.format.entries import TopicEntry
+from kmq_storage.model import TopicSettings
 
-ORDERS = {"orders": TopicEntry(bytes(16), "orders", 3, {})}
+ORDERS = {"orders": Definition(bytes(16), 3, TopicSettings())}
 
 TEXT, DATA = StringType(), BinaryType()
 COLUMNS = {
