@@ -6,6 +6,7 @@ text becomes a number, and no naive instant one with a zone.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -37,12 +38,12 @@ ADDED = ("_key", "_partition", "_timestamp", "_headers", "_properties")
 
 def check_typed_columns(schema: pa.Schema, topic: str, columns: TypedColumns) -> None:
     """InvalidRequestError, naming the column, unless the topic can take these names and types."""
-    known = (*columns.declared.names, *ADDED)
-    for name in schema.names:
+    known = dict.fromkeys((*columns.declared.names, *ADDED))
+    for name, times in Counter(schema.names).items():
         if name not in known:
             listed = ", ".join(known)
             raise _wrong(topic, name, f"is unknown{nearest(name, known)}; known are {listed}")
-        if schema.names.count(name) > 1:
+        if times > 1:
             raise _wrong(topic, name, "is there twice")
     for field in columns.declared:
         position = schema.get_field_index(field.name)

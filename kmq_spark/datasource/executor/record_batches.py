@@ -104,11 +104,11 @@ def _spark_batch(
         f"{prefix}timestampType": lambda: constant(CREATE_TIME, pa.int32(), rows),
         **more,
     }
-    stored = batch.schema.names
+    stored = dict(zip(batch.schema.names, batch.columns, strict=True))
     arrays = [
         made[field.name]()
         if field.name in made
-        else fitted(batch.column(field.name), field)
+        else fitted(stored[field.name], field)
         if field.name in stored
         else pa.nulls(rows, field.type)
         for field in schema
