@@ -1,7 +1,8 @@
-"""Finds costs of typed topics that grow faster than their columns."""
+"""Finds costs of typed topics that grow faster than their columns, or with equal topics."""
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.datasource.executor.record_batches import Origin, of_archive
 from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.planning.view import columns_of_read, view_of
+from kmq_spark.datasource.stream_reader import KmqStreamReader
 from kmq_storage.log.topic_state import Topic
 from tests.spark.shop import Shop
 
@@ -67,3 +69,20 @@ def test_columns_are_found_by_name_and_not_among_all_names(tmp_path: Path) -> No
     assert columns is not None
     check_typed_columns(batch.schema, "typed", columns)
     assert names.passes == 0
+
+
+def test_a_schema_that_many_topics_have_travels_once_with_what_reads_them(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "shop")
+    for number in range(20):
+        shop.create(f"typed{number}", schema=SCHEMA)
+    with shop.store.producer() as producer:
+        for number in range(20):
+            producer.send_arrow(f"typed{number}", ROWS)
+    given = {"path": shop.url, "subscribePattern": "typed.*", "startingOffsets": "earliest"}
+    options, topic = parse_source_options(given), _topic(shop, "typed7")
+    view = view_of(columns_of_read([topic], options), [topic], options)
+    reader = KmqStreamReader(options, view)
+    tasks = reader.partitions(reader.initialOffset(), reader.latestOffset(reader.initialOffset()))
+    (encoded,) = topic.settings.schemas
+    assert pickle.dumps(tasks).count(encoded.encode()) == 1
+    assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == 20
