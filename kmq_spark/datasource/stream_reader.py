@@ -73,6 +73,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: At this LSN, nothing was new behind this start.
         self._idle: tuple[int, Offset | None] | None = None
         self._end = StreamOffset()
+        #: The log in which the newest batch was looked for.
+        self._opened: CommitLog | None = None
         #: What the progress was told last, and from what that was made.
         self._reported: tuple[tuple[Any, ...], Offset] = ((), {})
         #: What was found out of ranges at this LSN, by topic, since `partitions` is asked next.
@@ -103,7 +105,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Where the next batch ends; whatever is before `start` is finished and committed."""
-        log = self._log()
+        log = self._opened = self._open()
         state = log.refresh()
         if start is not None and self._idle == (state.lsn, start):
             return start
@@ -238,4 +240,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._member = None
 
     def _log(self) -> CommitLog:
+        """The log of this trigger: in a bucket, to open it takes a client and two requests."""
+        return self._opened or self._open()
+
+    def _open(self) -> CommitLog:
         return open_log(self._options.url, read_only=self._options.group is None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kmq_spark.datasource import stream_reader
+from kmq_spark.datasource import opening, stream_reader
 from kmq_spark.datasource.planning import topic_ranges
 from tests.spark.shop import Shop
 from tests.unit.datasource.engine import Stream
@@ -82,3 +82,17 @@ def test_the_progress_of_a_query_without_news_is_made_once(
     told = query.reader.reportLatestOffset()
     assert told[TOPICS[0]] == {"0": 4}
     assert told["#kmq"]["behind"] == 3
+
+
+def test_a_trigger_opens_the_store_once(
+    shop: Shop, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = stream.start()
+    query.all_available()
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(opening, "open_place", _counted(calls, "opened", opening.open_place))
+    assert not query.trigger()
+    assert calls.pop("opened") == 1
+    shop.send(TOPICS[0])
+    assert query.trigger()
+    assert calls["opened"] == 1
