@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from json import dumps
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kmq_spark.datasource import opening, stream_reader
+from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.planning import topic_ranges
 from tests.spark.shop import Shop
 from tests.unit.datasource.engine import Stream
@@ -82,6 +85,20 @@ def test_the_progress_of_a_query_without_news_is_made_once(
     told = query.reader.reportLatestOffset()
     assert told[TOPICS[0]] == {"0": 4}
     assert told["#kmq"]["behind"] == 3
+
+
+def test_a_batch_read_looks_only_into_topics_that_have_something_to_read(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = {topic: {"0": 1} for topic in TOPICS} | {TOPICS[3]: {"0": 0}}
+    given = {"path": shop.url, "subscribePattern": "orders.*", "startingOffsets": dumps(starts)}
+    calls: Counter[str] = Counter()
+    spread = _counted(calls, "spread", topic_ranges.spread_of)
+    monkeypatch.setattr(topic_ranges, "spread_of", spread)
+    reader = KmqBatchReader(parse_source_options(given))
+    (task,) = reader.partitions()
+    assert sum(batch.num_rows for batch in reader.read(task)) == 1
+    assert calls == {"spread": 1}
 
 
 def test_a_trigger_opens_the_store_once(
