@@ -239,3 +239,23 @@ def test_a_partition_of_which_only_a_trim_is_left_does_not_end_before_it(place: 
         with store.producer() as producer:
             sent = producer.send(_only_topic(store), b"new", partition=1).result(10)
         assert sent.offset >= 3
+
+
+def test_who_knows_of_a_partition_that_nothing_else_tells_of_begins_anew_when_others_write_there():
+    place = Place(None)
+    with place.open() as knows:
+        knows.create_topic("made", partitions=3)
+        made = _lsn(knows)
+        lost = _send(knows, "made", b"lost", partition=1)
+        _send(knows, "made", b"kept")
+        for lsn in range(made, lost + 1):
+            place.damage(lsn)
+        with place.open() as store:
+            assert store.repair(drop_damaged=True).ok
+            _send(knows, "made", b"beside", partition=2)
+            name = _only_topic(store)
+            _send(store, name, b"again", partition=1)
+        assert _values(knows, name, partition=1) == [b"again"]
+        _send(knows, name, b"more", partition=1)
+        assert _values(knows, name, partition=1) == [b"again", b"more"]
+        assert _values(knows, name, partition=2) == [b"beside"]

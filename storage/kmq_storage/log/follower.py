@@ -54,6 +54,8 @@ class Follower:
         self._whole = True
         #: When it was last known that nothing after the cursor was deleted.
         self._known_since: Moment | None = None
+        #: The last commit that denied what was read before it.
+        self._denied = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -134,13 +136,28 @@ class Follower:
                 if not self._pass_over(cursor, reason):
                     return
             elif found is not None:
-                self.applied(found.end, found.entries(), found.header.nonce)
-                hits = self._fetch_ahead(hits + 1)
+                if self._take_over(found):
+                    hits = self._fetch_ahead(hits + 1)
                 if hits == most:
                     return
             elif self._is_end(cursor):
                 self._known_since = since
                 return
+
+    def _take_over(self, found: CommitObject) -> bool:
+        """Apply a commit; False when it denies what was read before: then this begins anew, once.
+
+        A repair gave up commits that were read here, and nobody else could tell what they did.
+        """
+        try:
+            self.applied(found.end, found.entries(), found.header.nonce)
+        except CorruptionError:
+            if self._denied == found.end.lsn:
+                raise
+            self._denied = found.end.lsn
+            self._begin()
+            return False
+        return True
 
     def _try_fetch(self, cursor: Cursor) -> tuple[CommitObject | None, str]:
         """The commit after the cursor if it is there, or what is wrong with it."""

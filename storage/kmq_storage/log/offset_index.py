@@ -91,9 +91,17 @@ class OffsetIndex:
             self.recent = self.recent.spliced(gap.start, min(gap.end, end), None)
 
     def fill(self, start: int, end: int) -> None:
-        """Have no gap at these offsets: records stand there after all."""
+        """Have no gap at these offsets, records stand there after all; CorruptionError for none."""
         around = [gap for gap in self.gaps if gap.start <= start and end <= gap.end]
-        assert around, "an offset is given out once"
+        if not around:
+            raise CorruptionError(
+                f"offsets {start} to {end - 1} of partition {self.key[1]} are given out twice; "
+                "unless a repair gave up the first records the store must be put back from a copy",
+                topic_id=self.key[0].hex(),
+                partition=self.key[1],
+                start=start,
+                end=end,
+            )
         self.gaps = [gap for gap in self.gaps if gap not in around]
         for gap in around:
             left = ((gap.start, start), (end, gap.end))
