@@ -267,6 +267,25 @@ def test_a_segment_whose_footer_is_damaged_keeps_no_other_one_from_coming_back(t
         assert store.read("t", end={0: 1}).read_all()["value"].to_pylist() == [b"0"]
 
 
+def test_a_queue_can_be_made_again_where_only_segments_of_its_own_log_are_left(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_queue("q")
+        with store.producer() as producer:
+            producer.send_to_queue("q", b"before").result(10)
+        store.seal()
+        _leave_log_behind(store)
+    _lose_checkpoints(tmp_path)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        (topic,) = store.topics()
+        assert read_partition(store, topic.name, 0, end=1) == [(0, b"before")]
+        store.create_queue("q")
+        with store.producer() as producer:
+            producer.send_to_queue("q", b"behind").result(10)
+        with store.queue("q") as queue:
+            assert [message.value for message in queue.receive(9, timeout=1)] == [b"behind"]
+        assert store.repair(drop_damaged=True).ok
+
+
 def test_a_damaged_footer_whose_checksum_was_taken_since_is_damage_and_nothing_else(tmp_path: Path):
     with kmq.open(tmp_path, maintenance=False) as store:
         store.create_topic("t")

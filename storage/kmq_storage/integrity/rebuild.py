@@ -219,9 +219,14 @@ def _added(state: StoreState, topic_id: bytes, known: _Known) -> Topic:
 
 
 def _name_of(state: StoreState, topic_id: bytes, known: _Known) -> str:
-    """The name of a topic; of two that had the same one after another one keeps it."""
+    """The name of a topic; of two that had the same one after another one keeps it.
+
+    A queue's own log has none: its queue is lost, and can be made again beside it.
+    """
     name = known.names.get(topic_id)
-    return recovered_name(topic_id) if name is None or name in state.topics else name
+    if name is None or name in state.topics or queue_of_log(name) is not None:
+        return recovered_name(topic_id)
+    return name
 
 
 def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
