@@ -1,14 +1,22 @@
-"""Verify while the log that it looks at is collected. Finds errors that only name an exception,
-and damage that is none."""
+"""Verify while the log that it looks at is collected, or a segment is written. Finds errors that
+only name an exception, and damage that is none."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.format.identity import Identity
+from kmq_storage.integrity import unneeded
 from kmq_storage.integrity.log_files import LogFilesCheck
+from kmq_storage.integrity.log_remains import LeftCommit, commits_left
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.objects.files import Bytes, Files
+from kmq_storage.objects.local import LocalDisk
 from tests.support.engine import Sent, open_engine, send_rows
 
 
@@ -48,3 +56,52 @@ def _collect(store: kmq.Store) -> None:
     store.checkpoint()
     store.collect(grace=0)
     assert len(store.log.files.list("log")) < before
+
+
+def test_commits_that_are_collected_while_it_looks_for_segments_in_them_are_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    store = open_engine()
+    store.create_topic("t")
+    for number in range(40):
+        send_rows(store.log, "t", [Sent(b"k", b"%d" % number * 100)] * 5)
+        if number in (10, 20):
+            store.seal()
+    other = kmq.Store(store.log, maintenance=False)
+    other.compact("t")
+
+    def collected_meanwhile(files: Files, identity: Identity) -> Iterator[LeftCommit]:
+        commits = commits_left(files, identity)
+        yield next(commits)
+        _collect(other)
+        yield from commits
+
+    monkeypatch.setattr(unneeded, "commits_left", collected_meanwhile)
+    report = store.verify(deep=True)
+    assert report.ok
+    assert report.notes == []
+
+
+def test_a_segment_that_is_being_written_is_not_damaged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    stage, reports = LocalDisk.stage, []
+
+    def looked_at_meanwhile(
+        disk: LocalDisk, path: str, buffers: Iterable[Bytes], *, sync: bool
+    ) -> None:
+        def looked_at() -> Iterator[Bytes]:
+            for each in buffers:
+                yield each
+                reports.append(beside.verify(deep=True))
+
+        stage(disk, path, looked_at(), sync=sync)
+
+    with kmq.open(tmp_path) as store, kmq.open(tmp_path, read_only=True) as beside:
+        store.create_topic("t")
+        with store.producer() as producer:
+            producer.send("t", b"0").result(10)
+        monkeypatch.setattr(LocalDisk, "stage", looked_at_meanwhile)
+        store.seal()
+    assert any(report.unreferenced for report in reports)
+    assert [report.notes for report in reports if report.notes] == []

@@ -1,51 +1,65 @@
 """Segments that nothing refers to any more, and that wait to be collected: no reader meets them.
 
-Commits that named them prove all of them; where these are gone they prove their own batches.
+Commits that named them prove all of them; where these are gone they prove their own batches. What
+no commit ever named proves nothing: who writes it is at it still, or was killed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import NoReturn
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
+from kmq_storage.format.file_ids import begun_at
 from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.integrity.found_segments import try_segment
 from kmq_storage.integrity.log_remains import commits_left
 from kmq_storage.integrity.report import Note
 from kmq_storage.integrity.segment_files import check_segment
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.journal import CollectedError
 from kmq_storage.log.manifest_rows import row_of_segment
 from kmq_storage.model import Segment
+from kmq_storage.objects.files import Files, FoundFile
 
 
 def check_unneeded(log: CommitLog, files: Collection[str]) -> Iterator[Note]:
     """Which of these are damaged segments."""
     segments = {file for file in files if file.startswith(f"{paths.SEGMENT_FOLDER}/")}
-    named = _named(log) if segments else {}
+    first, named = _named(log) if segments else (0, {})
     for found in log.files.walk(paths.SEGMENT_FOLDER) if segments else ():
-        if found.path not in segments:
+        file_id = paths.try_file_id(found.path)
+        if found.path not in segments or file_id is None:
             continue
-        entry = named.get(paths.try_file_id(found.path))
+        entry, reason = named.get(file_id), ""
         if entry is not None:
             reason = _wrong(log, entry)
-        else:
-            segment = try_segment(log.files, found)
-            reason = "" if segment is not None and segment.whole else "it doesn't prove itself"
+        elif begun_at(file_id) < first:
+            reason = _unproven(log.files, found)
         if reason:
             yield Note(found.path, f"is damaged ({reason}) and waits to be collected, no harm done")
 
 
-def _named(log: CommitLog) -> dict[bytes | None, SegmentEntry]:
-    """The segments of known topics that commits in the log named."""
-    known = log.state.topic_by_id
-    return {
-        entry.file_id: entry
-        for commit in commits_left(log.files, log.identity)
-        for entry in commit.entries
-        if isinstance(entry, SegmentEntry) and known(entry.topic_id) is not None
-    }
+def _named(log: CommitLog) -> tuple[int, dict[bytes, SegmentEntry]]:
+    """The first LSN in the log, and the segments of known topics that its commits named."""
+    known, first = log.state.topic_by_id, 0
+    named: dict[bytes, SegmentEntry] = {}
+    with suppress(CollectedError):  # what was collected meanwhile named what goes now
+        for commit in commits_left(log.files, log.identity):
+            first = first or commit.lsn
+            for entry in commit.entries:
+                if isinstance(entry, SegmentEntry) and known(entry.topic_id) is not None:
+                    named[entry.file_id] = entry
+    return first or log.state.lsn + 1, named
+
+
+def _unproven(files: Files, found: FoundFile) -> str:
+    """How a segment doesn't prove itself; nothing when it does, or is gone."""
+    segment = try_segment(files, found)
+    is_whole = segment is not None and segment.whole
+    return "" if is_whole or not files.exists(found.path) else "it doesn't prove itself"
 
 
 def _wrong(log: CommitLog, entry: SegmentEntry) -> str:
