@@ -286,6 +286,52 @@ def test_a_queue_can_be_made_again_where_only_segments_of_its_own_log_are_left(t
         assert store.repair(drop_damaged=True).ok
 
 
+def _said_version(segment: Path) -> int:
+    """Where the footer of a segment says the version of its format."""
+    (at,) = [at for at, byte in enumerate(segment.read_bytes()) if _says_version(segment, at, byte)]
+    return at
+
+
+def _says_version(segment: Path, at: int, byte: int) -> bool:
+    if byte != ord("1"):
+        return False
+    body = segment.read_bytes()
+    changed = body[:at] + b"!" + body[at + 1 :]
+    with suppress(pa.ArrowInvalid, UnicodeDecodeError):
+        return bool(pa.ipc.open_file(changed).schema.metadata[b"kmq.format"] == b"!")
+    return False
+
+
+def test_a_segment_whose_format_version_is_damaged_comes_back_and_is_written_again(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        _send(store, b"0")
+        store.seal()
+        _leave_log_behind(store)
+    (segment,) = (tmp_path / "segments").rglob("*.arrow")
+    flip(segment, _said_version(segment), ord("1") ^ ord("!"))
+    _lose_checkpoints(tmp_path)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert store.verify(deep=True).ok
+        assert store.read("t", end={0: 1}).read_all()["value"].to_pylist() == [b"0"]
+
+
+@pytest.mark.parametrize("version", ["!", "3"])
+def test_a_damaged_format_version_of_a_segment_that_nobody_needs_ends_no_verify(
+    tmp_path: Path, version: str
+):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        for number in range(2):
+            _send(store, b"%d" % number)
+            store.seal()
+        waiting = min((tmp_path / "segments").rglob("*.arrow"))
+        store.compact("t")
+        _leave_log_behind(store)
+        flip(waiting, _said_version(waiting), ord("1") ^ ord(version))
+        assert "waits to be collected" in "".join(store.verify(deep=True).notes)
+
+
 def test_a_damaged_footer_whose_checksum_was_taken_since_is_damage_and_nothing_else(tmp_path: Path):
     with kmq.open(tmp_path, maintenance=False) as store:
         store.create_topic("t")

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kmq_storage import limits
-from kmq_storage.errors import FormatVersionError
+from kmq_storage.errors import CorruptionError, FormatVersionError
 
 FORMAT = b"kmq.format"
 
 
 def check_format(said: bytes | None, file: str) -> None:
-    """FormatVersionError when the value of `kmq.format` in a file is one of a newer kmq."""
+    """FormatVersionError when the value of `kmq.format` in a file is one of a newer kmq.
+
+    CorruptionError when it is no number: no kmq wrote that.
+    """
     if said is None or said == b"%d" % limits.FORMAT_VERSION:
         return
+    if not said.isdigit():
+        raise CorruptionError(f"{file} says no format version: its footer is damaged", file=file)
     version = said.decode(errors="replace")
     raise FormatVersionError(
         f"{file} has format {version}; this kmq reads up to {limits.FORMAT_VERSION}: install a "

@@ -44,7 +44,7 @@ class FoundSegment:
     schema: pa.Schema
     #: Whether it is a run in which queues begin behind 0: made by a trim up to its first record.
     begun: bool = False
-    #: Whether each of its batches proves itself, too, and what stands before them.
+    #: Whether each of its batches proves itself, too, what stands before them, and its version.
     whole: bool = True
 
     def row_of(self, layout: Layout) -> Row | None:
@@ -85,7 +85,7 @@ def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
     topic_id, partition, base = match.groups()
     contents = brought_in(files.map(file.path))
     reader = pa.ipc.open_file(contents)
-    check_metadata(reader.schema.metadata, file.path)
+    says_version = _says_version(reader.schema, file.path)
     footer, end = _footer(contents, file), end_of_run(reader.schema)
     return FoundSegment(
         bytes.fromhex(topic_id),
@@ -95,8 +95,19 @@ def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
         schemas_of(reader),
         reader.schema,
         _is_begun(contents, footer, file.path),
-        _is_whole(contents, footer),
+        says_version and _is_whole(contents, footer),
     )
+
+
+def _says_version(schema: pa.Schema, file: str) -> bool:
+    """Whether that can be read by which kmq it was written; FormatVersionError for a newer one."""
+    try:
+        check_metadata(schema.metadata, file)
+    except FormatVersionError:
+        raise
+    except CorruptionError:
+        return False
+    return True
 
 
 def _is_begun(contents: pa.Buffer, footer: SegmentFooter, file: str) -> bool:

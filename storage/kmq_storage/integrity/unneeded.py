@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from kmq_storage import paths
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.file_ids import begun_at
 from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.integrity.found_segments import try_segment
@@ -57,9 +57,11 @@ def _named(log: CommitLog) -> tuple[int, dict[bytes, SegmentEntry]]:
 
 def _unproven(files: Files, found: FoundFile) -> str:
     """How a segment doesn't prove itself; nothing when it does, or is gone."""
-    segment = try_segment(files, found)
-    is_whole = segment is not None and segment.whole
-    return "" if is_whole or not files.exists(found.path) else "it doesn't prove itself"
+    with suppress(FormatVersionError):  # or what says so is damaged
+        segment = try_segment(files, found)
+        if (segment is not None and segment.whole) or not files.exists(found.path):
+            return ""
+    return "it doesn't prove itself"
 
 
 def _wrong(log: CommitLog, entry: SegmentEntry) -> str:
