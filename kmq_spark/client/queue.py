@@ -105,7 +105,7 @@ class Queue(Resource):
             if found := self._acquire(max_records, deadline):
                 if held := self._received(*found, max_records):
                     return held
-            elif not self._ahead.has_some():
+            elif found is None:
                 return []
         self._ahead.count()
         return ready
@@ -139,7 +139,7 @@ class Queue(Resource):
         deadline = self._deadline(timeout)
         self._ahead.settle()
         slices: list[tuple[Run, Slice]] = []
-        while not slices and (some := self._acquire(max_rows, deadline, plain=True)) is not None:
+        while not slices and (some := self._acquire(max_rows, deadline, plain=True)):
             slices = self._slices(some[0].runs)
         return table_of_slices(self._log, self._id, slices)
 
@@ -177,8 +177,8 @@ class Queue(Resource):
 
     def _acquire(
         self, most: int, deadline: float, *, plain: bool = False
-    ) -> tuple[AcquireEntry, OpenSlip | None] | None:
-        """Hold records until they are answered; None when another thread has some in hand, too."""
+    ) -> tuple[AcquireEntry, OpenSlip | None] | tuple[()] | None:
+        """Hold records until they are answered; None when none come, () when some are in hand."""
         log, now = self._log, self._log.environment.monotonic
         check_writable(log.files)
         while plain or not self._ahead.has_some():
@@ -198,7 +198,7 @@ class Queue(Resource):
             if left <= 0:
                 return None
             handing.wait_for_more(log, queue, lsn, left, lambda: self._closed)
-        return None
+        return ()
 
     def _live(self) -> QueueState:
         """The queue as it is now."""

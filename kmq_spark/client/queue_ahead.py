@@ -170,7 +170,7 @@ class Ahead:
         self._is_sorting = False
         #: Threads that wait for that.
         self._sleepers = Sleepers()
-        #: How often something may have been given back: who found nothing meanwhile looks again.
+        #: How often others may have changed what can be had: who found nothing looks again.
         self.turns = 0
 
     def take(self, most: int) -> list[Delivery]:
@@ -184,8 +184,7 @@ class Ahead:
             pass
         now = self._log.now_us() if found else 0
         if found and found[-1].hold.until <= now:
-            ready.clear()  # nobody looked for too long: others have them
-            return []
+            return []  # nobody looked for too long: others have them
         if found and self._expires <= now:
             with suppress(IndexError):
                 while True:
@@ -246,7 +245,8 @@ class Ahead:
     ) -> tuple[AcquireEntry, OpenSlip | None] | None:
         """Commit what was noted, and get more, in one commit."""
         if self._ready or self._is_sorting:
-            return None  # another thread was faster
+            self.turns += 1  # another thread was faster; it may leave nothing in hand
+            return None
         since = self._log.state.lsn
         before = () if self._slip is None else (self._slip.end(),)
         page, self._page = self._page, None  # interrupted, nobody knows what is noted there

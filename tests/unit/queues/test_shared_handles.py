@@ -111,3 +111,76 @@ def test_a_closed_handle_hands_out_nothing_that_it_could_not_give_back(
     queue.close()
     with pytest.raises(kmq.ClosedError):
         queue.receive()
+
+
+def _made_fast(queue: kmq.Queue) -> None:
+    for _ in range(2 * queue_ahead._PROOF):
+        queue.ack(queue.receive())
+
+
+def test_who_finds_that_others_took_all_that_was_in_hand_looks_on(
+    queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    _made_fast(queue)
+    ahead, takes = queue._ahead, queue._ahead.take
+    robberies: list[list[kmq.Delivery]] = []
+
+    def take(most: int) -> list[kmq.Delivery]:
+        return [] if not robberies else takes(most)
+
+    def look() -> bool:  # and others take all right after the look
+        some = looks()
+        if not robberies and some:
+            robberies.append(takes(10_000))
+        return some
+
+    looks = ahead.has_some
+    assert looks()
+    monkeypatch.setattr(ahead, "take", take)
+    monkeypatch.setattr(ahead, "has_some", look)
+    assert len(queue.receive(timeout=0.0)) == 1
+
+
+def test_who_is_told_that_another_thread_was_faster_looks_again_before_it_sleeps(
+    queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    _made_fast(queue)
+    ahead, acquires = queue._ahead, queue._ahead.acquire
+    ahead.settle()
+    robberies: list[list[kmq.Delivery]] = []
+
+    def acquire(*arguments: Any, **options: Any) -> Any:
+        if robberies:
+            return acquires(*arguments, **options)
+        robberies.append([])
+        robberies.append(queue.receive())  # another thread gets some,
+        found = acquires(*arguments, **options)
+        robberies.append(ahead.take(10_000))  # and others take the rest of them
+        return found
+
+    def sleep(*_: Any) -> None:
+        raise AssertionError("sleeps though records are ready")
+
+    monkeypatch.setattr(ahead, "acquire", acquire)
+    monkeypatch.setattr(module.handing, "wait_for_more", sleep)
+    assert len(queue.receive(timeout=30.0)) == 1
+
+
+def test_after_a_stop_beyond_the_locks_no_thread_drops_what_another_one_has_just_got(
+    queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    _made_fast(queue)
+    assert queue._ahead.has_some()
+    looks, answered = queue._log.now_us, []
+
+    def look() -> int:  # after a minute, in which another thread begins and ends a call
+        if not answered:
+            answered.append(None)
+            queue.ack(queue.receive())
+        return looks() + 60_000_000
+
+    monkeypatch.setattr(queue._log, "now_us", look)
+    while held := queue.receive():
+        queue.ack(held)
+    stats = queue.stats()
+    assert (stats.acked, stats.locked) == (RECORDS, 0)
