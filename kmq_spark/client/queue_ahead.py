@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from kmq_spark.client.at_end import at_end, is_ending, not_at_end
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
-from kmq_spark.errors import ConflictError, KmqError, LeaseExpiredError, NotFoundError
+from kmq_spark.errors import ClosedError, ConflictError, KmqError, LeaseExpiredError, NotFoundError
 from kmq_storage import deliveries as handing
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
@@ -298,7 +298,7 @@ class Ahead:
             return
         try:
             self._log.commit([Unit((slip.end(),))])
-        except (ConflictError, NotFoundError):  # somebody took over, or there is no queue any more
+        except (ConflictError, NotFoundError, ClosedError):  # somebody took over, or all is gone
             self._page = None
         self._slip = None
         back = self.take(PLACES)

@@ -184,3 +184,16 @@ def test_after_a_stop_beyond_the_locks_no_thread_drops_what_another_one_has_just
         queue.ack(held)
     stats = queue.stats()
     assert (stats.acked, stats.locked) == (RECORDS, 0)
+
+
+def test_a_store_that_closes_while_a_thread_has_just_got_some_leaves_no_thread(
+    queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    _made_fast(queue)
+    watch = queue._ahead._watch
+    assert watch is not None
+    queue._log.close()  # after the handle, which that thread had found open
+    monkeypatch.setattr(queue_ahead, "PATIENCE", 0.01)
+    queue._ahead._bell.ring()
+    watch.join(30)
+    assert not watch.is_alive()
