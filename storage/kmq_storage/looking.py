@@ -131,6 +131,8 @@ def _entering(
 
 
 def _let_in(expression: str | None, part: Slice) -> Any:
+    if expression is None:  # nor is pandas imported, as by the first `to_numpy` of a process
+        return np.ones(part.rows, np.bool_)
     properties = column_of(part.batch, "properties")
     return accepted(expression, properties, part.rows).to_numpy(zero_copy_only=False)
 
@@ -142,6 +144,8 @@ def order_of(keys: pa.Array | None, rows: int) -> npt.NDArray[np.uint64]:
     """
     if keys is None or keys.null_count == rows:
         return np.zeros(rows, np.uint64)
-    hashes = murmur2(keys.fill_null(b"")).astype(np.uint64) + np.uint64(1)
-    hashes[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+    all_keys = keys.fill_null(b"") if keys.null_count else keys
+    hashes = murmur2(all_keys).astype(np.uint64) + np.uint64(1)
+    if keys.null_count:
+        hashes[keys.is_null().to_numpy(zero_copy_only=False)] = 0
     return hashes

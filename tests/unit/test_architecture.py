@@ -215,6 +215,19 @@ def test_whoever_sends_and_consumes_waits_for_no_pandas():
     assert _python(code) == "1 False"
 
 
+@pytest.mark.parametrize("order", ["none", "key", "strict"])
+def test_whoever_receives_from_a_queue_waits_for_no_pandas(order: str):
+    """A receive without a timeout took as long as importing it, and held up other threads."""
+    code = (
+        "import sys, kmq_spark; store = kmq_spark.open('memory://x'); "
+        f"store.create_queue('q', order={order!r}); producer = store.producer(); "
+        "producer.send_to_queue('q', b'v', key=b'k').result(); "
+        "[delivery] = store.queue('q').receive(); delivery.ack(); "
+        "print(store.queue('q').stats().acked, 'pandas' in sys.modules); store.close()"
+    )
+    assert _python(code) == "1 False"
+
+
 def test_a_command_begins_without_pandas():
     """It would take as long as all else that a command imports."""
     code = "import sys, kmq_spark.cli.command_line; print('pandas' in sys.modules)"
