@@ -287,10 +287,10 @@ class Queue:
             self.check_slips(entry.time)
         if entry.answer in (EXHAUSTED, RECALL):
             for run in entry.runs:
-                if not self._peek((run.topic_id, run.partition)).are_free(run, entry.time):
-                    raise ConflictError(
-                        f"queue {self.name}: somebody has these records by now", queue=self.name
-                    )
+                is_read = run.topic_id in self.topic_ids()
+                if not (is_read and self._peek(run[:2]).are_free(run, entry.time)):
+                    what = "somebody has these records by now, or the topic was unbound"
+                    raise ConflictError(f"queue {self.name}: {what}", queue=self.name)
             return
         late = [each for run in entry.runs for each in self._late_of(run, entry.time)]
         if late:

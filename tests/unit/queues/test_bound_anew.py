@@ -10,6 +10,9 @@ from functools import partial
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.deliveries import answer
+from kmq_storage.format.queue_entries import RECALL, Run
+from kmq_storage.log.binding import Unit
 
 
 @pytest.mark.parametrize("filter_", [None, "n = 1"])
@@ -34,6 +37,24 @@ def test_a_record_that_is_held_while_its_topic_is_bound_anew_stays_its_holders(
         late.ack()
     held.ack()
     assert store.queue("q").stats().locked == len(came)
+
+
+def test_records_that_are_missing_in_a_topic_that_was_unbound_meanwhile_are_no_matter_any_more(
+    store: kmq.Store,
+):
+    """Whoever found them missing may not begin the topic anew from its first record on."""
+    store.create_topic("t")
+    store.create_queue("q", topics=["t"])
+    with store.producer() as producer:
+        producer.send_batch("t", [b"old"] * 5).result()
+    store.unbind_queue("q", ["t"])
+    state = store.log.refresh()
+    queue, topic = state.queues.named("q"), state.topic("t")
+    missing = Run(topic.id, 0, 1, 2, queue.unnumbered(topic.id))
+    with pytest.raises(kmq.ConflictError, match="unbound"):
+        store.log.commit([Unit((answer(store.log, queue, RECALL, [missing]),))])
+    store.bind_queue("q", ["t"], start="latest")
+    assert store.queue("q").receive() == []
 
 
 @pytest.mark.parametrize("restarts", [False, True])
