@@ -16,7 +16,8 @@ from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.producers import ProducerState
-from kmq_storage.log.state import StoreState, settings_of
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_settings import settings_of
 from kmq_storage.log.topic_state import Partition, Topic
 
 #: What a checkpoint may say: what this version doesn't know it would forget with the next one.

@@ -7,16 +7,10 @@ commits has the same state, so binding a commit needs no coordinator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from kmq_storage import limits
-from kmq_storage.errors import (
-    CorruptionError,
-    FormatVersionError,
-    InvalidRequestError,
-    NotFoundError,
-)
+from kmq_storage.errors import CorruptionError, InvalidRequestError, NotFoundError
 from kmq_storage.format.entries import (
     BatchIdEntry,
     Entry,
@@ -47,29 +41,11 @@ from kmq_storage.log.offset_index import Gap, Hole
 from kmq_storage.log.producers import Producers, ProducerState
 from kmq_storage.log.queue_snapshot import restored
 from kmq_storage.log.queues import Queues, no_queue, spans_of
+from kmq_storage.log.topic_settings import settings_of
 from kmq_storage.log.topic_state import Partition, Topic, recovered_name
 from kmq_storage.log.uniqs import Uniqs
-from kmq_storage.model import ENDS, LogDamage, TopicSettings
+from kmq_storage.model import LogDamage
 from kmq_storage.names import queue_of_log, queues_of_accounts
-
-
-def settings_of(topic: str, members: Mapping[str, Any]) -> TopicSettings:
-    """The settings of a topic from their JSON object; FormatVersionError for unknown ones."""
-    known = {name: value for name, value in members.items() if name != ENDS}
-    try:
-        return TopicSettings(**{**known, "schemas": _shared(tuple(members.get("schemas", ())))})
-    except TypeError as error:
-        raise FormatVersionError(
-            f"topic {topic} has settings that this version of kmq does not know ({error}); "
-            "read the store with a newer kmq",
-            topic=topic,
-        ) from error
-
-
-@lru_cache(maxsize=1024)
-def _shared(schemas: tuple[str, ...]) -> tuple[str, ...]:
-    """Equal schemas as one value: thousands of topics may have them, and tasks are told of each."""
-    return schemas
 
 
 class StoreState:

@@ -21,7 +21,7 @@ from kmq_storage import limits
 from kmq_storage.copying import copy_topics
 from kmq_storage.format.queue_table import Beginnings
 from kmq_storage.log.run_index import RunIndex
-from kmq_storage.log.state import settings_of
+from kmq_storage.log.topic_settings import settings_of
 from kmq_storage.maintenance import counted, queue_starts
 from tests.support.engine import open_engine
 
