@@ -13,14 +13,16 @@ import pytest
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import SYSTEM, Environment
-from kmq_storage.errors import OffsetOutOfRangeError
+from kmq_storage.errors import CommitOutcomeUnknownError, OffsetOutOfRangeError
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.bucket_log import BucketLog
 from kmq_storage.maintenance.checkpointing import checkpoint
+from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.simulation.bucket_mutants import (
     acknowledges_a_void_commit,
     forgets_that_names_are_free_again,
+    takes_what_was_collected_for_void,
 )
 from tests.simulation.collection_mutants import never_begins_anew
 from tests.simulation.mutants import Mutant
@@ -154,6 +156,103 @@ def test_a_writer_stopped_between_its_look_and_its_upload_does_not_believe_it(
     assert values_of(_open(bucket, clock)) == [*(b"%d" % n for n in range(6)), b"late"]
 
 
+def _hears_late(log: BucketLog, meanwhile: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
+    """The next upload of this handle is done at once; its answer takes as long as `meanwhile`."""
+    put = log._objects._put
+
+    def slow_put(name: str, body: bytes) -> Put:
+        patch.setattr(log._objects, "_put", put)
+        assert put(name, body) is Put.CREATED
+        meanwhile()
+        return Put.CREATED
+
+    patch.setattr(log._objects, "_put", slow_put)
+
+
+def _mark(log: BucketLog, clock: Clock, hours: float) -> None:
+    """Mark everything as collected; nobody deletes it in the hours after that."""
+    log.drop_before(checkpoint(log).lsn + 1)
+    clock.now += round(hours * HOURS)
+
+
+def _check_it_counts_once(bucket: MemoryBucket, clock: Clock, *later: bytes) -> None:
+    assert values_of(_open(bucket, clock)) == [*(b"%d" % n for n in range(5)), b"late", *later]
+
+
+def test_a_commit_that_was_collected_before_its_writer_heard_of_it_is_stored_once(
+    bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    log, sleeper = _filled(bucket, clock), _open(bucket, clock)
+
+    def goes_on() -> None:
+        send(log, b"next")
+        _mark(log, clock, 2)
+
+    _hears_late(sleeper, goes_on, monkeypatch)
+    assert send(sleeper, b"late", staged=True).lsn == 7
+    _check_it_counts_once(bucket, clock, b"next")
+    send(sleeper, b"more")
+    _check_it_counts_once(bucket, clock, b"next", b"more")
+
+
+def test_the_last_commit_that_was_marked_lately_is_stored_once(
+    bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    log, sleeper = _filled(bucket, clock), _open(bucket, clock)
+    _hears_late(sleeper, lambda: _mark(log, clock, 0.9), monkeypatch)
+    assert send(sleeper, b"late", staged=True).lsn == 7
+    _check_it_counts_once(bucket, clock)
+
+
+def test_of_a_commit_that_was_deleted_before_its_writer_heard_of_it_nobody_can_tell(
+    bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    log, sleeper = _filled(bucket, clock), _open(bucket, clock)
+    _hears_late(sleeper, lambda: _collect(log, clock), monkeypatch)
+    with pytest.raises(CommitOutcomeUnknownError, match="stored or not"):
+        send(sleeper, b"late", staged=True)
+    _check_it_counts_once(bucket, clock)
+    send(sleeper, b"more")
+    _check_it_counts_once(bucket, clock, b"more")
+
+
+def test_an_upload_that_is_tried_again_at_a_deleted_name_proves_nothing_of_the_first_one(
+    bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    log = _filled(bucket, clock)
+    environment = replace(clock.environment(), sleep=lambda _: _collect(log, clock))
+    sleeper = BucketLog(BucketFiles(bucket), IDENTITY, environment)
+    put = sleeper._objects._put
+
+    def unanswered_put(name: str, body: bytes) -> Put:
+        monkeypatch.setattr(sleeper._objects, "_put", put)
+        assert put(name, body) is Put.CREATED
+        raise OSError("no answer")
+
+    monkeypatch.setattr(sleeper._objects, "_put", unanswered_put)
+    with pytest.raises(CommitOutcomeUnknownError, match="stored or not"):
+        send(sleeper, b"late", staged=True)
+    _check_it_counts_once(bucket, clock)
+
+
+def test_a_store_that_fails_when_it_is_asked_what_was_collected_leaves_a_commit_in_doubt(
+    bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    _filled(bucket, clock)
+    sleeper = _open(bucket, clock)
+
+    def fails(folder: str, after: str = "") -> None:
+        raise OSError("no answer")
+
+    def breaks() -> None:
+        clock.now += HOURS
+        monkeypatch.setattr(bucket, "list", fails)
+
+    _hears_late(sleeper, breaks, monkeypatch)
+    with pytest.raises(CommitOutcomeUnknownError, match="stored or not"):
+        send(sleeper, b"late")
+
+
 def test_a_reader_that_slept_goes_on_from_a_checkpoint(bucket: MemoryBucket, clock: Clock):
     log = _filled(bucket, clock)
     reader = _open(bucket, clock)
@@ -224,3 +323,13 @@ def test_a_mistake_that_is_planted_there_is_found(
     mutant(monkeypatch)
     with pytest.raises(AssertionError):
         test(bucket, clock)
+
+
+def test_that_a_commit_is_made_twice_is_found_when_it_is_planted(
+    bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    takes_what_was_collected_for_void(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_a_commit_that_was_collected_before_its_writer_heard_of_it_is_stored_once(
+            bucket, clock, monkeypatch
+        )

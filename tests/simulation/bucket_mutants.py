@@ -76,6 +76,12 @@ def acknowledges_a_void_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NextObject, "_is_void", lambda *_: False)
 
 
+def takes_what_was_collected_for_void(patch: pytest.MonkeyPatch) -> None:
+    """A commit that all had read when its writer heard of it is made a second time."""
+    patch.setattr(CommitObjects, "is_followed", lambda *_: False)
+    patch.setattr(CommitObjects, "written_at", lambda *_: 1 << 62)
+
+
 def deletes_without_a_mark(patch: pytest.MonkeyPatch) -> None:
     """Nobody is told that the log begins later."""
     patch.setattr(bucket_log, "mark_collected", _nothing)

@@ -48,6 +48,16 @@ def collected_lsn(files: BucketFiles) -> int:
     return max((lsn for lsn, _ in _marks(files)), default=0)
 
 
+def marked_long_ago(files: BucketFiles, lsn: int) -> int | None:
+    """When a commit was marked, by the store's clock, if so long ago that its name may be free.
+
+    The newest of the old marks is never forgotten: where there is none, no name was free again.
+    """
+    marks = [marked for found, marked in _marks(files) if found >= lsn]
+    before = files.now() - round(limits.COLLECTED_LOG_GRACE * 1e6) if marks else 0
+    return min((marked for marked in marks if marked < before), default=None)
+
+
 def mark_collected(files: BucketFiles, lsn: int) -> None:
     """Say that nobody needs the commits up to this one: a checkpoint above it stands."""
     files.publish(paths.collected_mark(lsn), [b"-"], sync=True)

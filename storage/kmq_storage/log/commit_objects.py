@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -120,6 +121,23 @@ class CommitObjects:
         except FileNotFoundError:
             return False
         return True
+
+    def is_followed(self, commit: NewCommit) -> bool:
+        """Whether the next commit is there and follows this one, so that its writer read it."""
+        with suppress(InvalidFrameError):
+            found = self.fetch(commit.end.lsn + 1)
+            return found is not None and found.header.previous == commit.end.chain
+        return False
+
+    def written_at(self, commit: NewCommit) -> int | None:
+        """When a commit was created, by the store's clock; None when it isn't there any more."""
+        lsn = commit.end.lsn
+        self._files.forget(paths.log_file(lsn))  # it is kept since its upload
+        with suppress(InvalidFrameError, FileNotFoundError):
+            found = self.fetch(lsn)
+            if found is not None and found.header.nonce == commit.stamp.nonce:
+                return self._files.bucket.modified(paths.commit_object(lsn))
+        return None
 
     def block(self, lsn: int) -> None:
         """Have something at the name of a lost commit that is none: nobody takes it any more."""

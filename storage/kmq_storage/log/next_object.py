@@ -4,7 +4,8 @@
   or when the object, read back, has our nonce; any other answer is a doubt, and asked again.
 - It is bound to the state it follows. When another writer was faster, it is bound anew.
 - A name behind the end may be free again once its commit was collected. So what was created while
-  the end was not known for certain counts only above the newest mark of collection.
+  the end was not known for certain counts at once only above what was marked as collected. Below
+  it is the commit before that mark, which all have read, or a void one after it.
 - Where creating is not atomic, one writer at a time holds a lease, and looks before a commit, when
   it did not for a while, whether it still does.
 """
@@ -19,7 +20,7 @@ from kmq_storage.errors import CommitOutcomeUnknownError, InvalidRequestError
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit, bind
-from kmq_storage.log.collected import Moment, collected_lsn
+from kmq_storage.log.collected import Moment, marked_long_ago
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
 from kmq_storage.log.contention import Contention, Tail
@@ -77,7 +78,7 @@ class NextObject:
                 begun = Moment.now(self._environment)
                 commit = self._next_commit(units)
                 end = commit.end
-                if self.create(commit) and not self._is_void(end.lsn):
+                if self.create(commit):
                     seconds = begun.seconds_to(Moment.now(self._environment))
                     self._contention.won(seconds, end.lsn)
                     self._follower.applied(end, commit.framed.entries, commit.stamp.nonce)
@@ -124,21 +125,26 @@ class NextObject:
 
     def create(self, commit: NewCommit) -> bool:
         """Whether the commit of this LSN is ours, once that is known for certain."""
+        uploads = self._upload(commit)
+        return uploads > 0 and not self._is_void(commit, uploads)
+
+    def _upload(self, commit: NewCommit) -> int:
+        """How many uploads it took until the name was ours; 0 when it is another's."""
         deadline = self._environment.monotonic() + limits.COMMIT_TIMEOUT
-        pause, doubtful = _PAUSE_FIRST, False
+        pause, uploads = _PAUSE_FIRST, 0
         while True:
+            uploads += 1
             try:
                 if self._objects.create(commit) is Put.CREATED:
-                    return True
+                    return uploads
                 found = self.read_back(commit.end.lsn)
                 if found is not None:
-                    return found.header.nonce == commit.stamp.nonce
+                    return uploads if found.header.nonce == commit.stamp.nonce else 0
             except (PermissionError, FileNotFoundError):
-                if not doubtful:
+                if uploads == 1:
                     raise
             except OSError:
                 pass  # reading failed: nothing is known yet
-            doubtful = True
             if self._environment.monotonic() > deadline:
                 raise _unknown(self._files.url, commit.end.lsn)
             self._environment.sleep(pause * (0.5 + self._environment.rng.random()))
@@ -152,9 +158,24 @@ class NextObject:
             damage = LogDamage(paths.commit_object(lsn), str(error), lsn, lsn)
             raise broken_end(damage) from error
 
-    def _is_void(self, lsn: int) -> bool:
-        """Whether the name was free only since the log had moved on: nobody will read it."""
-        return not self._follower.is_sure and collected_lsn(self._files) >= lsn
+    def _is_void(self, commit: NewCommit, uploads: int) -> bool:
+        """Whether the name was free only since the log had moved on: nobody will read it.
+
+        CommitOutcomeUnknownError when it may as well have been read, and collected since.
+        """
+        if self._follower.is_sure:
+            return False
+        try:
+            marked = marked_long_ago(self._files, commit.end.lsn)
+            if marked is None or self._objects.is_followed(commit):
+                return False
+            written = self._objects.written_at(commit)
+        except OSError as error:
+            raise _slept(self._files.url, commit.end.lsn) from error
+        # Of several uploads an earlier one may have been read: this object says nothing of it.
+        if uploads == 1 and written is not None and written > marked:
+            return True
+        raise _slept(self._files.url, commit.end.lsn)
 
 
 def stored_commit(end: Cursor, entries: list[Entry]) -> WrittenCommit:
@@ -168,6 +189,15 @@ def _unknown(url: str, lsn: int) -> CommitOutcomeUnknownError:
     return CommitOutcomeUnknownError(
         f"store {url} gave no usable answer for {limits.COMMIT_TIMEOUT:g} s; commit {lsn} may be "
         "stored or not",
+        url=url,
+        lsn=lsn,
+    )
+
+
+def _slept(url: str, lsn: int) -> CommitOutcomeUnknownError:
+    return CommitOutcomeUnknownError(
+        f"the answer for commit {lsn} of store {url} came when that may have been collected "
+        "already; it may be stored or not",
         url=url,
         lsn=lsn,
     )
