@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kmq_storage.format.entries import Entry
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import ACK, DEAD, EXTEND, RETRY, Run
+from kmq_storage.format.queue_entries import (
+    ACK,
+    DEAD,
+    EXHAUSTED,
+    EXTEND,
+    RECALL,
+    RETRY,
+    AnswerEntry,
+    LookEntry,
+    Run,
+)
 from kmq_storage.log.queue_rows import NEVER
+from kmq_storage.log.queue_state import Queue
 
 
 @dataclass
@@ -71,3 +83,14 @@ class SlipModel:
 def one_by_one(runs: Iterable[Run]) -> list[Run]:
     """Each record of some runs as a run of its own."""
     return [run._replace(first=run.first + n, rows=1) for run in runs for n in range(run.rows)]
+
+
+def said_while_unbound(queue: Queue, keys: Iterable[Key], now: int) -> Iterable[Entry]:
+    """What must not be said of partitions as long as a queue doesn't read them."""
+    for key in keys:
+        if key[0] in queue.bindings:
+            continue
+        run = Run(*key, 0, 1, queue.unnumbered(key[0]))
+        for answer in (EXHAUSTED, RECALL):
+            yield AnswerEntry(queue.id, answer, now, 0, (run,))
+        yield LookEntry(queue.id, *key, 0, 1, ((0, 1),), (1,), queue.unbound.get(key[0], 0))

@@ -51,7 +51,7 @@ from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows
 from kmq_storage.log.queues import Queues, spans_of
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import QueueSettings, QueueStats
-from tests.property.queue_records import Model, SlipModel, Totals, one_by_one
+from tests.property.queue_records import Model, SlipModel, Totals, one_by_one, said_while_unbound
 
 QUEUE, TOPIC, SLIP = b"q" * 16, b"t" * 16, b"s" * 16
 KEYS: list[Key] = [(QUEUE, 0), (TOPIC, 0), (TOPIC, 1)]
@@ -152,6 +152,8 @@ class QueueModel(RuleBasedStateMachine):
         for start in (None, *between, "earliest"):
             assert isinstance(self._commit(BindEntry(QUEUE, TOPIC, start)), list)
             self.checkpoint()
+            for entry in said_while_unbound(self.state.queues.named("q"), KEYS[1:], self.now):
+                assert isinstance(self._commit(entry), ConflictError)
         for record in [r for r in self.records.values() if r.key[0] == TOPIC]:
             record.looked = self.order != "key"
             if record.state == "done" or not record.count:

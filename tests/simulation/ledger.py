@@ -247,6 +247,7 @@ class Ledger:
 
     def _look(self, account: Account, entry: LookEntry) -> None:
         key = entry.topic_id, entry.partition
+        assert key in account.starts, "only what is read is looked at"
         begin = account.looked.get(key, account.starts[key])
         assert entry.start >= begin, "records are looked at once"
         assert entry.end <= self.bounds[key][1], "only what is there is looked at"
@@ -326,6 +327,7 @@ class Ledger:
         assert entry.time >= self.time, "time does not go back"
         places = {place: run for run in entry.runs for place in _places(run)}
         for place, run in places.items():
+            assert place[0] in account.starts, f"{place} is of a topic that is not read"
             card = account.cards.get(place, _FRESH)
             assert card.state != "done", f"{place} was finished before"
             nobody_had_it = card.count == times_of(run.delivery) == 0  # after a new binding, too

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from kmq_storage.format.queue_entries import LookEntry
+from kmq_storage.format.queue_entries import RECALL, AnswerEntry, LookEntry
 from kmq_storage.log import binding, queue_snapshot
+from kmq_storage.log.late_answers import NameOf
 from kmq_storage.log.queue_source import Source
+from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queue_topics import Left
 from kmq_storage.log.state import StoreState
 from tests.simulation.mutants import Mutant, _nothing
@@ -41,15 +43,28 @@ def forgets_who_holds_what_of_a_topic_that_is_unbound(patch: pytest.MonkeyPatch)
 
 
 def takes_looks_of_a_former_binding(patch: pytest.MonkeyPatch) -> None:
-    """What was looked at before the topic was unbound counts for what is read afterwards."""
+    """What was looked at before the topic was unbound counts, whether it is read again or not."""
     original = binding.check_look
 
     def check(state: StoreState, entry: LookEntry) -> None:
         queue = state.queues.by_id(entry.queue_id)
-        times = 0 if queue is None else queue.unbound.get(entry.topic_id, 0)
-        original(state, replace(entry, unbound=times))
+        if queue is None or entry.topic_id in queue.topic_ids():
+            times = 0 if queue is None else queue.unbound.get(entry.topic_id, 0)
+            original(state, replace(entry, unbound=times))
 
     patch.setattr(binding, "check_look", check)
+
+
+def finishes_what_is_missing_of_a_topic_that_it_reads_no_more(patch: pytest.MonkeyPatch) -> None:
+    """Of a topic that is unbound, records count as those that nobody had, whoever has them."""
+    original = Queue.check_answer
+
+    def check(queue: Queue, entry: AnswerEntry, name_of: NameOf) -> None:
+        unread = {run.topic_id for run in entry.runs}.difference(queue.topic_ids())
+        if entry.answer != RECALL or not unread:
+            original(queue, entry, name_of)
+
+    patch.setattr(Queue, "check_answer", check)
 
 
 REBINDING_MUTANTS: tuple[Mutant, ...] = (
@@ -57,4 +72,5 @@ REBINDING_MUTANTS: tuple[Mutant, ...] = (
     forgets_at_a_checkpoint_how_often_topics_were_unbound,
     forgets_who_holds_what_of_a_topic_that_is_unbound,
     takes_looks_of_a_former_binding,
+    finishes_what_is_missing_of_a_topic_that_it_reads_no_more,
 )

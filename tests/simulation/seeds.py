@@ -17,6 +17,7 @@ _SHOWN_BY = {
     "counts_no_release_as_a_change": 37,
     "deletes_without_a_mark": 99,
     "drops_a_tombstone_at_once": 27,
+    "finishes_what_is_missing_of_a_topic_that_it_reads_no_more": 53,
     "forgets_digests_at_a_checkpoint": 28,
     "keeps_the_older_of_a_name": 27,
     "leaves_later_files_after_a_cut": 148,
@@ -26,7 +27,7 @@ _SHOWN_BY = {
     "takes_answers_of_earlier_deliveries": 28,
     "takes_damage_for_a_tail": 16,
     "takes_releases_of_old_plans": 56,
-    "takes_looks_of_a_former_binding": 65,
+    "takes_looks_of_a_former_binding": 50,
     "tells_nobody_of_losses": 175,
 }
 

@@ -72,7 +72,8 @@ def bound_bind(state: StoreState, entry: BindEntry) -> BindEntry:
 def check_look(state: StoreState, entry: LookEntry) -> None:
     """ConflictError unless nobody looked there before, and the queue reads the topic all along."""
     queue = _live(state, entry.queue_id)
-    if queue.unbound.get(entry.topic_id, 0) != entry.unbound:
+    is_read = entry.topic_id in queue.topic_ids()
+    if not is_read or queue.unbound.get(entry.topic_id, 0) != entry.unbound:
         raise ConflictError(f"queue {queue.name}: the topic was unbound", queue=queue.name)
     if queue.looked_up_to((entry.topic_id, entry.partition)) != entry.start:
         raise ConflictError(f"queue {queue.name}: somebody looked there", queue=queue.name)

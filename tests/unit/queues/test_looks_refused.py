@@ -1,6 +1,7 @@
 """What was looked at of a topic before a queue left it says nothing of what it reads later.
 
-Finds: records that a former filter let in, and records from before the new beginning.
+Finds: records that a former filter let in, records from before the new beginning, and records that
+are handed out twice at once.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import looking
 from kmq_storage.errors import ConflictError
-from kmq_storage.format.queue_entries import RECALL, AnswerEntry, Run
+from kmq_storage.format.queue_entries import RECALL, AnswerEntry, LookEntry, Run
 from kmq_storage.log.binding import Unit
+from kmq_storage.log.offset_index import Gap
+from kmq_storage.lost_records import finish_free
+from tests.support.clock import Clock
 
 
 @pytest.mark.parametrize(("start", "expected"), [("earliest", [b"2"]), ("latest", [])])
@@ -59,3 +63,54 @@ def test_what_is_lost_of_a_topic_that_is_unbound_meanwhile_is_finished_for_nobod
     with pytest.raises(ConflictError):
         store.log.commit([Unit((AnswerEntry(queue.id, RECALL, 0, 0, (lost,)),))])
     assert len(store.queue("q").receive(9)) == 1
+
+
+def _unbound(store: kmq.Store, *, held: int = 0, **settings: str | float) -> Run:
+    """The last of two records of a topic that a queue reads no more, as if nobody had had it."""
+    store.create_topic("t")
+    store.create_queue("q", topics=["t"], **settings)
+    with store.producer() as producer:
+        producer.send_batch("t", [b"0", b"1"]).result()
+    assert not held or len(store.queue("q").receive(held)) == held
+    store.unbind_queue("q", ["t"])
+    state = store.log.refresh()
+    topic_id = state.topic("t").id
+    return Run(topic_id, 0, 1, 1, state.queues.named("q").unnumbered(topic_id))
+
+
+def test_a_look_is_refused_while_the_queue_does_not_read_the_topic(store: kmq.Store):
+    topic_id = _unbound(store).topic_id
+    queue = store.log.state.queues.named("q")
+    for times in (0, 1):
+        look = LookEntry(queue.id, topic_id, 0, 0, 2, ((0, 2),), (), times)
+        with pytest.raises(ConflictError, match="unbound"):
+            store.log.commit([Unit((look,))])
+
+
+def test_a_gap_that_is_met_of_a_topic_that_is_unbound_by_then_says_nothing_of_the_next_binding(
+    store: kmq.Store,
+):
+    topic_id = _unbound(store, order="key").topic_id
+    gap = Gap(0, 1, "damaged")
+    finish_free(store.log, store.log.state.queues.named("q"), (topic_id, 0), gap)
+    store.bind_queue("q", ["t"], start="latest")
+    assert store.queue("q").receive(9) == [], "it begins behind what was there"
+
+
+def test_a_record_that_is_held_of_a_topic_that_is_unbound_is_not_finished_as_if_nobody_had_it(
+    store: kmq.Store, clock: Clock
+):
+    """Else it stood there twice, was handed out twice at once, and counted twice."""
+    run = _unbound(store, held=2, lock_timeout=30)
+    queue_id = store.log.state.queues.named("q").id
+    with pytest.raises(ConflictError, match="unbound"):
+        store.log.commit([Unit((AnswerEntry(queue_id, RECALL, 0, 0, (run,)),))])
+    store.bind_queue("q", ["t"])
+    queue = store.queue("q")
+    for times in (2, 3):
+        clock.pass_seconds(31)  # the locks are over
+        held = queue.receive(9)
+        came = [(each.value, each.delivery_count) for each in held]
+        assert came == [(b"0", times), (b"1", times)]
+    queue.ack(held)
+    assert queue.stats().acked == 2
