@@ -19,7 +19,7 @@ from kmq_spark.client.queue_delivery import (
     check_own,
     runs_of_deliveries,
     several,
-)  # fmt: skip
+)
 from kmq_spark.client.queue_reading import (
     deliveries_of,
     missing_of,

@@ -25,12 +25,12 @@ def stored_times(
 ) -> Mapping[tuple[int, int], int]:
     """The timestamps (UTC us) of the records at these places, as far as they can be read."""
     found: dict[tuple[int, int], int] = {}
-    by_partition = groupby(sorted(set(places)), itemgetter(0))
-    for partition, group in by_partition:
-        for near in _neighbours([offset for _, offset in group]):
-            with suppress(KmqError):  # trimmed or damaged: there is nothing to be told
-                topic = log.refresh().topic_by_id(topic_id)
-                if topic is not None:
+    with suppress(KmqError):  # closed, or out of reach
+        if (topic := log.refresh().topic_by_id(topic_id)) is None:
+            return found
+        for partition, group in groupby(sorted(set(places)), itemgetter(0)):
+            for near in _neighbours([offset for _, offset in group]):
+                with suppress(KmqError):  # trimmed or damaged: there is nothing to be told
                     found.update(_read(log, topic, partition, near))
     return found
 

@@ -36,6 +36,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.files import Lock
 
@@ -255,7 +256,7 @@ class SharedMembership:
 
 def topics_of(state: StoreState) -> Topics:
     """What there is to be shared."""
-    return {topic.name: (topic.id, topic.partitions) for topic in state.user_topics()}
+    return _as_planned(state.user_topics())
 
 
 def topics_wanted(state: StoreState, plan: GroupPlan) -> Topics:
@@ -265,7 +266,11 @@ def topics_wanted(state: StoreState, plan: GroupPlan) -> Topics:
         return topics_of(state)
     names = {name for each in interests for name in (*each.topics, *(each.chosen or ()))}
     known = (state.find_topic(name) for name in names if queue_of_log(name) is None)
-    return {topic.name: (topic.id, topic.partitions) for topic in known if topic is not None}
+    return _as_planned(topic for topic in known if topic is not None)
+
+
+def _as_planned(topics: Iterable[Topic]) -> Topics:
+    return {topic.name: (topic.id, topic.partitions) for topic in topics}
 
 
 def open_member_lock(log: CommitLog, member_id: str, timeout: float) -> Lock:

@@ -293,14 +293,29 @@ def _after(lsn: int) -> list[str]:
     return [paths.commit_object(n) for n in range(lsn + 1, lsn + 10)]
 
 
-def test_that_a_void_commit_is_acknowledged_is_found_when_it_is_planted(
-    bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("mutant", "test"),
+    [
+        (
+            acknowledges_a_void_commit,
+            test_a_writer_stopped_between_its_look_and_its_upload_does_not_believe_it,
+        ),
+        (
+            takes_what_was_collected_for_void,
+            test_a_commit_that_was_collected_before_its_writer_heard_of_it_is_stored_once,
+        ),
+    ],
+)
+def test_a_mistake_that_is_planted_in_judging_an_upload_is_found(
+    bucket: MemoryBucket,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    mutant: Mutant,
+    test: Callable[..., None],
 ):
-    acknowledges_a_void_commit(monkeypatch)
+    mutant(monkeypatch)
     with pytest.raises(AssertionError):
-        test_a_writer_stopped_between_its_look_and_its_upload_does_not_believe_it(
-            bucket, clock, monkeypatch
-        )
+        test(bucket, clock, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -323,13 +338,3 @@ def test_a_mistake_that_is_planted_there_is_found(
     mutant(monkeypatch)
     with pytest.raises(AssertionError):
         test(bucket, clock)
-
-
-def test_that_a_commit_is_made_twice_is_found_when_it_is_planted(
-    bucket: MemoryBucket, clock: Clock, monkeypatch: pytest.MonkeyPatch
-):
-    takes_what_was_collected_for_void(monkeypatch)
-    with pytest.raises(AssertionError):
-        test_a_commit_that_was_collected_before_its_writer_heard_of_it_is_stored_once(
-            bucket, clock, monkeypatch
-        )

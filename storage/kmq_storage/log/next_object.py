@@ -34,6 +34,8 @@ from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
 
 _PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
+#: Why nobody can tell of a commit whose writer slept.
+_SLEPT = "answered when the commit may have been collected already"
 
 
 class NextObject:
@@ -146,7 +148,8 @@ class NextObject:
             except OSError:
                 pass  # reading failed: nothing is known yet
             if self._environment.monotonic() > deadline:
-                raise _unknown(self._files.url, commit.end.lsn)
+                why = f"gave no usable answer for {limits.COMMIT_TIMEOUT:g} s"
+                raise _unknown(self._files.url, commit.end.lsn, why)
             self._environment.sleep(pause * (0.5 + self._environment.rng.random()))
             pause = min(2 * pause, _PAUSE_MAX)
 
@@ -171,11 +174,11 @@ class NextObject:
                 return False
             written = self._objects.written_at(commit)
         except OSError as error:
-            raise _slept(self._files.url, commit.end.lsn) from error
+            raise _unknown(self._files.url, commit.end.lsn, _SLEPT) from error
         # Of several uploads an earlier one may have been read: this object says nothing of it.
         if uploads == 1 and written is not None and written > marked:
             return True
-        raise _slept(self._files.url, commit.end.lsn)
+        raise _unknown(self._files.url, commit.end.lsn, _SLEPT)
 
 
 def stored_commit(end: Cursor, entries: list[Entry]) -> WrittenCommit:
@@ -185,19 +188,7 @@ def stored_commit(end: Cursor, entries: list[Entry]) -> WrittenCommit:
     )
 
 
-def _unknown(url: str, lsn: int) -> CommitOutcomeUnknownError:
+def _unknown(url: str, lsn: int, why: str) -> CommitOutcomeUnknownError:
     return CommitOutcomeUnknownError(
-        f"store {url} gave no usable answer for {limits.COMMIT_TIMEOUT:g} s; commit {lsn} may be "
-        "stored or not",
-        url=url,
-        lsn=lsn,
-    )
-
-
-def _slept(url: str, lsn: int) -> CommitOutcomeUnknownError:
-    return CommitOutcomeUnknownError(
-        f"the answer for commit {lsn} of store {url} came when that may have been collected "
-        "already; it may be stored or not",
-        url=url,
-        lsn=lsn,
+        f"store {url} {why}; commit {lsn} may be stored or not", url=url, lsn=lsn
     )

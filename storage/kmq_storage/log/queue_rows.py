@@ -299,7 +299,9 @@ class Rows:
     def expired(self, now: int) -> Offsets:
         """The offsets of records that nobody holds and whose time is over."""
         found = [np.zeros(0, np.int64)]
-        for block in list(self._blocks) if self.expire else ():
+        if not self.expire:
+            return found[0]
+        for block in list(self._blocks):
             if block.first_expiry() <= now:
                 rows = block.rows
                 found.append(rows["offset"][are_over(rows, now)])

@@ -327,8 +327,6 @@ class Source:
 
     def drop_expired(self, now: int) -> int:
         """Forget records whose time is over, unless somebody holds them; how many."""
-        if not self.rows.expire:
-            return 0
         expired = self.rows.expired(now)
         for run in runs_of((b"", 0), expired, np.zeros(len(expired), np.int64)):
             self.finish(run)
