@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from argparse import Namespace
@@ -28,12 +27,12 @@ def describe_entry(entry: Any, topics: Mapping[bytes, str]) -> dict[str, Any]:
     """The fields of an entry; the topic by its name where it still has one, else by its id."""
     kind = type(entry).__name__.removesuffix("Entry")
     facts = {"kind": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()}
-    for field in dataclasses.fields(entry):
-        value = getattr(entry, field.name)
-        if field.name == "topic_id":
+    for name in type(entry).__annotations__:
+        value = getattr(entry, name)
+        if name == "topic_id":
             facts["topic"] = topics.get(value, value.hex())
         else:
-            facts[field.name] = value.hex() if isinstance(value, bytes) else value
+            facts[name] = value.hex() if isinstance(value, bytes) else value
     return facts
 
 

@@ -6,7 +6,7 @@ A row says where the records of one partition with offsets in [base, end) stand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -140,7 +140,8 @@ def weight_in_memory(size: _Number, rows: _Number) -> _Number:
 weight_of = attrgetter("weight")
 
 #: The values of a row in the order of its fields.
-row_values = attrgetter(*Row.__slots__)
+RowValues = tuple[Any, ...]
+row_values: Callable[[Row], RowValues] = attrgetter(*Row.__slots__)
 
 
 def log_file_id(first_lsn: int) -> bytes:

@@ -78,14 +78,24 @@ def stored_schema(columns: int) -> pa.Schema:
 
 def is_typed(schema: pa.Schema) -> bool:
     """Whether a stored batch of this schema, or some columns of it, are of a typed topic."""
-    return any(name.startswith("_") for name in schema.names)
+    return _are_typed(tuple(schema.names))
+
+
+@lru_cache(maxsize=1024)
+def _are_typed(names: tuple[str, ...]) -> bool:
+    return any(name.startswith("_") for name in names)
 
 
 def columns_of(schema: pa.Schema) -> int:
     """Which optional columns a stored schema has; a typed one's version is not known from it."""
-    if is_typed(schema):
-        return sum(_TYPED_FLAG_OF.get(name, 0) for name in schema.names)
-    return sum(_FLAG_OF[name] for name in schema.names)
+    return _columns_of(tuple(schema.names))
+
+
+@lru_cache(maxsize=1024)
+def _columns_of(names: tuple[str, ...]) -> int:
+    if _are_typed(names):
+        return sum(_TYPED_FLAG_OF.get(name, 0) for name in names)
+    return sum(_FLAG_OF[name] for name in names)
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.layout_entries import SegmentEntry
-from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, log_file_id
+from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, RowValues, log_file_id
 
 
 def row_of_records(entry: RecordsEntry, time: int, file: int, position: int) -> Row:
     """The row for a batch of a commit that stands at a position of a log file."""
+    return Row(*values_of_records(entry, time, file, position))
+
+
+def values_of_records(entry: RecordsEntry, time: int, file: int, position: int) -> RowValues:
+    """The values of that row in the order of its fields: half of what the row would cost."""
     kind, where = (STAGED, entry.staged) if entry.staged else (LOG, log_file_id(file))
-    return Row(
+    return (
         entry.base_offset,
         entry.base_offset + entry.rows,
         entry.rows,

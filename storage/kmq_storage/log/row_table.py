@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from kmq_storage.format.manifest import SEGMENT, Row, row_values, weight_in_memory
+from kmq_storage.format.manifest import SEGMENT, Row, RowValues, row_values, weight_in_memory
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,6 +28,10 @@ Block: TypeAlias = "tuple[_Numbers, _Numbers, _Numbers, _Numbers]"
 _PACKED = struct.Struct("<qqqB16sqqIHqqqq")
 _FORMATS = (*("<i8",) * 3, "u1", "V16", "<i8", "<i8", "<u4", "<u2", *("<i8",) * 4)
 _COLUMNS = np.dtype(list(zip(Row.__slots__, _FORMATS, strict=True)))
+
+_BASE, _END, _MAX_TIMESTAMP = map(
+    Row.__slots__.index, ("base_offset", "end_offset", "max_timestamp")
+)
 
 #: What one packed row takes.
 ROW_BYTES = _PACKED.size
@@ -57,11 +61,15 @@ class RowTable:
 
     def append(self, row: Row) -> None:
         """Add the next row."""
-        self.newest = _PACKED.pack(*row_values(row))
-        self.packed += self.newest
-        self.ends.append(row.end_offset)
-        self.max_timestamps.append(row.max_timestamp)
-        self.bases.append(row.base_offset)
+        self.append_values(row_values(row))
+
+    def append_values(self, values: RowValues) -> None:
+        """Add the next row, of which these are the values in the order of its fields."""
+        self.newest = newest = _PACKED.pack(*values)
+        self.packed += newest
+        self.ends.append(values[_END])
+        self.max_timestamps.append(values[_MAX_TIMESTAMP])
+        self.bases.append(values[_BASE])
 
     def row(self, index: int) -> Row:
         """The row at this place in offset order."""

@@ -36,7 +36,7 @@ from kmq_storage.log.changes import Changes
 from kmq_storage.log.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.manifest_rows import row_of_records, row_of_segment
+from kmq_storage.log.manifest_rows import row_of_segment, values_of_records
 from kmq_storage.log.offset_index import Gap, Hole
 from kmq_storage.log.producers import Producers, ProducerState
 from kmq_storage.log.queue_snapshot import restored
@@ -223,7 +223,7 @@ class StoreState:
             part.found_again(entry.base_offset, end)
         self._pass_over(entry, part)
         if part.index is not None:
-            part.index.append(row_of_records(entry, time, file, position))
+            part.index.recent.append_values(values_of_records(entry, time, file, position))
         part.doubt = None
         part.end = max(part.end, end)
         part.rows += entry.rows
