@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -156,27 +155,28 @@ def _made(producer: int, count: int) -> Iterator[tuple[int, bytes]]:
 def pull_calls(task: Task) -> Took:
     """Poll everything of a consumer."""
     meter, settings = Meter(), oms.KeyValue().put("STORE_PATH", task.path)
-    numbers = {name: number for number, name in enumerate(NAMES)}
-    counts: Counter[tuple[int, int]] = Counter()
+    found = np.zeros((len(NAMES), USERS), np.int64)
+    #: The next counter of each producer, and how bodies end, by name.
+    counters = {NAMES[number]: [0] * USERS for number in task.own}
+    endings = {NAMES[number]: tail(number) for number in task.own}
     consumer = oms.PullConsumer(settings)
     (queue,) = (NAMES[n] for n in task.own if _is_queue(n))
     with meter.timing():
         consumer.attach_queue(queue, [NAMES[n] for n in task.own if not _is_queue(n)])
         while (message := consumer.poll()) is not None:
             headers, properties = message.headers(), message.properties()
-            number = numbers[headers.get_string("Topic") or headers.get_string("Queue") or ""]
+            name = headers.get_string("Topic") or headers.get_string("Queue") or ""
             body = message.get_body() or b""
             producer = int(body[9:11])
-            counter = counts[number, producer]
-            counts[number, producer] = counter + 1
+            counter = counters[name][producer]
+            counters[name][producer] = counter + 1
             assert int(body[12:22]) == counter, "a counter"
-            assert body[22:] == filler(producer, counter) + tail(number), "a body"
+            assert body[22:] == filler(producer, counter) + endings[name], "a body"
             assert headers.get_string(TRACE) == trace(counter), "a header"
             assert properties.get_long(OFFSET) == counter, "a property"
             assert properties.get_double(WEIGHT) == counter * 0.5, "another one"
-    found = np.zeros((len(NAMES), USERS), np.int64)
-    for place, count in counts.items():
-        found[place] = count
+    for number in task.own:
+        found[number] = counters[NAMES[number]]
     _expect_all(task, found)
     return meter.took()
 

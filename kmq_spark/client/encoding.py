@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from kmq_spark.client.arrow_extras import (
     with_typed_values,
 )
 from kmq_spark.client.routing import Rows
-from kmq_spark.client.values import Extras, PlainExtras
+from kmq_spark.client.values import Extras
+from kmq_spark.client.waiting_extras import WaitingExtras, packed_batch, unpacked
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.binary_columns import row_bounds
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
@@ -45,9 +46,13 @@ def rows_of_columns(
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] | None,
     timestamps: npt.NDArray[np.int64],
-    extras: Mapping[int, PlainExtras],
+    extras: Mapping[int, WaitingExtras],
 ) -> Rows:
-    """Rows from parallel lists; timestamps are UTC microseconds, extras go by row, in order."""
+    """Rows from parallel lists; timestamps are UTC microseconds, extras go by row."""
+    if keys is not None:
+        made = packed_batch(values, keys, timestamps, extras)
+        if made is not None:
+            return Rows(*made)
     count = len(values)
     columns = {"value": pa.array(values, pa.binary())}
     if keys is not None:
@@ -66,13 +71,11 @@ def with_extras(
     columns: dict[str, pa.Array],
     timestamps: npt.NDArray[np.int64],
     sizes: Any,
-    extras: Mapping[int, PlainExtras],
+    extras: Mapping[int, WaitingExtras],
 ) -> npt.NDArray[np.int32] | None:
     """Fill in what some rows have; the chosen partitions, if there are any."""
-    count = len(timestamps)
-    rows: Iterable[PlainExtras] = extras.values()
-    if len(extras) < count:
-        rows = map(extras.get, range(count), repeat(Extras()))
+    count, plain = len(timestamps), {row: unpacked(each) for row, each in extras.items()}
+    rows = map(plain.get, range(count), repeat(tuple(Extras())))
     headers, properties, partitions, times, bytes_more, *_ = zip(*rows, strict=True)
     sizes += bytes_more
     if times.count(None) < count:

@@ -14,7 +14,8 @@ from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.sends import OnDelivery, RowSends, Sends
 from kmq_spark.client.structured import TypedValue
-from kmq_spark.client.values import PlainExtras, size_among
+from kmq_spark.client.values import size_among
+from kmq_spark.client.waiting_extras import WaitingExtras
 from kmq_spark.errors import ClosedError, IllegalStateError, KmqError
 from kmq_storage.environment import Environment
 from kmq_storage.names import check_name, queue_of_log
@@ -83,12 +84,14 @@ class Pending:
         topic: str,
         value: bytes | TypedValue | None,
         key: bytes | None,
-        extras: PlainExtras | None,
+        extras: WaitingExtras | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery[RecordMetadata]:
         """Add one record; waits while too many bytes are pending. Called once per record: lean."""
         now = self._now_ns()
-        more = _ROW_BYTES if extras is None else _ROW_BYTES + size_among(extras)
+        more = _ROW_BYTES
+        if extras is not None:
+            more += len(extras) if isinstance(extras, bytes) else size_among(extras)
         while self._is_locked():  # not in line for it: to wake who is there costs more than to add
             self._sleep(_MOMENT)
         # Calls are before it where they can be: a thread with the lock is interrupted behind one.
@@ -246,10 +249,8 @@ class Pending:
 
     def __len__(self) -> int:
         with self._lock:
-            return self._count() + len(self._transaction or ())
-
-    def _count(self) -> int:
-        return sum(map(len, chain(self._waiting, self._taken)))
+            alone = sum(map(len, chain(self._waiting, self._taken)))
+            return alone + len(self._transaction or ())
 
     def expedite(self, *, helping: bool = False) -> None:
         """Stop lingering: somebody waits, and commits in its own thread if it is `helping`."""

@@ -26,12 +26,12 @@ from kmq_spark.client.transactional import Transactional
 from kmq_spark.client.typed_rows import Value, value_of
 from kmq_spark.client.values import (
     Headers,
-    PlainExtras,
     Properties,
-    checked_extras,
+    checked_partition,
     checked_uniq,
     to_bytes,
 )
+from kmq_spark.client.waiting_extras import WaitingExtras, waiting_extras
 from kmq_spark.errors import (
     ClosedError,
     IllegalStateError,
@@ -154,21 +154,20 @@ class Producer(Resource, Transactional):
             or timestamp is not None
             or uniq is not None
         ):
-            extras = checked_extras(headers, properties, partition, timestamp)
-            if uniq is not None:
-                extras = extras._replace(uniq=checked_uniq(uniq))
+            extras = waiting_extras(
+                headers, properties, partition, timestamp, uniq=checked_uniq(uniq)
+            )
         if on_delivery is not None and not callable(on_delivery):
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
             )
-        plain = None if extras is None else tuple(extras)
-        delivery = self._pending.add(topic, value, key, plain, on_delivery)
+        delivery = self._pending.add(topic, value, key, extras, on_delivery)
         if not self._lingers and delivery.first:  # as in `_add`, without the cost of a call
             self._commits.sent()
         return delivery
 
     def _add(
-        self, topic: str, value: Value, key: bytes | None, extras: PlainExtras | None
+        self, topic: str, value: Value, key: bytes | None, extras: WaitingExtras | None
     ) -> Delivery[RecordMetadata]:
         """Send a checked record, whose topic may be a queue's own log."""
         delivery = self._pending.add(topic, value, key, extras, None)
@@ -204,13 +203,11 @@ class Producer(Resource, Transactional):
         batch.times = [self._log.environment.now_ns()] * count
         if any(each is not None for each in (headers, properties, partition, timestamps)):
             batch.extras = {
-                row: tuple(
-                    checked_extras(
-                        headers[row] if headers is not None else None,
-                        properties[row] if properties is not None else None,
-                        partition,
-                        timestamps[row] if timestamps is not None else None,
-                    )
+                row: waiting_extras(
+                    headers[row] if headers is not None else None,
+                    properties[row] if properties is not None else None,
+                    partition,
+                    timestamps[row] if timestamps is not None else None,
                 )
                 for row in range(count)
             }
@@ -228,7 +225,7 @@ class Producer(Resource, Transactional):
         and so on. Wrong columns or types are InvalidRequestError at once; others as for `send`.
         """
         check_name("topic", topic)
-        return self._send_arrow(topic, data, checked_extras(None, None, partition, None).partition)
+        return self._send_arrow(topic, data, checked_partition(partition))
 
     def _send_arrow(self, topic: str, data: Any, partition: int | None) -> Future[BatchMetadata]:
         batches = batches_of(self._log, topic, data)
@@ -284,10 +281,8 @@ class Producer(Resource, Transactional):
         schedule = scheduled(now, delay, deliver_at, expires_at, priority=priority)
         extras = None
         if headers is not None or properties is not None or schedule is not None or digest:
-            extras = checked_extras(headers, properties, None, None)
-            extras = extras._replace(schedule=schedule, uniq=digest)
-        plain = None if extras is None else tuple(extras)
-        return self._add(queue_log(queue), value, key, plain)
+            extras = waiting_extras(headers, properties, schedule=schedule, uniq=digest)
+        return self._add(queue_log(queue), value, key, extras)
 
     def send_arrow_to_queue(self, queue: str, data: Any) -> Future[BatchMetadata]:
         """Send Arrow data to one queue as one unit; columns and errors as for `send_arrow`.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count, pairwise, repeat
+from itertools import count, repeat
 from typing import Any, NoReturn
 
-import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.plain_values import plain_values
 from kmq_spark.client.record import Record
+from kmq_spark.client.stored_extras import StoredExtras
 from kmq_storage.format.records import is_typed
 from kmq_storage.format.typed import is_own
 from kmq_storage.log.few_records import FewRecords, Part
@@ -42,6 +42,7 @@ def records_of(part: Part) -> list[Record]:
     keys, headers, properties = (
         columns.get(prefix + name) for name in ("key", "headers", "properties")
     )
+    extras, rows = StoredExtras(headers, properties), range(batch.num_rows)
     return list(
         map(
             Record,
@@ -51,8 +52,8 @@ def records_of(part: Part) -> list[Record]:
                 part.offsets().tolist(),
                 repeat(None) if keys is None else keys.to_pylist(),
                 _typed_values(columns) if typed else columns["value"].to_pylist(),
-                repeat(()) if headers is None else pairs_of(headers),
-                repeat(_NO_PROPERTIES) if properties is None else map(dict, pairs_of(properties)),
+                repeat(()) if headers is None else map(extras.headers, rows),
+                repeat(_NO_PROPERTIES) if properties is None else map(extras.properties, rows),
                 columns[f"{prefix}timestamp"].view(pa.int64()).to_pylist(),
                 repeat(None),
             ),
@@ -79,32 +80,3 @@ def _typed_values(columns: dict[str, pa.Array]) -> list[dict[str, Any] | None]:
         gone = columns["_tombstone"].to_pylist()
         return [None if dead else row for dead, row in zip(gone, values, strict=True)]
     return values
-
-
-def pairs_of(column: pa.Array) -> list[tuple[tuple[str, Any], ...]]:
-    """The names and values of each row of headers or properties."""
-    if column.null_count == len(column):
-        return [()] * len(column)
-    bounds = column.offsets.to_numpy()
-    first, count = bounds[0], bounds[-1] - bounds[0]
-    if pa.types.is_map(column.type):
-        names, values = column.keys.slice(first, count), _set(column.items.slice(first, count))
-    else:
-        names, content = column.values.slice(first, count).flatten()
-        values = content.to_pylist()
-    flat = list(zip(names.to_pylist(), values, strict=True))
-    found = [tuple(flat[begin:end]) for begin, end in pairwise((bounds - first).tolist())]
-    for row in np.flatnonzero(column.is_null()) if column.null_count else ():
-        found[row] = ()
-    return found
-
-
-def _set(values: pa.StructArray) -> list[Any]:
-    """Of the members of each value the one that is set."""
-    members = [member for member in values.flatten() if member.null_count < len(member)]
-    found: list[Any] = members[0].to_pylist() if members else [None] * len(values)
-    for member in members[1:]:
-        rows = np.flatnonzero(member.is_valid())
-        for row, value in zip(rows.tolist(), member.drop_null().to_pylist(), strict=True):
-            found[row] = value
-    return found

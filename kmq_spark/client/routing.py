@@ -41,14 +41,19 @@ class Rows:
     batch: pa.RecordBatch
     #: Bytes of key, value, headers and properties per row.
     sizes: npt.NDArray[np.int64]
-    #: Partitions that the caller chose, -1 where the partitioner decides; None chooses nowhere.
-    chosen: npt.NDArray[np.int32] | None = None
+    #: Partitions that the caller chose, or the one of them all; -1 where the partitioner decides,
+    #: None where it always does.
+    chosen: Routes | None = None
     #: Which version of a typed topic's schema the columns have; 0 in an untyped one.
     schema_version: int = 0
 
     def keep(self, rows: npt.NDArray[np.bool_]) -> Rows:
         """Only the rows of this mask."""
-        chosen = None if self.chosen is None else self.chosen[rows]
+        chosen = (
+            self.chosen
+            if self.chosen is None or isinstance(self.chosen, int)
+            else self.chosen[rows]
+        )
         batch = self.batch.filter(pa.array(rows))
         return Rows(batch, self.sizes[rows], chosen, self.schema_version)
 
@@ -70,13 +75,15 @@ class Router:
 
     def routes(self, topic: Topic, rows: Rows) -> Routes:
         """Where each row goes: the caller's choice, else by key, else the next partition."""
+        if isinstance(rows.chosen, int):
+            return rows.chosen
         decided = self._decide(topic, rows)
         if rows.chosen is None:
             return decided
         return np.where(rows.chosen >= 0, rows.chosen, decided).astype(np.int32)
 
     def _decide(self, topic: Topic, rows: Rows) -> Routes:
-        if rows.chosen is not None and (rows.chosen >= 0).all():
+        if rows.chosen is not None and np.all(rows.chosen >= 0):
             return 0
         keys = keys_of(rows.batch)
         if self._partitioner is not None:
@@ -173,8 +180,13 @@ def _fetch(column: pa.Array) -> None:
 def _records(topic: Topic, partition: int, rows: Rows) -> PartitionRecords:
     """Cut into batches of bounded rows and bytes, so that readers map little at a time."""
     batch, sizes = rows.batch, rows.sizes
-    average = max(int(sizes.sum()) // max(len(sizes), 1), 1)
+    size = int(sizes.sum())
+    average = max(size // max(len(sizes), 1), 1)
     step = max(1, min(limits.BATCH_ROWS_MAX, limits.STAGED_BATCH_BYTES // average))
+    if batch.num_rows <= step:
+        return PartitionRecords(
+            topic.name, topic.id, partition, (SizedBatch(batch, size),), rows.schema_version
+        )
     batches = tuple(
         SizedBatch(batch.slice(start, step), int(sizes[start : start + step].sum()))
         for start in range(0, batch.num_rows, step)

@@ -17,7 +17,8 @@ from kmq_spark.client.schedule import schedule_entry
 from kmq_spark.client.sends import RowSends
 from kmq_spark.client.storable import unstorable, why_unstorable
 from kmq_spark.client.typed_rows import rows_of_values
-from kmq_spark.client.values import Extras, PlainExtras
+from kmq_spark.client.values import Extras
+from kmq_spark.client.waiting_extras import WaitingExtras, plain_among
 from kmq_spark.client.work import TRY_AGAIN, Means
 from kmq_spark.errors import ConflictError, InvalidRequestError, KmqError, QueueFullError
 from kmq_storage.format.entries import Entry
@@ -52,13 +53,15 @@ class RowWork:
         self._places: tuple[Numbers, Numbers] | None = None
         self._bases: dict[int, int] = {}
         #: By row; taken sends change no more.
-        self._extras: Mapping[int, PlainExtras] = sends[0].extras
+        self._extras: Mapping[int, WaitingExtras] = sends[0].extras
         if len(sends) > 1:
             self._extras = {
-                start + row: extra
+                start + row: extras
                 for start, send in zip(self._starts, sends, strict=False)
-                for row, extra in send.extras.items()
+                for row, extras in send.extras.items()
             }
+        #: Those that may have what few rows have.
+        self._plain = plain_among(self._extras)
         self.doubles = Doubles()
         self._double_times: Mapping[int, int] | None = None
         self.topic_id = b""
@@ -108,7 +111,7 @@ class RowWork:
         name = queue_of_log(self.topic)
         queue = None if name is None else state.queues.find(name)
         if queue is not None and queue.settings.order != "none":
-            for row, extra in self._extras.items():
+            for row, extra in self._plain.items():
                 schedule = Extras._make(extra).schedule
                 if schedule is not None and schedule.priority != PRIORITY:
                     self._refuse_row(row, _has_an_order(queue.name, queue.settings.order))
@@ -118,13 +121,13 @@ class RowWork:
 
         `now`: UTC us.
         """
-        if not self._extras:
+        if not self._plain:
             return ()
         kept = range(self._starts[-1]) if self._kept is None else self._kept.tolist()
         uniqs = self._uniqs(topic, kept, now) if self.doubles.have_digests else ()
         if queue_of_log(topic.name) is None:
             return uniqs
-        return (*schedule_entry(topic.id, kept, self._extras), *uniqs)
+        return (*schedule_entry(topic.id, kept, self._plain), *uniqs)
 
     def _uniqs(self, topic: Topic, kept: Sequence[int], now: int) -> tuple[Entry, ...]:
         numbers = ranks(self._routes, len(kept)).tolist()
@@ -135,9 +138,9 @@ class RowWork:
     def _left_out(self) -> Mask | None:
         """The rows that are not stored, or None when all are."""
         failed = self._failed()
-        if not any(map(_uniq, self._extras.values())):
+        if not any(map(_uniq, self._plain.values())):
             return failed
-        digests = {row: _uniq(extra) for row, extra in self._extras.items() if _uniq(extra)}
+        digests = {row: _uniq(extra) for row, extra in self._plain.items() if _uniq(extra)}
         gone = frozenset() if failed is None else frozenset(np.flatnonzero(failed).tolist())
         doubles = self.doubles.rows(digests, gone)
         if doubles and failed is None:
@@ -229,7 +232,7 @@ class RowWork:
         """The rows of each partition stand from these offsets on; empty when nobody knows."""
         if self.doubles and entries is not None:
             self._resolve_doubles(entries)
-        self._extras = {}  # futures that are kept must not keep it
+        self._extras, self._plain = {}, {}  # futures that are kept must not keep it
         self._bases = first_offsets
         for start, send in zip(self._starts, self._sends, strict=False):
             send.placed(self, start)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kmq_spark.client.delivery import Expedite, Outcome
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
-from kmq_spark.client.values import Extras, PlainExtras
+from kmq_spark.client.values import Extras
+from kmq_spark.client.waiting_extras import WaitingExtras, plain_among
 from kmq_spark.errors import InvalidRequestError, KmqError
 from kmq_storage.names import queue_of_log
 
@@ -95,7 +96,7 @@ class RowSends(Sends):
         self.keys: list[bytes | None] = []
         #: Nanoseconds since 1970 UTC, when `send` was called.
         self.times: list[int] | array[int] = []
-        self.extras: dict[int, PlainExtras] = {}
+        self.extras: dict[int, WaitingExtras] = {}
         #: The size in bytes at which the producer is told that enough has gathered.
         self.alarm = 0
         self.user_callbacks: list[tuple[int, OnDelivery]] = []
@@ -161,10 +162,10 @@ class RowSends(Sends):
         """Keep how many rows there are, and their timestamps."""
         if self._count is None:
             self._count = len(self.values)
-        times = list(map(_timestamp, self.extras.values()))
-        if times.count(None) < len(times):
-            chosen = zip(self.extras, times, strict=True)
-            self._chosen_times |= {row: time for row, time in chosen if time is not None}
+        plain = plain_among(self.extras)
+        self._chosen_times |= {
+            row: time for row, each in plain.items() if (time := _timestamp(each)) is not None
+        }
         self.values, self.keys, self.extras = [], [], {}
 
     def finish(self) -> None:

@@ -15,7 +15,8 @@ from kmq_spark.client.encoding import binary_lengths, rows_of_columns, with_extr
 from kmq_spark.client.routing import Rows
 from kmq_spark.client.structured import TypedValue, is_structured, members_of
 from kmq_spark.client.typed_topics import TypedColumns, checked_with_known, typed_columns
-from kmq_spark.client.values import PlainExtras, to_bytes
+from kmq_spark.client.values import to_bytes
+from kmq_spark.client.waiting_extras import WaitingExtras
 from kmq_spark.errors import InvalidRequestError, KmqError
 from kmq_storage.format.records import TIMESTAMP_TYPE
 from kmq_storage.log.commit_log import CommitLog
@@ -89,7 +90,7 @@ def rows_of_values(
     keys: Sequence[bytes | None],
     times: Times,
     *,
-    extras: Mapping[int, PlainExtras],
+    extras: Mapping[int, WaitingExtras],
     refuse: Refuse,
 ) -> Rows:
     """Rows of a topic from parallel lists; refused rows are there too, but hold nothing."""
@@ -149,7 +150,7 @@ def _typed_rows(
     members: Sequence[Mapping[str, Any] | None],
     keys: Sequence[bytes | None],
     times: Times,
-    extras: Mapping[int, PlainExtras],
+    extras: Mapping[int, WaitingExtras],
 ) -> Rows:
     from kmq_spark.client.typed_sizes import value_sizes  # loaded when there is a typed topic
 

@@ -90,7 +90,9 @@ def checked_extras(
     found = None if headers is None else _headers(headers)
     facts = None if properties is None else _properties(properties)
     when = None if timestamp is None else to_timestamp(timestamp)
-    return Extras(found, facts, _partition(partition), when, size_of(found or (), facts or ()))
+    return Extras(
+        found, facts, checked_partition(partition), when, size_of(found or (), facts or ())
+    )
 
 
 def size_of(*flat: Iterable[Any]) -> int:
@@ -136,7 +138,8 @@ def is_naive(when: datetime) -> bool:
     return when.tzinfo is None or when.utcoffset() is None
 
 
-def _partition(partition: object) -> int | None:
+def checked_partition(partition: object) -> int | None:
+    """The number of a partition, None for None; InvalidRequestError for what is none."""
     number = whole(partition)
     if partition is None or (number is not None and 0 <= number < 2**31):
         return number

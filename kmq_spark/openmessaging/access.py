@@ -18,7 +18,7 @@ from kmq_storage.names import queue_log
 from kmq_storage.objects.fork import generation
 
 #: Seconds that messages wait for others: with many topics there are few of each at a time.
-_LINGER = 0.05
+_LINGER = 0.1
 _lock = threading.Lock()
 _shared: dict[str, Shared] = {}
 

@@ -1,9 +1,11 @@
-"""Headers, properties and settings by key; and the second spelling of all names, in camelCase."""
+"""Headers, properties and settings by key; and the second spelling of all names, in camelCase.
+
+Compiled with `key_value.pxd` where there is a compiler, so that classes of C have these methods.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from kmq_spark.errors import InvalidRequestError
@@ -31,11 +33,21 @@ class BothSpellings:
                 setattr(cls, in_camel_case(name), member)
 
 
-@dataclass(slots=True)
-class KeyValue(BothSpellings):
+class KeyValue:
     """Values by key, each of which comes back with its type; what is not there is 0 or None."""
 
-    values: dict[str, Any] = field(default_factory=dict)
+    __slots__ = ("values",)
+
+    def __init__(self, values: dict[str, Any] | None = None) -> None:
+        self.values: dict[str, Any] = {} if values is None else values
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is KeyValue and self.values == other.values
+
+    __hash__ = None  # type: ignore[assignment] # it changes
+
+    def __repr__(self) -> str:
+        return f"KeyValue({self.values})"
 
     def put(self, key: str, value: Value | os.PathLike[str]) -> Self:
         """Set or replace one value.
@@ -43,27 +55,33 @@ class KeyValue(BothSpellings):
         InvalidRequestError unless the key is non-empty text and the value a 64-bit int, a float
         or non-empty text.
         """
-        put(self.values, key, os.fspath(value) if isinstance(value, os.PathLike) else value)
+        set_checked(self.values, key, os.fspath(value) if isinstance(value, os.PathLike) else value)
         return self
 
     def get_int(self, key: str) -> int:
         """The whole number of this key; 0 when there is none."""
-        return self._get(key, int, 0)
+        value = self.values.get(key)
+        return value if type(value) is int else self._get(key, int, 0)
 
     get_long = get_int
+    getInt = getLong = get_int  # noqa: N815
 
     def get_double(self, key: str) -> float:
         """The number of this key; 0.0 when there is none."""
-        return self._get(key, float, 0.0)
+        value = self.values.get(key)
+        return value if type(value) is float else self._get(key, float, 0.0)
+
+    getDouble = get_double  # noqa: N815
 
     def get_string(self, key: str) -> str | None:
         """The text of this key, also of a number; None when there is none."""
-        return self._get(key, str, None)
+        value = self.values.get(key)
+        return value if type(value) is str else self._get(key, str, None)
+
+    getString = get_string  # noqa: N815
 
     def _get(self, key: str, kind: type[V], default: T) -> V | T:
         value = self.values.get(key)
-        if type(value) is kind:
-            return value
         try:
             return default if value is None else kind(value)
         except (ValueError, OverflowError):
@@ -78,8 +96,10 @@ class KeyValue(BothSpellings):
         """Whether there is a value of this key."""
         return key in self.values
 
+    keySet, containsKey = key_set, contains_key  # noqa: N815
 
-def put(values: dict[str, Any], key: Any, value: Any) -> None:
+
+def set_checked(values: dict[str, Any], key: Any, value: Any) -> None:
     """Set one checked value; InvalidRequestError names what is wrong."""
     if not (isinstance(key, str) and key and (key.isascii() or _has_utf8(key))):
         raise InvalidRequestError(f"a key must be non-empty text, not {key!r:.80}", key=key)

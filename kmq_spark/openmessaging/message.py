@@ -1,21 +1,25 @@
-"""A message, where it was stored, and the headers that are standard."""
+"""A message, where it was stored, and the headers that are standard.
+
+Compiled with `message.pxd` where there is a compiler, so that classes of C have these methods.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.errors import InvalidRequestError
-from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue, Value, put
+from kmq_spark.openmessaging.key_value import KeyValue, Value, set_checked
 
 _ID = re.compile(r"(.+):(\d+):(\d+)", re.ASCII)
 #: Headers that decide when a message is handed out, and before which others.
 DECIDING = frozenset(("StartTime", "StopTime", "Timeout", "Priority"))
+#: Headers that decide under which key a message is stored, and in which partition.
+PLACING = frozenset(("SearchKey", "ShardingKey", "ShardingPartition"))
 
 
 class MessageHeader:
@@ -40,13 +44,13 @@ class MessageHeader:
     TRACE_ID = "TraceId"
 
 
-@dataclass(slots=True, eq=False)
-class SendResult(BothSpellings):
+class SendResult:
     """Where a message is stored; asking waits until it is."""
 
-    delivery: Delivery[RecordMetadata]
-    _name: str
-    _host: str
+    __slots__ = ("_host", "_name", "delivery")
+
+    def __init__(self, delivery: Delivery[RecordMetadata], name: str, host: str) -> None:
+        self.delivery, self._name, self._host = delivery, name, host
 
     def message_id(self) -> str:
         """The message's id, by which it can be acknowledged; the error when it was refused."""
@@ -58,20 +62,26 @@ class SendResult(BothSpellings):
         time = self.delivery.result()[3] // 1000
         return {"MessageId": self.message_id(), "StoreTimestamp": time, "StoreHost": self._host}
 
+    messageId = message_id  # noqa: N815
 
-@dataclass(slots=True, eq=False)
-class BytesMessage(BothSpellings):
+
+class BytesMessage:
     """Made by `Producer.create_bytes_message_to_topic`, or received."""
 
-    body: bytes | None
-    header_values: dict[str, Any]
-    property_values: dict[str, Any]
-    #: Where it is stored, of one that was sent.
-    sent: SendResult | None = None
+    __slots__ = ("body", "header_values", "property_values", "sent")
+
+    def __init__(
+        self, body: bytes | None, header_values: dict[str, Any], property_values: dict[str, Any]
+    ) -> None:
+        self.body, self.header_values, self.property_values = body, header_values, property_values
+        #: Where it is stored, of one that was sent.
+        self.sent: SendResult | None = None
 
     def get_body(self) -> bytes | None:
         """The bytes that were sent."""
         return self.body
+
+    getBody = get_body  # noqa: N815
 
     def headers(self) -> KeyValue:
         """The headers; of a sent message, when it is stored, with what was set by that."""
@@ -86,13 +96,15 @@ class BytesMessage(BothSpellings):
 
     def put_headers(self, key: str, value: Value) -> Self:
         """Set a header; the message itself is returned."""
-        put(self.header_values, key, value)
+        set_checked(self.header_values, key, value)
         return self
 
     def put_properties(self, key: str, value: Value) -> Self:
         """Set a property; the message itself is returned."""
-        put(self.property_values, key, value)
+        set_checked(self.property_values, key, value)
         return self
+
+    putHeaders, putProperties = put_headers, put_properties  # noqa: N815
 
     def __repr__(self) -> str:
         return f"BytesMessage({self.body!r:.60}, headers={self.header_values})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from kmq_spark.client.arguments import checked_offset
 from kmq_spark.client.store import Store
@@ -41,6 +42,7 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
 
     def __init__(self, store: Store, topic: str, partition: int) -> None:
         self._store, self._topic, self._partition = store, topic, partition
+        self._shared_headers = stored.shared_headers(store.url)
         known = committed_offsets(store.log.refresh(), _GROUP)
         start, end = self._bounds()
         self._at = min(max(known.get(topic, {}).get(partition, 0), start), end)
@@ -119,6 +121,7 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
             self._seen = range(max(first, start), min(first + _ROWS, end))
             here, behind = {number: self._seen.start}, {number: self._seen.stop}
             batches = self._store.read(self._topic, partitions=[number], start=here, end=behind)
-            self._messages = {message[2]: message for message in stored.messages_of(batches)}
+            messages = chain.from_iterable(map(stored.messages_of, batches))
+            self._messages = {message[2]: message for message in messages}
         found = self._messages.get(offset)
-        return None if found is None else stored.message_of(found, self._store.url)
+        return None if found is None else stored.message_of(found, self._shared_headers)

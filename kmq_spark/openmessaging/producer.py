@@ -12,12 +12,12 @@ from kmq_spark.client import producer
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.routing import Router
 from kmq_spark.client.storable import one_is_unstorable, why_one_is_unstorable
-from kmq_spark.client.values import size_among
+from kmq_spark.client.waiting_extras import size_of
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
-from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue, put
-from kmq_spark.openmessaging.message import BytesMessage, SendResult, partition_of
+from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue, set_checked
+from kmq_spark.openmessaging.message import PLACING, BytesMessage, SendResult, partition_of
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
@@ -47,6 +47,7 @@ class Producer(StoreUser):
         self._spread = self._store.log.environment.new_uuid().int
         #: The topic of a message, or the log of its queue, which is made unless it is there.
         self._stored_in = cache(self._log_of)
+        self._is_remote = self._store.log.is_remote
         self._ending.callback(self._settle)
         self.after_fork_in_child()
         reopen_in_child(self)
@@ -68,13 +69,15 @@ class Producer(StoreUser):
         return self._message("Queue", queue, body)
 
     def _message(self, kind: str, name: str, body: bytes) -> BytesMessage:
-        if not isinstance(body, bytes | bytearray | memoryview):
-            raise InvalidRequestError(f"a body must be bytes, not {type(body).__name__}")
+        if type(body) is not bytes:
+            if not isinstance(body, bytes | bytearray | memoryview):
+                raise InvalidRequestError(f"a body must be bytes, not {type(body).__name__}")
+            body = bytes(body)
         headers: dict[str, Any] = {}
-        put(headers, kind, name)
-        if self._store.log.is_remote:  # on a disk all are born on its host
+        set_checked(headers, kind, name)
+        if self._is_remote:  # on a disk all are born on its host
             headers["BornHost"] = stored.born_host()
-        return BytesMessage(bytes(body), headers, {})
+        return BytesMessage(body, headers, {})
 
     def send(self, message: BytesMessage, properties: KeyValue | None = None) -> SendResult:
         """Send a message; the result is known soon, or when somebody asks for it.
@@ -82,7 +85,8 @@ class Producer(StoreUser):
         InvalidRequestError for one that is for no topic and no queue, for both, or too large.
         `properties` are for other implementations, and have no meaning here.
         """
-        self._check_open()
+        if self._closed:
+            self._check_open()
         result = self._put(self._producer, message)
         self._sent.extend(result.delivery)  # one call, which no other thread divides
         if len(self._sent) >= self._next_look:
@@ -125,12 +129,16 @@ class Producer(StoreUser):
         self, engine: producer.Producer, message: BytesMessage, partition: int | None = None
     ) -> SendResult:
         topic, headers = self._stored_in(*target_of(message)), message.header_values
-        body, key = message.body or b"", stored.key_of(headers)
-        number = self._partition(headers, topic) if partition is None else partition
+        body, key, number = message.body or b"", None, self._spread % topic.partitions
+        if partition is not None or not PLACING.isdisjoint(headers):
+            key = stored.key_of(headers)
+            number = self._partition(headers, topic) if partition is None else partition
         extras = stored.extras_of(message, number)
-        size = len(body) + len(key or b"") + size_among(extras)
-        if one_is_unstorable(topic, size, number, key):
-            raise why_one_is_unstorable(topic, size, number, key)
+        is_common = key is None and partition is None and type(extras) is bytes
+        if not is_common or len(body) + len(extras) > topic.settings.max_record_bytes:
+            size = len(body) + len(key or b"") + size_of(extras)
+            if one_is_unstorable(topic, size, number, key):
+                raise why_one_is_unstorable(topic, size, number, key)
         delivery = engine._add(topic.name, body, key, extras)
         message.sent = result = SendResult(delivery, topic.name, self._host)
         return result

@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain
 from operator import itemgetter
+
+import pyarrow as pa
 
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging import stored
@@ -33,18 +35,39 @@ class Progress:
     #: Before it, nothing is open.
     first: int
     end: int
-    open: set[int] = field(default_factory=set)
+    #: What was read and may be open, not yet one by one: most consumers acknowledge nothing.
+    _read: list[Sequence[int]] = field(default_factory=list)
+    _read_count: int = 0
+    _open: set[int] = field(default_factory=set)
 
     def read(self, offsets: list[int]) -> None:
         """These were read, behind all others."""
-        if not self.open:
+        if not len(self):
             self.first = offsets[0]
-        self.open.update(offsets)
+        all_between = range(offsets[0], offsets[-1] + 1)
+        self._read.append(all_between if len(all_between) == len(offsets) else offsets)
+        self._read_count += len(offsets)
         self.end = offsets[-1] + 1
+
+    def __len__(self) -> int:
+        return self._read_count + len(self._open)
+
+    @property
+    def open(self) -> set[int]:
+        """What was read and is not acknowledged."""
+        if self._read:
+            self._open.update(*self._read)
+            self._read, self._read_count = [], 0
+        return self._open
+
+    def forget(self) -> None:
+        """Whoever reads on takes all of it for done."""
+        self._read, self._read_count, self._open = [], 0, set()
 
     def first_open(self) -> int:
         """The first that is not acknowledged; the next one to be read where there is none."""
-        while self.first < self.end and self.first not in self.open:
+        is_open = self.open
+        while self.first < self.end and self.first not in is_open:
             self.first += 1
         return self.first
 
@@ -71,6 +94,7 @@ class PullConsumer(StoreUser):
         super().__init__(key_value)
         self._queue: str | None = None
         self._reader = self._store.consumer()
+        self._shared_headers = stored.shared_headers(self._host)
         #: What is handed out next, from the end.
         self._ready: list[stored.Stored] = []
         #: What may be handed out later: from when on (UTC ms), and the message.
@@ -132,7 +156,7 @@ class PullConsumer(StoreUser):
         while self._ready or self._fill(properties):
             found = self._ready.pop()
             if found[-1] == math.inf or found[-1] >= self._now():
-                return stored.message_of(found, self._host)
+                return stored.message_of(found, self._shared_headers)
             self._progress[found[:2]].open.discard(found[2])  # nobody is to get it any more
         return None
 
@@ -151,35 +175,41 @@ class PullConsumer(StoreUser):
                 if self._later:
                     left = min(left, (self._later[0][0] - self._now()) / 1000)
                 table = self._reader.consume_arrow(_TOGETHER, max(left, 0.0))
-            found = stored.messages_of(table.to_batches() if table is not None else ())
-            self._take(found)
-            if self._ready or (not found and now() >= deadline):
+            self._take(() if table is None else table.to_batches())
+            if self._ready or (table is None and now() >= deadline):
                 break
         return bool(self._ready)
 
     def _now(self) -> float:
         return self._store.log.environment.now_us() / 1000
 
-    def _take(self, found: list[stored.Stored]) -> None:
+    def _take(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Have ready what was read and is due."""
-        for place, messages in groupby(found, key=itemgetter(0, 1)):
-            offsets = [message[2] for message in messages]
-            progress = self._progress.setdefault(place, Progress(offsets[0], offsets[0]))
-            if len(progress.open) > _REMEMBERED and not self.acknowledges:
-                progress.open.clear()
-            progress.read(offsets)
+        found: list[stored.Stored] = []
+        decides = False
+        for batch in batches:
+            messages = stored.messages_of(batch)
+            self._read(messages[0][:2], [message[2] for message in messages])
+            decides = decides or not DECIDING.isdisjoint(messages[0][6].header_names())
+            found += messages
         now = self._now()
-        if any(name in DECIDING for message in found for name, _ in message[4]):
+        if decides:
             found = self._due(found, now)
         while self._later and self._later[0][0] <= now:
             found.append(heapq.heappop(self._later)[1])
         self._ready = found[::-1]
 
+    def _read(self, place: Place, offsets: list[int]) -> None:
+        progress = self._progress.setdefault(place, Progress(offsets[0], offsets[0]))
+        if len(progress) > _REMEMBERED and not self.acknowledges:
+            progress.forget()
+        progress.read(offsets)
+
     def _due(self, found: list[stored.Stored], now: float) -> list[stored.Stored]:
         """The more important first, without those that are too early."""
         due = []
         for message in found:
-            start, stop, priority = delivery_of(stored.headers_of(message, self._host))
+            start, stop, priority = delivery_of(stored.headers_of(message, self._shared_headers))
             message = (*message[:-1], stop)
             if start > now:
                 heapq.heappush(self._later, (start, message))

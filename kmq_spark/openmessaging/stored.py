@@ -8,66 +8,70 @@ from __future__ import annotations
 import json
 import math
 import socket
-from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
-from itertools import chain, repeat
+from collections.abc import Mapping
+from functools import cache
+from itertools import chain, count, repeat
 from typing import Any
 
 import pyarrow as pa
 
-from kmq_spark.client.record_values import pairs_of
-from kmq_spark.client.values import PlainExtras, size_of
+from kmq_spark.client.stored_extras import StoredExtras
+from kmq_spark.client.values import size_of
+from kmq_spark.client.waiting_extras import WaitingExtras, packed_extras
 from kmq_spark.openmessaging.message import BytesMessage, message_id
 from kmq_storage.names import queue_of_log
 
-#: Topic (or a queue's own log), partition, offset, body, headers, properties, UTC microseconds,
-#: and until when it may be handed out (UTC ms). A plain tuple of simple values, since the garbage
-#: collector does not follow those.
-Stored = tuple[str, int, int, bytes | None, tuple[Any, ...], tuple[Any, ...], int, float]
+#: Topic (or a queue's own log), partition, offset, body, the header that names the topic or queue
+#: and its value, where headers and properties are and in which row, UTC microseconds, until when
+#: it may be handed out (UTC ms). A plain tuple, since the garbage collector follows none of simple
+#: values.
+Stored = tuple[str, int, int, bytes | None, str, str, StoredExtras, int, int, float]
 #: What follows from the place of a message is not stored with it.
 DERIVED = frozenset(("Topic", "Queue", "MessageId", "StoreTimestamp", "StoreHost"))
 #: Text that doesn't begin with one of these is no number.
 _UNLIKE_TEXT = frozenset('"-0123456789in')
+_UNLIKE = "".join(_UNLIKE_TEXT).encode()
 
 
-def messages_of(batches: Iterable[pa.RecordBatch]) -> list[Stored]:
-    """The messages of what was read."""
-    found: list[Stored] = []
-    for batch in batches:
-        names = ("topic", "partition", "offset", "value")
-        plain = (batch.column(name).to_pylist() for name in names)
-        pairs = (pairs_of(batch.column(name)) for name in ("headers", "properties"))
-        times = batch.column("timestamp").view(pa.int64()).to_pylist()
-        found += zip(*plain, *pairs, times, repeat(math.inf), strict=False)
-    return found
+def messages_of(batch: pa.RecordBatch) -> list[Stored]:
+    """The messages of a batch of one partition."""
+    topic, partition = (batch.column(name)[0].as_py() for name in ("topic", "partition"))
+    offsets, bodies = (batch.column(name).to_pylist() for name in ("offset", "value"))
+    extras = StoredExtras(batch.column("headers"), batch.column("properties"))
+    times = batch.column("timestamp").view(pa.int64()).to_pylist()
+    place, beside = (repeat(topic), repeat(partition)), (repeat(extras), count())
+    target = map(repeat, _target(topic))
+    return list(
+        zip(*place, offsets, bodies, *target, *beside, times, repeat(math.inf), strict=False)
+    )
 
 
-def message_of(stored: Stored, host: str) -> BytesMessage:
-    """A message as its receiver gets it; `host` is where the store is."""
-    return BytesMessage(stored[3], headers_of(stored, host), dict(stored[5]))
+def shared_headers(host: str) -> dict[str, Any]:
+    """The headers that all messages of a store have, whose url is `host`, unless they are sent."""
+    found = {"StoreHost": host}
+    return found if "://" in host else {**found, "BornHost": born_host()}  # or anywhere else
 
 
-def headers_of(stored: Stored, host: str) -> dict[str, Any]:
+def message_of(stored: Stored, shared: Mapping[str, Any]) -> BytesMessage:
+    """A message as its receiver gets it, with headers that all have."""
+    return BytesMessage(stored[3], headers_of(stored, shared), stored[6].properties(stored[7]))
+
+
+def headers_of(stored: Stored, shared: Mapping[str, Any]) -> dict[str, Any]:
     """The headers of a message, those that follow from its place among them."""
-    topic, partition, offset, _, headers, _, time, _ = stored
-    kind, name = _target(topic)
+    topic, partition, offset, _, kind, name, extras, row, time, _ = stored
     born = time // 1000
     found: dict[str, Any] = {
         kind: name,
         "MessageId": message_id(topic, partition, offset),
         "BornTimestamp": born,
         "StoreTimestamp": born,
-        "StoreHost": host,
+        **shared,
     }
-    for name, data in headers:
-        if data is not None and name not in DERIVED:
-            found[name] = decoded(data)
-    if "BornHost" not in found and "://" not in host:  # on a disk all are born on its host
-        found["BornHost"] = born_host()
+    extras.add_headers(found, row, DERIVED, decoded, _UNLIKE)
     return found
 
 
-@lru_cache(maxsize=1024)
 def _target(topic: str) -> tuple[str, str]:
     """The header that names a topic, or the queue whose log it is."""
     queue = queue_of_log(topic)
@@ -84,13 +88,19 @@ def key_of(headers: Mapping[str, Any]) -> bytes | None:
 born_host = cache(socket.gethostname)
 
 
-def extras_of(message: BytesMessage, partition: int) -> PlainExtras:
+def extras_of(message: BytesMessage, partition: int) -> WaitingExtras:
     """What is stored beside the body of a message, whose values were checked when they were put."""
+    headers, properties = message.header_values, message.property_values
+    packed = packed_extras(
+        headers, properties, partition, left_out=DERIVED, encode=encoded, unlike=_UNLIKE
+    )
+    if packed is not None:
+        return packed
     flat: list[Any] = []  # `list[Any]()` takes fifteen times as long
-    for name, value in message.header_values.items():
+    for name, value in headers.items():
         if name not in DERIVED:
             flat += name, encoded(value)
-    facts = tuple(chain.from_iterable(message.property_values.items()))
+    facts = tuple(chain.from_iterable(properties.items()))
     return (tuple(flat) or None, facts or None, partition, None, size_of(flat, facts), None, b"")
 
 

@@ -1,0 +1,15 @@
+from collections.abc import Callable, Collection
+from typing import Any
+
+def pack(
+    headers: object,
+    properties: object,
+    partition: int,
+    left_out: Collection[str] | None = None,
+    encode: Callable[[Any], bytes] | None = None,
+    unlike: bytes = b"",
+) -> bytes | None: ...
+def unpack(
+    packed: bytes,
+) -> tuple[tuple[Any, ...] | None, tuple[Any, ...] | None, int | None, int]: ...
+def size_of(packed: bytes) -> int: ...

@@ -1,0 +1,88 @@
+"""Headers and properties of rows that were read, from their columns to values.
+
+By `client.unpacking` where it was compiled, which makes them when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Pairs = tuple[tuple[str, Any], ...]
+
+
+class PlainStoredExtras:
+    """The headers and properties of some rows; of columns that are None, nobody has any."""
+
+    def __init__(self, headers: pa.Array | None, properties: pa.Array | None) -> None:
+        self._headers = [] if headers is None else _pairs_of(headers)
+        self._properties = [] if properties is None else _pairs_of(properties)
+
+    def headers(self, row: int) -> Pairs:
+        """The names and values of a row's headers, in pairs."""
+        return self._headers[row] if self._headers else ()
+
+    def header_names(self) -> set[str]:
+        """The names that headers of any row have."""
+        return {name for pairs in self._headers for name, _ in pairs}
+
+    def add_headers(
+        self,
+        found: dict[str, Any],
+        row: int,
+        left_out: Collection[str],
+        decode: Callable[[bytes], Any],
+        unlike: bytes,
+    ) -> None:
+        """Put a row's headers among others: those that have a value, decoded.
+
+        What begins with none of the letters of `unlike` is text, as `decode` says, too.
+        """
+        for name, data in self.headers(row):
+            if data is not None and name not in left_out:
+                found[name] = decode(data)
+
+    def properties(self, row: int) -> dict[str, Any]:
+        """The properties of a row."""
+        return dict(self._properties[row] if self._properties else ())
+
+
+def _pairs_of(column: pa.Array) -> list[Pairs]:
+    """The names and values of each row of headers or properties."""
+    if column.null_count == len(column):
+        return [()] * len(column)
+    bounds = column.offsets.to_numpy()
+    first, count = bounds[0], bounds[-1] - bounds[0]
+    if pa.types.is_map(column.type):
+        names, values = column.keys.slice(first, count), _set(column.items.slice(first, count))
+    else:
+        names, content = column.values.slice(first, count).flatten()
+        values = content.to_pylist()
+    flat = list(zip(names.to_pylist(), values, strict=True))
+    found = [tuple(flat[begin:end]) for begin, end in pairwise((bounds - first).tolist())]
+    for row in np.flatnonzero(column.is_null()) if column.null_count else ():
+        found[row] = ()
+    return found
+
+
+def _set(values: pa.StructArray) -> list[Any]:
+    """Of the members of each value the one that is set."""
+    members = [member for member in values.flatten() if member.null_count < len(member)]
+    found: list[Any] = members[0].to_pylist() if members else [None] * len(values)
+    for member in members[1:]:
+        rows = np.flatnonzero(member.is_valid())
+        for row, value in zip(rows.tolist(), member.drop_null().to_pylist(), strict=True):
+            found[row] = value
+    return found
+
+
+try:
+    from kmq_spark.client.unpacking import StoredExtras
+except ImportError:  # nobody compiled it: as right, and slower
+    StoredExtras = PlainStoredExtras  # type: ignore[misc, assignment]
+
+__all__ = ["PlainStoredExtras", "StoredExtras"]

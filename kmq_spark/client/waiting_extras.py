@@ -1,0 +1,120 @@
+"""What records have beside key and value while they wait for their commit.
+
+Packed into bytes where `client.packing` was compiled: the garbage collector does not follow bytes,
+and they go into columns without an object for each name and value. Else as plain tuples, as does
+what few records have, and what is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kmq_spark.client.values import (
+    Extras,
+    Headers,
+    PlainExtras,
+    Properties,
+    checked_extras,
+    size_among,
+)
+from kmq_storage.format.queue_entries import Schedule
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+packing: Any
+packed_rows: Any
+try:
+    from kmq_spark.client import packed_rows, packing
+except ImportError:  # nobody compiled them: as right, and slower
+    packing = packed_rows = None
+
+#: One record's, packed or not.
+WaitingExtras = PlainExtras | bytes
+_PARTITIONS = 2**31
+_NOTHING = b"" if packing is None else packing.pack(None, None, -1)
+
+
+def waiting_extras(
+    headers: Headers | None,
+    properties: Properties | None,
+    partition: int | None = None,
+    timestamp: datetime | None = None,
+    *,
+    schedule: Schedule | None = None,
+    uniq: bytes = b"",
+) -> WaitingExtras:
+    """The checked parts of one record; InvalidRequestError names the one that is wrong."""
+    if timestamp is None and schedule is None and not uniq:
+        packed = packed_extras(headers, properties, partition)
+        if packed is not None:
+            return packed
+    checked = checked_extras(headers, properties, partition, timestamp)
+    return tuple(checked._replace(schedule=schedule, uniq=uniq))
+
+
+def packed_extras(
+    headers: object,
+    properties: object,
+    partition: int | None,
+    *,
+    left_out: Collection[str] | None = None,
+    encode: Callable[[Any], bytes] | None = None,
+    unlike: bytes = b"",
+) -> bytes | None:
+    """The same as bytes; None where they can't be, be it that something is wrong with them.
+
+    `left_out` names headers that are not taken; `encode` makes bytes of the value of each other,
+    which text is, in UTF-8, that begins with none of the letters of `unlike`.
+    """
+    if packing is None:
+        return None
+    if partition is None:
+        partition = -1
+    elif type(partition) is not int or not 0 <= partition < _PARTITIONS:
+        return None
+    packed: bytes | None = packing.pack(headers, properties, partition, left_out, encode, unlike)
+    return packed
+
+
+def plain_among(extras: Mapping[int, WaitingExtras]) -> dict[int, PlainExtras]:
+    """Those that aren't packed, and may have what few records have."""
+    if {*map(type, extras.values())} <= {bytes}:  # most often
+        return {}
+    return {row: each for row, each in extras.items() if not isinstance(each, bytes)}
+
+
+def unpacked(extras: WaitingExtras) -> PlainExtras:
+    """The same parts as a plain tuple."""
+    if not isinstance(extras, bytes):
+        return extras
+    headers, properties, partition, size = packing.unpack(extras)
+    return tuple(Extras(headers, properties, partition, size=size))
+
+
+def packed_batch(
+    values: Sequence[object],
+    keys: Sequence[object],
+    times: npt.NDArray[np.int64],
+    extras: Mapping[int, WaitingExtras],
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int32] | int | None] | None:
+    """What `packed_rows.batch` makes of rows; None where they are for the way in Python."""
+    if packing is None or plain_among(extras):
+        return None
+    rows = map(extras.get, range(len(values)), repeat(_NOTHING)) if extras else ()
+    found: Any = packed_rows.batch(values, keys, times, list(rows))
+    return found  # type: ignore[no-any-return]
+
+
+def size_of(extras: WaitingExtras) -> int:
+    """The bytes of headers and properties with their names; 8 of a number."""
+    if isinstance(extras, bytes):
+        size: int = packing.size_of(extras)
+        return size
+    return size_among(extras)

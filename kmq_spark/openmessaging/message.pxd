@@ -1,0 +1,9 @@
+# What of `message.py` is C's when it is compiled.
+
+cdef class SendResult:
+    cdef public object delivery
+    cdef object _name, _host
+
+cdef class BytesMessage:
+    cdef public object body, sent
+    cdef public dict header_values, property_values

@@ -1,0 +1,110 @@
+"""What is compiled where there is a compiler does the same where there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from sysconfig import get_config_var
+
+import pytest
+
+from tests.support.sources import ROOT
+
+#: The modules that the build compiles, without their endings.
+_COMPILED = [
+    "kmq_spark/client/packing",
+    "kmq_spark/client/packed_rows",
+    "kmq_spark/client/unpacking",
+    "kmq_spark/openmessaging/key_value",
+    "kmq_spark/openmessaging/message",
+    "kmq_spark/openmessaging/stored",
+]
+
+#: Sends and reads messages, by both APIs, and says what came and what it ran with.
+_PROGRAM = """
+import json, sys
+from importlib.machinery import FileFinder, SourceFileLoader
+if sys.argv[2] == "python":
+    plain = FileFinder.path_hook((SourceFileLoader, [".py"]))
+    sys.path_hooks.insert(0, lambda path: plain(path) if "kmq_spark" in path else no(path))
+    def no(path): raise ImportError(path)
+import kmq_spark as kmq
+from kmq_spark import openmessaging as oms
+from kmq_spark.client import waiting_extras
+path = sys.argv[1]
+settings = oms.KeyValue().put("STORE_PATH", path)
+with kmq.open(path) as store, store.producer() as producer:
+    store.create_topic("plain")
+    for n in range(40):
+        headers, properties = {"a": b"x", "none": None}, {"n": n, "f": n / 2, "t": "é", "b": True}
+        producer.send("plain", b"v%d" % n, key=b"k", headers=headers, properties=properties)
+    producer.flush()
+    records = list(store.consumer(topics=["plain"]).consume(max_records=40, timeout=5.0))
+    rows = store.read("plain", columns=["key", "value", "headers", "properties"]).read_all()
+with oms.Producer(settings) as producer, oms.PullConsumer(settings) as consumer:
+    consumer.attach_queue("q", ["t"])
+    for n in range(40):
+        make, name = producer.create_bytes_message_to_topic, "t"
+        if n % 2:
+            make, name = producer.createBytesMessageToQueue, "q"
+        message = make(name, b"b%d" % n).put_headers("TraceId", f"t{n}")
+        message.putHeaders("Number", n).put_headers("Quoted", str(n)).put_properties("p", n / 4)
+        producer.send(message)
+    producer.flush()
+    messages = []
+    while (message := consumer.poll()) is not None:
+        headers = dict(message.headers().values)
+        del headers["BornTimestamp"], headers["StoreTimestamp"]
+        messages.append((repr(message.get_body()), headers, message.properties().values))
+print(json.dumps({
+    "compiled": [waiting_extras.packing is not None, oms.KeyValue.__init__.__class__.__name__],
+    "records": [repr((r.key, r.value, r.headers, dict(r.properties))) for r in records],
+    "rows": repr(rows.to_pylist()),
+    "messages": messages,
+}))
+"""
+
+
+def _run(tmp_path: Path, way: str) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, "store", way],
+        cwd=tmp_path / way,
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'storage'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout.replace(str(tmp_path / way), "HERE"))
+    return found
+
+
+def _built(module: str) -> Path:
+    return ROOT / f"{module}{get_config_var('EXT_SUFFIX')}"
+
+
+@pytest.mark.skipif(not _built(_COMPILED[0]).exists(), reason="nothing compiled it")
+def test_messages_are_the_same_with_and_without_what_is_compiled(tmp_path: Path):
+    for way in ("python", "compiled"):
+        (tmp_path / way).mkdir()
+    python, compiled = _run(tmp_path, "python"), _run(tmp_path, "compiled")
+    assert python.pop("compiled") == [False, "function"]
+    assert compiled.pop("compiled") == [True, "wrapper_descriptor"]
+    assert python == compiled
+
+
+@pytest.mark.skipif(not (os.environ.get("CI") and shutil.which("cc")), reason="may be missing")
+def test_an_install_on_a_machine_with_a_compiler_compiles():
+    assert [module for module in _COMPILED if not _built(module).exists()] == []
+
+
+@pytest.mark.parametrize("module", _COMPILED)
+def test_what_is_compiled_is_not_older_than_its_source(module: str):
+    """Else this clone runs what it does not show: install it again (CONTRIBUTING.md)."""
+    sources = [p for p in ROOT.glob(f"{module}.p*") if p.suffix in (".py", ".pyx", ".pxd")]
+    built = _built(module)
+    assert not built.exists() or built.stat().st_mtime >= max(s.stat().st_mtime for s in sources)
