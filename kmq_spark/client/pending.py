@@ -11,6 +11,7 @@ from queue import SimpleQueue
 
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.gathered import Gathered
+from kmq_spark.client.locks import new_lock
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.sends import OnDelivery, RowSends, Sends
 from kmq_spark.client.structured import TypedValue
@@ -49,7 +50,7 @@ class Pending:
         self._linger = linger
         self._batch_bytes = batch_bytes
         self._max_bytes = self._room = max_bytes
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._is_locked = self._lock.locked  # found without a look-up
         #: Users' threads that wait for room, or for all to be done.
         self._sleepers = Sleepers()

@@ -87,9 +87,13 @@ def test_who_flushes_does_not_wait_for_what_is_sent_meanwhile(monkeypatch: pytes
 
 def test_threads_that_send_do_not_stand_in_line_for_one_that_was_interrupted():
     """Who stands in line has the lock before it runs, so each of them would cost a switch."""
-    environment = replace(SYSTEM, sleep=lambda _: pending._lock.release())  # the other one goes on
+
+    def goes_on(_seconds: float) -> None:
+        pending._lock.__exit__(None, None, None)
+
+    environment = replace(SYSTEM, sleep=goes_on)
     pending = Pending(environment, linger=30.0, batch_bytes=1000, max_bytes=1000)
-    pending._lock.acquire()
+    pending._lock.__enter__()
     pending.add("t", b"v", None, None, None)
     assert len(pending) == 1
 

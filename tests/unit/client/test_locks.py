@@ -1,0 +1,55 @@
+"""The lock of what many threads do for moments."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kmq_spark.client.locks import Lock, new_lock
+
+
+@pytest.fixture(params=[new_lock, threading.Lock], ids=["new_lock", "threading"])
+def lock(request: pytest.FixtureRequest) -> Lock:
+    return request.param()
+
+
+def test_one_thread_at_a_time_is_inside(lock: Lock):
+    inside: list[int] = []
+    most = 0
+
+    def work(_number: int) -> None:
+        nonlocal most
+        for _ in range(2_000):
+            with lock:
+                inside.append(1)
+                most = max(most, len(inside))
+                inside.pop()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert most == 1
+    assert not lock.locked()
+
+
+def test_an_error_inside_sets_it_free(lock: Lock):
+    with pytest.raises(ValueError, match="inside"), lock:
+        assert lock.locked()
+        raise ValueError("inside")
+    assert not lock.locked()
+
+
+def test_who_finds_it_taken_comes_in_when_it_is_free(lock: Lock):
+    came = threading.Event()
+
+    def come() -> None:
+        with lock:
+            came.set()
+
+    with lock:
+        thread = threading.Thread(target=come)
+        thread.start()
+        assert not came.wait(0.05)
+    assert came.wait(10.0)
+    thread.join()
