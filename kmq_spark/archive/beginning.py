@@ -9,7 +9,7 @@ from dataclasses import replace
 from kmq_spark.client.arguments import check_choice
 from kmq_spark.client.store import Store
 from kmq_spark.datasource.store_url import storage_options
-from kmq_spark.lake.columns import check_columns, names_of
+from kmq_spark.lake.columns import check_columns, fields_of
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
@@ -50,7 +50,7 @@ def begin(
     if fail_on_data_loss:
         _refuse_less(path, state, record, topics)
     grown = _grown(state, record, topics)
-    check_columns(names_of(state, grown), grown.format, case_sensitive=case_sensitive)
+    check_columns(fields_of(state, grown), grown.format, case_sensitive=case_sensitive)
     _check_folders(place, grown)
     if grown != known:
         records.add(grown)

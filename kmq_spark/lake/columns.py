@@ -20,12 +20,14 @@ _RECORD = ("key", "value", "headers", "properties")
 _NOT_IN_DELTA = " ,;{}()\n\t="
 
 
-def check_columns(names: Sequence[str], file_format: str, *, case_sensitive: bool = False) -> None:
-    """InvalidRequestError when the archive's format has no columns of such names.
+def check_columns(
+    fields: Sequence[pa.Field], file_format: str, *, case_sensitive: bool = False
+) -> None:
+    """InvalidRequestError when the archive's format has no columns of such names or types.
 
     `case_sensitive`: whether Spark takes `a` and `A` for two; Delta never does.
     """
-    is_delta = file_format == DELTA
+    is_delta, names = file_format == DELTA, [field.name for field in fields]
     wrong = [name for name in names if set(name) & set(_NOT_IN_DELTA)]
     if is_delta and wrong:
         raise InvalidRequestError(
@@ -35,6 +37,33 @@ def check_columns(names: Sequence[str], file_format: str, *, case_sensitive: boo
         )
     if is_delta or not case_sensitive:
         _refuse_letter_case(names, file_format)
+    for field in fields:
+        _refuse_type(field, is_delta=is_delta)
+
+
+def _refuse_type(field: pa.Field, *, is_delta: bool) -> None:
+    kind, types = field.type, pa.types
+    what, instead = "", "archive into Parquet (file_format='parquet')"
+    if types.is_struct(kind) and not kind.num_fields:
+        what, instead = "no file has structs without fields", "give it one (alter_topic)"
+    elif is_delta and types.is_duration(kind):
+        what = "Delta has no durations"
+    elif is_delta and not types.is_struct(kind) and any(map(_holds_null, _children(kind))):
+        what = "Delta has no lists or maps of nulls"
+    if what:
+        raise InvalidRequestError(
+            f"column {field.name!r}: {what}; {instead}, or copy the records into a topic with "
+            "another type",
+            column=field.name,
+        )
+
+
+def _holds_null(field: pa.Field) -> bool:
+    return pa.types.is_null(field.type) or any(map(_holds_null, _children(field.type)))
+
+
+def _children(kind: pa.DataType) -> Iterator[pa.Field]:
+    return (kind.field(n) for n in range(kind.num_fields))
 
 
 def _refuse_letter_case(names: Iterable[str], file_format: str) -> None:
@@ -51,16 +80,16 @@ def _refuse_letter_case(names: Iterable[str], file_format: str) -> None:
             )
 
 
-def names_of(state: StoreState, record: ArchiveRecord) -> list[str]:
+def fields_of(state: StoreState, record: ArchiveRecord) -> list[pa.Field]:
     """The topics' own columns, and what is nested in them as `column.name`."""
-    return list(_names(_schema(state, record))) if record.typed else []
+    return list(_fields(_schema(state, record))) if record.typed else []
 
 
-def _names(fields: Iterable[pa.Field], inside: str = "") -> Iterator[str]:
+def _fields(fields: Iterable[pa.Field], inside: str = "") -> Iterator[pa.Field]:
     for field in fields:
-        name, kind = inside + field.name, field.type
-        yield name
-        yield from _names((kind.field(n) for n in range(kind.num_fields)), f"{name}.")
+        named = field.with_name(inside + field.name)
+        yield named
+        yield from _fields(_children(field.type), f"{named.name}.")
 
 
 def columns_of(state: StoreState, record: ArchiveRecord) -> list[str]:

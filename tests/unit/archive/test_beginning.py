@@ -58,6 +58,29 @@ def test_columns_that_delta_has_not_are_refused_before_the_archive_is_there(
     assert not (tmp_path / "lake" / FOLDER).exists()
 
 
+@pytest.mark.parametrize(
+    ("kind", "formats", "told"),
+    [
+        (pa.duration("us"), [DELTA], "'a': Delta has no durations"),
+        (pa.list_(pa.duration("us")), [DELTA], "'a.item': Delta has no durations"),
+        (pa.list_(pa.null()), [DELTA], "'a': Delta has no lists or maps of nulls"),
+        (pa.map_(pa.string(), pa.list_(pa.null())), [DELTA], "'a': Delta has no lists or maps of"),
+        (pa.struct([]), [DELTA, PARQUET], "'a': no file has structs without fields"),
+    ],
+    ids=str,
+)
+def test_types_that_files_have_not_are_refused_before_the_archive_is_there(
+    store: kmq.Store, tmp_path: Path, kind: pa.DataType, formats: list[str], told: str
+):
+    store.create_topic("sums", schema=pa.schema([("a", kind)]))
+    for file_format in formats:
+        with pytest.raises(InvalidRequestError, match=f"column {told}"):
+            _sums(store, tmp_path / "lake", file_format, True)
+        assert not (tmp_path / "lake" / FOLDER).exists()
+    if PARQUET not in formats:
+        assert _sums(store, tmp_path / "lake", PARQUET, True).format == PARQUET
+
+
 _TWO = pa.schema([("a", pa.int64()), ("A", pa.string())])
 _NESTED = pa.schema([("s", pa.list_(pa.struct(list(_TWO))))])
 

@@ -7,6 +7,7 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from kmq_spark.lake.columns import check_columns
@@ -64,7 +65,8 @@ def test_what_a_record_of_the_first_version_says_is_understood(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["a,b", "a b", "a=b", "a\tb"])
 def test_names_that_delta_refuses_are_refused_before_the_job_begins(name: str):
-    check_columns(["offset", name], PARQUET)
-    check_columns(["a.b", "a`b", 'a"b'], DELTA)
+    columns = [pa.field(each, pa.int64()) for each in ("offset", name)]
+    check_columns(columns, PARQUET)
+    check_columns([pa.field(each, pa.int64()) for each in ("a.b", "a`b", 'a"b')], DELTA)
     with pytest.raises(InvalidRequestError, match="archive into Parquet"):
-        check_columns(["offset", name], DELTA)
+        check_columns(columns, DELTA)
