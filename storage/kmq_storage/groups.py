@@ -12,7 +12,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.group_state import Group
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
-from kmq_storage.membership import discard_locks, live_members
+from kmq_storage.membership import discard_locks, let_die, live_members
 from kmq_storage.model import GroupInfo, MemberInfo, to_datetime
 from kmq_storage.names import check_name
 
@@ -44,6 +44,7 @@ def has_live_member(log: CommitLog, group: str) -> bool:
 
 def check_idle(log: CommitLog, group: str) -> None:
     """IllegalStateError while some process is a member of the group."""
+    let_die(log, group)
     if has_live_member(log, group):
         state = log.state
         members = members_in(state, log, group) if group in state.groups else ()

@@ -45,6 +45,9 @@ _STEP = 0.25
 #: And how many there are in the time after which the silent count as dead, where it does.
 _LOOKS_PER_TIMEOUT = 3
 
+#: A query of Spark has ended for its user before its process has: seconds that it may take to die.
+_TO_DIE, _TO_DIE_STEP = 2.0, 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
@@ -130,6 +133,7 @@ class SharedMembership:
         return planning.with_member(others, group.generation + 1, member, topics)
 
     def _check_shared(self, group: Group) -> None:
+        let_die(self._log, self._group)
         lock = self._log.files.open_lock(paths.member_lock(self._group))
         if lock.is_held():
             raise IllegalStateError(
@@ -283,6 +287,15 @@ def discard_locks(log: CommitLog, members: Iterable[PlannedMember]) -> None:
     for each in members:
         with suppress(OSError):  # an empty file too many does no harm
             open_member_lock(log, each.id, each.timeout).discard()
+
+
+def let_die(log: CommitLog, group: str) -> None:
+    """Wait until nobody reads the group alone, or for longer than an ended query takes to die."""
+    clock, lock = log.environment, log.files.open_lock(paths.member_lock(group))
+    end = clock.monotonic() + _TO_DIE
+    with translated(log.files.url):
+        while lock.is_held() and clock.monotonic() < end:
+            clock.sleep(_TO_DIE_STEP)
 
 
 def live_members(log: CommitLog, group: Group) -> dict[int, PlannedMember]:
