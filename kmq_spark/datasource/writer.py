@@ -25,6 +25,7 @@ from kmq_storage.errors import IllegalStateError
 
 #: What Spark's streaming engine tells every task of a micro-batch.
 _QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
 
 #: And this every task of a session that has it: below it are the checkpoints that say no place.
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
@@ -39,8 +40,11 @@ class KmqBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
         from kmq_spark.datasource.executor.writing import write_task
+        from kmq_storage.format.murmur2 import murmur2_of
 
-        return write_task(self._sink, iterator, task=_task_context().partitionId())
+        # Not the LSN itself: a job may make two commits each time, and a topic have two partitions.
+        number = murmur2_of(b"%d" % self._sink.lsn)
+        return write_task(self._sink, iterator, task=_task_context().partitionId(), number=number)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make everything that the tasks staged visible at once."""
@@ -71,7 +75,8 @@ class KmqStreamWriter(ArrowStreamWriter):
                 f"Spark did not tell the id of the streaming query ({_QUERY_ID}); without it a "
                 "batch can't be written exactly once"
             )
-        written = write_task(self._sink, iterator, task=context.partitionId(), query=query)
+        task, number = context.partitionId(), int(context.getLocalProperty(_BATCH_ID) or 0)
+        written = write_task(self._sink, iterator, task=task, number=number, query=query)
         if self._sink.checkpoint is not None:
             return written
         return replace(written, checkpoint=context.getLocalProperty(_CHECKPOINTS))

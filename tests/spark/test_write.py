@@ -57,6 +57,21 @@ def test_a_batch_write_is_one_commit_that_reads_back(spark: SparkSession, shop: 
     assert sorted(row.n for row in numbers) == list(range(5_000))
 
 
+def test_small_writes_without_keys_reach_every_partition(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    for _ in range(8):
+        _save(spark.range(0, 1, 1, 1).selectExpr("'x' value"), shop)
+    by_batches = [end for _, end in shop.store.offsets("totals").values()]
+    assert sum(by_batches) == 8
+    assert min(by_batches) > 0
+    shop.send("orders", 0, 8)
+    frame = load(spark, shop, maxOffsetsPerTrigger=2).select("value")
+    assert _start(frame, shop, tmp_path / "checkpoint").awaitTermination(120)
+    ends = [end for _, end in shop.store.offsets("totals").values()]
+    assert [end - before for end, before in zip(ends, by_batches, strict=True)] == [4, 4]
+
+
 def test_every_column_of_a_record_can_be_written(spark: SparkSession, shop: Shop) -> None:
     frame = spark.range(1).selectExpr(
         "cast('v' as binary) value",

@@ -29,13 +29,22 @@ _RECORD_COLUMNS = ("value", "key", "partition", "timestamp", "headers", "propert
 
 
 def write_task(
-    sink: Sink, batches: Iterable[pa.RecordBatch], *, task: int, query: str | None = None
+    sink: Sink,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    task: int,
+    number: int = 0,
+    query: str | None = None,
 ) -> Written:
-    """Store the rows of one task where no reader sees them before the driver's commit."""
+    """Store the rows of one task where no reader sees them before the driver's commit.
+
+    `number` tells writes apart: else the only task of each would have all rows without a key go to
+    the same partition.
+    """
     if sink.stored:
         return Written((), ())
     output = StagedOutput(sink.url, sink.lsn)
-    router = Router("murmur2", first_turn=task)
+    router = Router("murmur2", first_turn=task + number)
     find = cache(sink.find)
     for batch in batches:
         for topic, records in _by_topic(batch, sink, find):
