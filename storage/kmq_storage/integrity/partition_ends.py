@@ -1,4 +1,4 @@
-"""Where partitions ended before the first commit that is left, as far as later ones tell."""
+"""Where partitions began and ended before the first commit that is left, as later ones tell."""
 
 from __future__ import annotations
 
@@ -13,21 +13,34 @@ from kmq_storage.format.queue_entries import AcquireEntry, AnswerEntry, BindEntr
 
 @dataclass(slots=True)
 class PartitionEnds:
-    """The end of each partition that has records in the log, and the least one of others."""
+    """The bounds that each partition had, as far as the log that is left tells of them."""
 
     #: The first offset of each partition that the log still has: there it ended before.
     logged: dict[Key, int] = field(default_factory=dict)
     #: Where something stood or was read in one, it did not end before.
     at_least: dict[Key, int] = field(default_factory=dict)
+    #: Where segments begin that are in the log, unless it says why they begin there.
+    begins: dict[Key, set[int]] = field(default_factory=dict)
+    _explained: set[tuple[Key, int]] = field(default_factory=set)
 
     def note(self, entry: Entry) -> None:
         """What an entry tells; of a partition nothing counts behind its first records."""
         if isinstance(entry, RecordsEntry):
             self.logged.setdefault((entry.topic_id, entry.partition), entry.base_offset)
             return
+        self._note_begin(entry)
         for key, end in _told(entry):
             if key not in self.logged:
                 self.at_least[key] = max(self.at_least.get(key, 0), end)
+
+    def _note_begin(self, entry: Entry) -> None:
+        match entry:
+            case TrimEntry(start=at) | GapEntry(end=at):
+                self._explained.add(((entry.topic_id, entry.partition), at))
+            case SegmentEntry(base_offset=at):
+                key = entry.topic_id, entry.partition
+                if (key, at) not in self._explained:
+                    self.begins.setdefault(key, set()).add(at)
 
 
 def _told(entry: Entry) -> Iterable[tuple[Key, int]]:

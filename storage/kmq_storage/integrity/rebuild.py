@@ -245,7 +245,30 @@ def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
         yield from _pass_over(topic, number, known, later[0].base_offset)
         _count_later(topic, number, later[0], known.ends.logged[key])
         part.end = known.ends.logged[key]
+    yield from _cut_where_segments_begin(topic, number, known)
     yield from _holes(topic, number, known, [*rows, *later])
+
+
+def _cut_where_segments_begin(topic: Topic, number: int, known: _Known) -> Iterator[str]:
+    """Give up what stands in a row before a segment of the log that begins inside of it.
+
+    Its author knew of the trim, or of the gap, behind which it begins.
+    """
+    part, index = topic.parts[number], topic.index(number)
+    for at in sorted(known.ends.begins.get((topic.id, number), ())):
+        row = next(index.rows(at - 1, at), None) if part.start < at < part.end else None
+        if row is None or row.end_offset <= at or row.in_run:
+            continue
+        (rows, size), (left_rows, left_size) = row.held_from(part.start), row.held_from(at)
+        part.drop(rows - left_rows, size - left_size)
+        known.cut.add((topic.id, number))
+        if row.base_offset <= part.start:
+            part.start = at
+            index.drop_before(at)
+            yield _before(topic, number, at)
+        else:
+            index.cut_out(Gap(row.base_offset, at, _LOST))
+            yield f"{topic.name}-{number}: offsets {row.base_offset} to {at - 1} stand nowhere"
 
 
 def _base(row: Row) -> int:
