@@ -65,6 +65,8 @@ _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
 _CLONE = re.compile(r"clones/([0-9a-f]{32})-([0-9a-f]{32})\.arrow\Z")
 _PIN = re.compile(r"pins/[0-9a-f]{32}\.json\Z")
 _LEASE = re.compile(r"/([0-9]{20})\.json\Z")
+#: Beside kmq.json stands what it is made as: others' files may end like that, too.
+_UNFINISHED = re.compile(r"(?:kmq\.json|tmp[a-z0-9_]{8})\.tmp\Z")
 _NAMES = re.compile(
     r"(?:kmq\.json|begun|cloning\.json|log/(?:hint|\d{20}\.log|\d{16}/\d{20}\.kmq)"
     r"|checkpoints/\d{20}-[0-9a-f]{32}\.arrow|pins/[0-9a-f]{32}\.json|slips/[0-9a-f]{32}"
@@ -75,6 +77,11 @@ _NAMES = re.compile(
 def is_named(file: str) -> bool:
     """Whether this is a name of a store's files, but for those with ids that are referred to."""
     return _NAMES.match(file) is not None
+
+
+def is_unfinished(file: str) -> bool:
+    """Whether a store's process left this beside `kmq.json` if it died while it wrote a file."""
+    return _UNFINISHED.match(file) is not None
 
 
 def log_file(first_lsn: int) -> str:

@@ -264,9 +264,16 @@ def _facts(
     # A bucket has whole commits below the log's folder: to list them all would find nothing.
     others = _NAMED_OTHERWISE if log.is_remote else (paths.LOG_FOLDER, *_NAMED_OTHERWISE)
     found += [file for folder in others for file in files.walk(folder) if _is_leftover(file)]
+    found += [] if log.is_remote else _left_on_top(files)
     return CollectFacts(
         tuple(found), kept, named, roots, state.condemned, state.lsn, orphans_before
     )
+
+
+def _left_on_top(files: Files) -> list[FoundFile]:
+    """What was left beside `kmq.json`; only where there is any, every file is looked at."""
+    left = set(filter(paths.is_unfinished, files.list("")))
+    return [file for file in files.walk("") if file.path in left] if left else []
 
 
 def _left_slips(log: CommitLog, before: int) -> list[FoundFile]:
