@@ -302,14 +302,17 @@ def _says_version(segment: Path, at: int, byte: int) -> bool:
     return False
 
 
-def test_a_segment_whose_format_version_is_damaged_comes_back_and_is_written_again(tmp_path: Path):
+@pytest.mark.parametrize("version", ["!", "3"])
+def test_a_segment_whose_format_version_is_damaged_comes_back_and_is_written_again(
+    tmp_path: Path, version: str
+):
     with kmq.open(tmp_path, maintenance=False) as store:
         store.create_topic("t")
         _send(store, b"0")
         store.seal()
         _leave_log_behind(store)
     (segment,) = (tmp_path / "segments").rglob("*.arrow")
-    flip(segment, _said_version(segment), ord("1") ^ ord("!"))
+    flip(segment, _said_version(segment), ord("1") ^ ord(version))
     _lose_checkpoints(tmp_path)
     with kmq.open(tmp_path, maintenance=False) as store:
         assert store.verify(deep=True).ok

@@ -61,7 +61,10 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode_identity(raw: bytes, url: str) -> Identity:
-    """The identity of a store, once version and checksum are right."""
+    """The identity of a store, once version and checksum are right.
+
+    FormatVersionError for one of a newer kmq; CorruptionError when bytes changed, also of that.
+    """
     try:
         body = json.loads(raw)
         version = body["format"]
@@ -71,14 +74,16 @@ def decode_identity(raw: bytes, url: str) -> Identity:
         raise CorruptionError(
             f"kmq.json in {url} is damaged, or not of a kmq store", file=paths.STORE_FILE
         ) from error
-    if version > limits.CLONE_FORMAT_VERSION:
+    said = body.pop("crc32c", None)
+    is_whole = said == _checksum_of(body)
+    if version > limits.CLONE_FORMAT_VERSION and (is_whole or said is None):
         raise FormatVersionError(
             f"store {url} has format {version}; this kmq reads up to "
             f"{limits.CLONE_FORMAT_VERSION}: install a newer kmq",
             url=url,
             version=version,
         )
-    if body.pop("crc32c", None) != _checksum_of(body):
+    if not is_whole:
         raise CorruptionError(
             f"kmq.json in {url} is damaged: its checksum does not match", file=paths.STORE_FILE
         )

@@ -6,6 +6,7 @@ import re
 import uuid
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -18,7 +19,7 @@ from kmq_storage.format.layout import Layout
 from kmq_storage.format.manifest import SEGMENT, Key, Row
 from kmq_storage.format.records import RUN, SEALED
 from kmq_storage.format.segment import SegmentFooter, decode_footer, end_of_run, schemas_of
-from kmq_storage.format.written_by import check_metadata
+from kmq_storage.format.written_by import FORMAT, check_metadata
 from kmq_storage.integrity.runs import beginnings_in
 from kmq_storage.maintenance.clones import shared_files
 from kmq_storage.objects.files import Files, FoundFile
@@ -27,6 +28,8 @@ from kmq_storage.objects.mapping import brought_in
 _PATH = re.compile(
     rf"{paths.SEGMENT_FOLDER}/([0-9a-f]{{32}})/(\d+)/(\d{{20}})-[0-9a-f]{{32}}\.arrow\Z"
 )
+#: Behind the magic of an Arrow file.
+_HEAD_AT = 8
 _LENGTH_AT, _LENGTH_BYTES = 10, 4
 
 
@@ -85,13 +88,16 @@ def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
     topic_id, partition, base = match.groups()
     contents = brought_in(files.map(file.path))
     reader = pa.ipc.open_file(contents)
-    says_version = _says_version(reader.schema, file.path)
+    says_version = _says_version(reader.schema, contents, file.path)
     footer, end = _footer(contents, file), end_of_run(reader.schema)
+    row = _row(contents, file, footer, int(base), end)
+    if not says_version:  # else readers would take the footer for whole
+        row = replace(row, checksum=row.checksum ^ 1)
     return FoundSegment(
         bytes.fromhex(topic_id),
         int(partition),
         reader.schema.metadata[b"kmq.topic"].decode(),
-        _row(contents, file, footer, int(base), end),
+        row,
         schemas_of(reader),
         reader.schema,
         _is_begun(contents, footer, file.path),
@@ -99,15 +105,29 @@ def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
     )
 
 
-def _says_version(schema: pa.Schema, file: str) -> bool:
-    """Whether that can be read by which kmq it was written; FormatVersionError for a newer one."""
+def _says_version(schema: pa.Schema, contents: pa.Buffer, file: str) -> bool:
+    """Whether that can be read by which kmq it was written; FormatVersionError for a newer one.
+
+    Its head says so, too: where that knows better, what its end says was changed since.
+    """
     try:
         check_metadata(schema.metadata, file)
     except FormatVersionError:
-        raise
+        if not _head_is_known(contents, file):
+            raise
+        return False
     except CorruptionError:
         return False
     return True
+
+
+def _head_is_known(contents: pa.Buffer, file: str) -> bool:
+    """Whether what stands before the batches says that this version wrote it."""
+    with suppress(CorruptionError, pa.ArrowException, OSError):
+        metadata = pa.ipc.open_stream(contents.slice(_HEAD_AT)).schema.metadata
+        check_metadata(metadata, file)
+        return FORMAT in (metadata or {})
+    return False
 
 
 def _is_begun(contents: pa.Buffer, footer: SegmentFooter, file: str) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
+from tests.support.newer import make_newer
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -70,9 +71,7 @@ def test_files_that_come_to_stand_beside_a_store_bother_nobody(stored: Path):
 
 
 def test_a_newer_format_is_a_format_version_error_that_names_both_versions(stored: Path):
-    identity = json.loads((stored / "kmq.json").read_text())
-    identity["format"] = 99
-    (stored / "kmq.json").write_text(json.dumps(identity))
+    make_newer(stored, 99)
     before = _contents(stored)
     for options in ({}, {"read_only": True}, {"create": False}):
         with pytest.raises(kmq.FormatVersionError, match="99") as caught:
@@ -80,6 +79,17 @@ def test_a_newer_format_is_a_format_version_error_that_names_both_versions(store
         assert isinstance(caught.value, kmq.CorruptionError)
         assert not caught.value.retryable
     assert _contents(stored) == before
+
+
+def test_a_format_that_changed_bits_make_newer_is_damage(stored: Path):
+    known = (stored / "kmq.json").read_bytes()
+    at = known.index(b'"format": 1') + len(b'"format": ')
+    for bit in range(8):
+        changed = bytes([known[at] ^ 1 << bit])
+        (stored / "kmq.json").write_bytes(known[:at] + changed + known[at + 1 :])
+        with pytest.raises(kmq.CorruptionError, match="damaged") as caught:
+            kmq.open(stored)
+        assert not isinstance(caught.value, kmq.FormatVersionError)
 
 
 @pytest.mark.parametrize(

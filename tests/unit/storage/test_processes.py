@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -32,6 +31,7 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
+from tests.support.newer import make_newer
 from tests.support.processes import exit_codes, start_python
 from tests.support.storage import make_topic, open_folder, open_log, send, values_of
 
@@ -267,9 +267,8 @@ def test_a_closed_handle_says_so(tmp_path: Path):
 
 def test_a_store_of_a_newer_format_is_not_opened(tmp_path: Path):
     open_folder(tmp_path)
-    stored = json.loads((tmp_path / "kmq.json").read_text())
     newest = limits.CLONE_FORMAT_VERSION
-    (tmp_path / "kmq.json").write_text(json.dumps(stored | {"format": newest + 1}))
+    make_newer(tmp_path, newest + 1)
     with pytest.raises(FormatVersionError, match=f"this kmq reads up to {newest}"):
         open_identity(LocalDisk(tmp_path), SYSTEM, create=True)
 
