@@ -90,7 +90,7 @@ class BucketWorld(World):
 def _check_checkpoints(files: SimulatedFiles, seed: int) -> None:
     objects, first = CommitObjects(files, seed), collected_lsn(files) + 1
     found = [read_checkpoint(files, *root) for root in sorted(checkpoints(files))]
-    whole = [each for each in found[:-1] if has_pages(files, each)] + found[-1:]
+    whole = [each for each in found[:-1] if has_pages(files, each.refs)] + found[-1:]
     for before, after in pairwise(whole):
         if first > before.cursor.lsn + 1:
             continue

@@ -8,7 +8,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import PageRef, decode_page
 from kmq_storage.integrity.report import Damage, Finding, Note
-from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
+from kmq_storage.log.checkpoint import checkpoints, read_refs
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
@@ -19,7 +19,7 @@ def check_manifest(files: Files) -> Iterator[Finding]:
     newest: tuple[int, bytes] | None = None
     for lsn, digest in checkpoints(files):
         try:
-            refs = read_checkpoint(files, lsn, digest).refs
+            refs = read_refs(files, lsn, digest)
         except FileNotFoundError:
             continue  # collected meanwhile
         except CorruptionError as error:

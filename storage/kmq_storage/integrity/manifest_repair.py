@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.integrity.page_repair import is_whole
-from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
+from kmq_storage.log.checkpoint import checkpoints, read_refs
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.files import Files
@@ -40,7 +40,7 @@ def repair_manifest(log: CommitLog) -> Iterator[str]:
 
 def _is_whole(files: Files, lsn: int, digest: bytes) -> bool:
     try:
-        return all(is_whole(files, ref) for ref in read_checkpoint(files, lsn, digest).refs)
+        return all(is_whole(files, ref) for ref in read_refs(files, lsn, digest))
     except (CorruptionError, FileNotFoundError):
         return False
 

@@ -22,7 +22,7 @@ from kmq_storage.integrity.rows import MISSING, check_partitions, still_missing
 from kmq_storage.integrity.slip_files import check_slips
 from kmq_storage.integrity.small_files import check_clones, check_identity, check_locks, check_pins
 from kmq_storage.integrity.unneeded import check_unneeded
-from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
+from kmq_storage.log.checkpoint import checkpoints, read_refs
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.state import StoreState
@@ -114,7 +114,7 @@ def unreferenced(files: Files, state: StoreState) -> list[str]:
 def _all_references(files: Files, state: StoreState) -> References:
     kept = references_of(files, state)
     for lsn, digest in checkpoints(files):
-        kept.add_pages(read_checkpoint(files, lsn, digest).refs)
+        kept.add_pages(read_refs(files, lsn, digest))
     for _, record in clone_records(files):
         kept.add_ids(record.file_ids)
     return kept

@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,16 +85,27 @@ def newest_checkpoint(files: Files) -> Checkpoint | None:
         except CorruptionError as error:
             _LOGGER.warning("%s; going on from the one before it", error)
             continue
-        if has_pages(files, found):
+        if has_pages(files, found.refs):
             return found
         _LOGGER.warning("checkpoint %d misses pages; going on from the one before it", lsn)
         newest = newest or found
     return newest
 
 
-def has_pages(files: Files, checkpoint: Checkpoint) -> bool:
+def reaches(files: Files, lsn: int) -> bool:
+    """Whether a checkpoint of this LSN, or of a later one, proves itself and has its pages."""
+    for root in checkpoints(files):
+        if root[0] < lsn:
+            return False
+        with suppress(CorruptionError, FileNotFoundError):
+            if has_pages(files, read_refs(files, *root)):
+                return True
+    return False
+
+
+def has_pages(files: Files, refs: Iterable[PageRef]) -> bool:
     """Whether every page that a checkpoint names is there."""
-    wanted = {paths.page_file(ref.page_id) for ref in checkpoint.refs}
+    wanted = {paths.page_file(ref.page_id) for ref in refs}
     there = {f"{paths.PAGE_FOLDER}/{name}" for name in files.list(paths.PAGE_FOLDER)}
     return all(map(files.exists, wanted - there))  # a listing of a bucket may be a little old
 
@@ -141,6 +153,12 @@ def read_checkpoint(files: Files, lsn: int, digest: bytes) -> Checkpoint:
     refs, raw, parts = decode_refs(proven(files, file, lambda: _proven_root(files, file, digest)))
     members = json.loads(raw)
     return Checkpoint(Cursor(**members.pop("cursor")), tuple(refs), members, parts)
+
+
+def read_refs(files: Files, lsn: int, digest: bytes) -> list[PageRef]:
+    """The pages that a checkpoint names, and nothing of the topics that it tells of."""
+    file = paths.checkpoint_file(lsn, digest)
+    return decode_refs(proven(files, file, lambda: _proven_root(files, file, digest)))[0]
 
 
 def _proven_root(files: Files, file: str, digest: bytes) -> pa.Buffer:

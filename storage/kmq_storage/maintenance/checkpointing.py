@@ -6,7 +6,7 @@ A state with damage has none: the commits that show the damage could be dropped 
 from __future__ import annotations
 
 from kmq_storage.errors import CorruptionError
-from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
+from kmq_storage.log.checkpoint import reaches, write_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.moving import trying_again
@@ -26,11 +26,13 @@ def checkpoint(log: CommitLog) -> CheckpointReport:
 
 
 def _checkpoint(log: CommitLog) -> CheckpointReport:
+    state = log.refresh()
+    if log_damage(state) is None and reaches(log.files, state.lsn):
+        return CheckpointReport(state.lsn)  # without a look at all topics that there are
     began = log.files.now()
     state, cursor = log.snapshot()  # which syncs first
     check_undamaged(state)
-    newest = newest_checkpoint(log.files)
-    if not state.lsn or (newest is not None and newest.cursor.lsn >= state.lsn):
+    if not state.lsn or reaches(log.files, state.lsn):
         return CheckpointReport(state.lsn)
     new_uuid = log.environment.new_uuid
     return CheckpointReport(

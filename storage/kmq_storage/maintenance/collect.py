@@ -26,8 +26,9 @@ from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage.format.entries import named_file
 from kmq_storage.format.file_ids import begun_at
 from kmq_storage.format.layout_entries import CondemnEntry
+from kmq_storage.format.manifest import PageRef
 from kmq_storage.log.binding import Unit
-from kmq_storage.log.checkpoint import Checkpoint, has_pages, read_checkpoint
+from kmq_storage.log.checkpoint import has_pages, read_refs
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.moving import missing_file
@@ -252,10 +253,10 @@ def _facts(
     for file_ids in cloned:
         kept.add_ids(file_ids)
     for root in roots.retained:
-        kept.add_pages(_read(files, root).refs)
+        kept.add_pages(_pages_of(files, root))
     for root in roots.dropped:
         with suppress(CorruptionError):  # what only a damaged one names goes when it is old
-            refs = _read(files, root).refs
+            refs = _pages_of(files, root)
             named.add_pages((ref for ref in refs if ref.page_id not in kept.pages), whole=False)
     for commit in log.commits(None):
         file_ids = filter(None, map(named_file, commit.entries))
@@ -309,14 +310,14 @@ def _roots(files: Files) -> Iterator[Root]:
             yield Root(file, *parsed)
 
 
-def _read(files: Files, root: Root) -> Checkpoint:
-    return read_checkpoint(files, root.lsn, root.digest)
+def _pages_of(files: Files, root: Root) -> list[PageRef]:
+    return read_refs(files, root.lsn, root.digest)
 
 
 def _is_useless(files: Files, root: Root) -> bool:
     """Whether pages were collected before the root that keeps them was published."""
     try:
-        return not has_pages(files, _read(files, root))
+        return not has_pages(files, _pages_of(files, root))
     except CorruptionError:
         return False  # damaged: nobody knows
 

@@ -84,9 +84,9 @@ def plan_retention(state: StoreState, now: int) -> list[NewStart]:
     """
     plan: list[NewStart] = []
     for topic in list(state.topics.values()):
-        if topic.settings.cleanup != "delete":
-            continue
         queue = state.queues.by_id(topic.id)
+        if topic.settings.cleanup != "delete" or (queue is None and _keeps_all(topic)):
+            continue
         if queue is not None:  # its own log: what is finished goes, all else stays
             done = queue.done_below(queue.log_key, topic.partition(0).end)
             starts = {0: max(_whole_rows_below(topic, done), topic.partition(0).start)}
@@ -97,6 +97,10 @@ def plan_retention(state: StoreState, now: int) -> list[NewStart]:
                 starts = {n: each for n, each in starts.items() if _pays(topic, n, each, now)}
         plan += plan_trim(topic, starts)
     return plan
+
+
+def _keeps_all(topic: Topic) -> bool:
+    return topic.settings.retention is None and topic.settings.retention_bytes is None
 
 
 def _pays(topic: Topic, number: int, start: int, now: int) -> bool:

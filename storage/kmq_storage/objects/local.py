@@ -88,15 +88,7 @@ class LocalDisk:
 
     def walk(self, folder: str) -> Iterator[FoundFile]:
         """The files in a folder and the folders below it, by path; none when it is missing."""
-        with suppress(FileNotFoundError):
-            for entry in sorted(os.scandir(self._place(folder)), key=lambda entry: entry.name):
-                path = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    yield from self.walk(path)
-                    continue
-                with suppress(FileNotFoundError):
-                    facts = entry.stat(follow_symlinks=False)
-                    yield FoundFile(path, facts.st_size, facts.st_mtime_ns // 1000, facts.st_nlink)
+        return _walked(self._place(folder), folder)
 
     def walk_shared(self, folder: str) -> Iterator[FoundFile]:
         """None: what a clone shares it has by links of its own."""
@@ -278,6 +270,19 @@ class LocalDisk:
 
     def close(self) -> None:
         """Maps and files are given back by their own handles."""
+
+
+def _walked(place: str, folder: str) -> Iterator[FoundFile]:
+    """The files below a place, named as what stands in a folder of the store."""
+    with suppress(FileNotFoundError):
+        for entry in sorted(os.scandir(place), key=lambda entry: entry.name):
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walked(entry.path, path)
+                continue
+            with suppress(FileNotFoundError):
+                facts = entry.stat(follow_symlinks=False)
+                yield FoundFile(path, facts.st_size, facts.st_mtime_ns // 1000, facts.st_nlink)
 
 
 def _is_foreign(name: str) -> bool:
