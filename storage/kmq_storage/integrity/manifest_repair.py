@@ -24,7 +24,7 @@ def repair_manifest(log: CommitLog) -> Iterator[str]:
     """
     files = log.files
     found = checkpoints(files)
-    whole = [root for root in found if _is_whole(files, *root)]
+    whole = [root for root in found if is_whole_root(files, *root)]
     damaged = [root for root in found if root not in whole]
     base = whole[0][0] if whole else 0
     if not damaged or not _reaches_back(log, base + 1):
@@ -38,7 +38,8 @@ def repair_manifest(log: CommitLog) -> Iterator[str]:
         yield f"checkpoint of commit {checkpoint(log).lsn} is the newest now"
 
 
-def _is_whole(files: Files, lsn: int, digest: bytes) -> bool:
+def is_whole_root(files: Files, lsn: int, digest: bytes) -> bool:
+    """Whether a checkpoint proves itself, and each of its pages."""
     try:
         return all(is_whole(files, ref) for ref in read_refs(files, lsn, digest))
     except (CorruptionError, FileNotFoundError):

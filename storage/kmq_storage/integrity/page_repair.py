@@ -6,20 +6,22 @@ records stand. What stands nowhere becomes a gap, where that is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from kmq_storage import paths
+from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.file_ids import begun_at, new_file_id
+from kmq_storage.format.identity import Identity
 from kmq_storage.format.manifest import Key, PageRef, Row, decode_page, encode_page
 from kmq_storage.integrity.found_segments import FoundRows, find_segments
 from kmq_storage.integrity.log_remains import commits_left
 from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint, write_checkpoint
-from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.manifest_rows import row_of_records
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
@@ -47,21 +49,23 @@ class _Span:
         return self.topic.id, self.number
 
 
-def rebuild_pages(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
+def rebuild_pages(
+    files: Files, identity: Identity, environment: Environment, *, drop_damaged: bool
+) -> Iterator[str]:
     """Write the newest checkpoint once more where pages of it are damaged, with whole ones.
 
     What was done, in words. Nothing where offsets would be lost by it, unless with `drop_damaged`.
     """
-    files, began = log.files, log.files.now()
+    began, new_uuid = files.now(), environment.new_uuid
     checkpoint = _newest(files)
     damaged = [ref for ref in checkpoint.refs if not is_whole(files, ref)] if checkpoint else []
     if checkpoint is None or not damaged:
         return
     state = checkpoint.state(files, indexed=True)
-    found, lost, refs = _found_rows(log, state), list[_Span](), list[PageRef]()
+    found, lost, refs = _found_rows(files, identity, state), list[_Span](), list[PageRef]()
     for ref, following in zip(checkpoint.refs, [*checkpoint.refs[1:], None], strict=True):
         if ref in damaged:
-            made, gone = _made_anew(log, state, found, ref, following)
+            made, gone = _made_anew(files, state, found, (ref, following), new_uuid)
             refs += [made] if made else []
             lost += gone
         else:
@@ -71,7 +75,6 @@ def rebuild_pages(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     state = replace(checkpoint, refs=tuple(refs)).state(files, indexed=True)
     for span in lost:
         yield _cut_out(state, span)
-    new_uuid = log.environment.new_uuid
     write_checkpoint(files, state, checkpoint.cursor, new_uuid, began=began)
     for ref in damaged:
         yield f"{paths.page_file(ref.page_id)}: was made anew from segments and the log"
@@ -93,16 +96,16 @@ def _newest(files: Files) -> Checkpoint | None:
     return None
 
 
-def _found_rows(log: CommitLog, state: StoreState) -> FoundRows:
+def _found_rows(files: Files, identity: Identity, state: StoreState) -> FoundRows:
     """The rows of what stands anywhere and was begun before the checkpoint of a state."""
     found = FoundRows()
-    for segment in find_segments(log.files, log.identity.store_id):
+    for segment in find_segments(files, identity.store_id):
         topic = state.topic_by_id(segment.topic_id)
         if topic is not None and begun_at(segment.row.file) <= state.lsn:
             row = segment.row_of(topic.layout())
             if row is not None:
                 found.note_segment(segment, row)
-    for commit in commits_left(log.files, log.identity):
+    for commit in commits_left(files, identity):
         if commit.lsn <= state.lsn:
             for entry in commit.entries:
                 if isinstance(entry, RecordsEntry):
@@ -124,21 +127,22 @@ def _between(found: FoundRows, span: _Span) -> list[Row]:
 
 
 def _made_anew(
-    log: CommitLog,
+    files: Files,
     state: StoreState,
     found: FoundRows,
-    ref: PageRef,
-    following: PageRef | None,
+    neighbours: tuple[PageRef, PageRef | None],
+    new_uuid: Callable[[], uuid.UUID],
 ) -> tuple[PageRef | None, list[_Span]]:
-    """A page in place of a damaged one, and the offsets that stand nowhere."""
+    """A page in place of a damaged one before another, and the offsets that stand nowhere."""
+    ref, following = neighbours
     spans = sorted(_spans(state, ref, following), key=lambda span: span.key)
     rows = [(span.key, row) for span in spans for row in _between(found, span)]
     if not rows:
         return None, [lost for span in spans for lost in _missing(span, [])]
-    page_id = new_file_id(log.environment.new_uuid(), state.lsn)
+    page_id = new_file_id(new_uuid(), state.lsn)
     contents, made = encode_page(rows, page_id)
     is_same = (made.first, made.last, made.rows) == (ref.first, ref.last, ref.rows)
-    log.files.stage(paths.page_file(page_id), [contents], sync=True)
+    files.stage(paths.page_file(page_id), [contents], sync=True)
     if is_same:  # what lies between its rows was compacted away
         return made, []
     return made, [

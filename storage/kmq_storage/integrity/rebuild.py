@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import Entry, RecordsEntry, TopicEntry
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.layout import Layout, layout_of
@@ -24,7 +23,8 @@ from kmq_storage.format.manifest import Key, Row
 from kmq_storage.integrity.found_segments import FoundRows, FoundSegment, find_segments
 from kmq_storage.integrity.log_remains import Remains, remains_of
 from kmq_storage.integrity.lost_end import known_lsn
-from kmq_storage.integrity.manifest_repair import set_aside
+from kmq_storage.integrity.manifest_repair import is_whole_root, set_aside
+from kmq_storage.integrity.page_repair import rebuild_pages
 from kmq_storage.integrity.partition_ends import PartitionEnds
 from kmq_storage.integrity.segment_holes import lost_inside
 from kmq_storage.integrity.unnamed import unnamed_rows
@@ -32,7 +32,6 @@ from kmq_storage.log.behind import rows_at_most
 from kmq_storage.log.checkpoint import (
     checkpoints,
     newest_checkpoint,
-    read_checkpoint,
     write_checkpoint,
 )
 from kmq_storage.log.disk_errors import translated
@@ -114,10 +113,13 @@ def _told_to_handles(files: Files, identity: Identity, environment: Environment)
 
 def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list[str]:
     began = files.now()
+    pages = list(rebuild_pages(files, identity, environment, drop_damaged=True))
+    if pages:
+        _set_damaged_aside(files)  # or those without its pages are the newest still
     found = newest_checkpoint(files)
     state = StoreState(Manifest(files, ())) if found is None else found.state(files, indexed=True)
     left = remains_of(files, identity, known_lsn(files), state.lsn)
-    told = list(_up_to(left, state, files, identity))
+    told = pages + list(_up_to(left, state, files, identity))
     for commit in left.marked:  # nobody reads them behind the checkpoint that is written here
         place = {"file": commit.file, "position": commit.position}
         state.apply(commit.lsn, commit.time, commit.entries, **place)
@@ -130,9 +132,7 @@ def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list
 def _set_damaged_aside(files: Files) -> None:
     """Have the names free of checkpoints that may be written once more, to the same bytes."""
     for root in checkpoints(files):
-        try:
-            read_checkpoint(files, *root)
-        except CorruptionError:
+        if not is_whole_root(files, *root):
             set_aside(files, paths.checkpoint_file(*root))
 
 

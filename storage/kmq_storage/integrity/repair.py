@@ -58,7 +58,8 @@ def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
 
 def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     yield from repair_manifest(log)
-    made_anew = list(rebuild_pages(log, drop_damaged=drop_damaged))
+    place = log.files, log.identity, log.environment
+    made_anew = list(rebuild_pages(*place, drop_damaged=drop_damaged))
     if made_anew:
         yield from chain(made_anew, repair_manifest(log))
     yield from _unreadable_pins(log)
