@@ -21,6 +21,7 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.files import Files
 from tests.damage.bucket import commits_of, store_in
 from tests.support.memory_bucket import MemoryBucket
 
@@ -55,7 +56,7 @@ class Fuzz:
 
     def run(self, rounds: int = 3) -> None:
         """Work, damage and repair in turns."""
-        with store_in(self.bucket) as store:
+        with self._opened() as store:
             store.create_topic("t", partitions=PARTITIONS)
         for _ in range(rounds):
             self._work()
@@ -81,6 +82,9 @@ class Fuzz:
     def _opened(self) -> Iterator[kmq.Store]:
         with store_in(self.bucket) as store:
             yield store
+
+    def _files(self) -> Files:
+        return BucketFiles(self.bucket)
 
     def _send(self, store: kmq.Store) -> None:
         partition = self.rng.randrange(PARTITIONS)
@@ -148,7 +152,7 @@ class Fuzz:
                 store.log.refresh()
         except kmq.CorruptionError as error:
             self.log.append(f"rebuild: {error}")
-            files = BucketFiles(self.bucket)
+            files = self._files()
             done = rebuild(files, open_identity(files, SYSTEM, create=False), SYSTEM)
             self._note("made anew", done)
         with self._opened() as store:
@@ -213,9 +217,9 @@ def read_around(
         start = behind
 
 
-def wrong_with(seed: int) -> str:
+def wrong_with(seed: int, kind: type[Fuzz] = Fuzz) -> str:
     """What went wrong with a seed, and what was done before; nothing when all is well."""
-    fuzz = Fuzz(seed)
+    fuzz = kind(seed)
     try:
         with warnings.catch_warnings(action="ignore", category=kmq.KmqWarning):
             fuzz.run()
@@ -225,15 +229,15 @@ def wrong_with(seed: int) -> str:
     return ""
 
 
-def main() -> int:
+def main(program: str = "bucket_fuzz", kind: type[Fuzz] = Fuzz) -> int:
     """Run many seeds, and print what was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tests.damage.bucket_fuzz")
+    parser = argparse.ArgumentParser(prog=f"python -m tests.damage.{program}")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
     asked = parser.parse_args()
     found = 0
     for seed in range(asked.first, asked.first + asked.seeds):
-        wrong = wrong_with(seed)
+        wrong = wrong_with(seed, kind)
         found += bool(wrong)
         if wrong:
             print(wrong)

@@ -19,9 +19,8 @@ class PartitionEnds:
     logged: dict[Key, int] = field(default_factory=dict)
     #: Where something stood or was read in one, it did not end before.
     at_least: dict[Key, int] = field(default_factory=dict)
-    #: Where segments begin that are in the log, unless it says why they begin there.
-    begins: dict[Key, set[int]] = field(default_factory=dict)
-    _explained: set[tuple[Key, int]] = field(default_factory=set)
+    _begins: dict[Key, set[int]] = field(default_factory=dict)
+    _explained: dict[Key, set[int]] = field(default_factory=dict)
 
     def note(self, entry: Entry) -> None:
         """What an entry tells; of a partition nothing counts behind its first records."""
@@ -33,14 +32,16 @@ class PartitionEnds:
             if key not in self.logged:
                 self.at_least[key] = max(self.at_least.get(key, 0), end)
 
+    def begins(self, key: Key) -> list[int]:
+        """Where segments of a partition begin, unless the log says why they begin there."""
+        return sorted(self._begins.get(key, set()) - self._explained.get(key, set()))
+
     def _note_begin(self, entry: Entry) -> None:
         match entry:
             case TrimEntry(start=at) | GapEntry(end=at):
-                self._explained.add(((entry.topic_id, entry.partition), at))
+                self._explained.setdefault((entry.topic_id, entry.partition), set()).add(at)
             case SegmentEntry(base_offset=at):
-                key = entry.topic_id, entry.partition
-                if (key, at) not in self._explained:
-                    self.begins.setdefault(key, set()).add(at)
+                self._begins.setdefault((entry.topic_id, entry.partition), set()).add(at)
 
 
 def _told(entry: Entry) -> Iterable[tuple[Key, int]]:

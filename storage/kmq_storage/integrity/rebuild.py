@@ -255,7 +255,7 @@ def _cut_where_segments_begin(topic: Topic, number: int, known: _Known) -> Itera
     Its author knew of the trim, or of the gap, behind which it begins.
     """
     part, index = topic.parts[number], topic.index(number)
-    for at in sorted(known.ends.begins.get((topic.id, number), ())):
+    for at in known.ends.begins((topic.id, number)):
         row = next(index.rows(at - 1, at), None) if part.start < at < part.end else None
         if row is None or row.end_offset <= at or row.in_run:
             continue
