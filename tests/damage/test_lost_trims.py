@@ -1,7 +1,8 @@
-"""Trims that are lost with every checkpoint behind them, though the log has segments they cut.
+"""Trims and deletions that are lost with every checkpoint behind them.
 
-Finds: offsets that stand nowhere or in two places, since a segment began where the trim said, and
-records of partitions that lose more than what was trimmed.
+Finds: offsets that stand nowhere or in two places, since a segment in the log began where the trim
+said, records of partitions that lose more than what was trimmed, and a topic that loses its name to
+one that was deleted before.
 """
 
 from __future__ import annotations
@@ -63,3 +64,20 @@ def test_a_segment_that_a_lost_trim_cut_leaves_no_offset_without_a_place(is_firs
         store.checkpoint()
         assert store.verify(deep=True).damage == []
         assert [int(value) for _, value in read_around(store, 0)] == [*range(3, 11)]
+
+
+@pytest.mark.parametrize("attempt", range(6))
+def test_of_topics_that_had_one_name_after_another_the_last_one_keeps_it(attempt: int):
+    bucket = MemoryBucket(f"memory-bucket://names-{attempt}")
+    with store_in(bucket) as store:
+        for number in range(2):  # the ids are random, and so is which one comes first
+            store.create_topic("t")
+            _send(store, number)
+            store.seal()
+            if not number:
+                store.delete_topic("t")
+        _forget_log(bucket, store)
+        _send(store, 2)
+    _lose_checkpoints(bucket, 0)
+    with store_in(bucket) as store:
+        assert [int(value) for _, value in read_around(store, 0)] == [1, 2]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from kmq_storage import paths
 from kmq_storage.environment import Environment
 from kmq_storage.format.entries import Entry, RecordsEntry, TopicEntry
+from kmq_storage.format.file_ids import begun_at
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.layout import Layout, layout_of
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
@@ -49,6 +50,8 @@ from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
 _LOST = "the manifest was lost"
+#: Behind any commit that a file was begun at.
+_IN_LOG = 1 << 64
 
 
 @dataclass(slots=True)
@@ -60,6 +63,8 @@ class _Known:
     #: The versions of the schemas of typed topics.
     schemas: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
     partitions: dict[bytes, int] = field(default_factory=dict)
+    #: The last commit that something of a topic was written behind.
+    last: dict[bytes, int] = field(default_factory=dict)
     found: FoundRows = field(default_factory=FoundRows)
     ends: PartitionEnds = field(default_factory=PartitionEnds)
     #: How many partitions an older checkpoint knows of each topic.
@@ -79,9 +84,14 @@ class _Known:
         """How the records of a topic are read."""
         return layout_of(self.schemas.get(topic_id, ()))
 
-    def note_partition(self, topic_id: bytes, number: int) -> None:
-        """There is a partition of this number."""
+    def note_partition(self, topic_id: bytes, number: int, lsn: int = _IN_LOG) -> None:
+        """There is a partition of this number, and something of it from behind this commit."""
         self.partitions[topic_id] = max(self.partitions.get(topic_id, 0), number + 1)
+        self.last[topic_id] = max(self.last.get(topic_id, 0), lsn)
+
+    def newest_first(self) -> list[bytes]:
+        """The topics; of two that were called the same the later one shall keep the name."""
+        return sorted(self.partitions, key=self.last.__getitem__, reverse=True)
 
     def note_topic(self, entry: TopicEntry) -> None:
         """A topic is made or changed, nobody can tell which: but a queue's own log is made once."""
@@ -143,12 +153,12 @@ def _up_to(left: Remains, state: StoreState, files: Files, identity: Identity) -
     known, segments = _Known(files, cut=state.cut), list(find_segments(files, identity.store_id))
     for segment in segments:
         known.names[segment.topic_id] = segment.topic
-        known.note_partition(segment.topic_id, segment.partition)
+        known.note_partition(segment.topic_id, segment.partition, begun_at(segment.row.file))
         known.note_schemas(segment.topic_id, segment.schemas)
     _note_entries(left.entries, known)
     yield from _note_rows(known, segments)
     known.older = {topic.id: topic.partitions for topic in state.topics.values()}
-    for topic_id in known.partitions:
+    for topic_id in known.newest_first():
         topic = state.topic_by_id(topic_id) or _added(state, topic_id, known)
         if topic_id not in known.older:
             yield f"topic {topic.name}: it has default settings again, unless the log says others"
