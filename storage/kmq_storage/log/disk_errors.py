@@ -51,8 +51,10 @@ def unavailable(error: OSError, url: str) -> UnavailableError:
             url=url,
             errno=error.errno,
         )
+    may_not = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    way_out = "; who may only read opens it with read_only=True" if may_not else ""
     return UnavailableError(
-        f"store {url} can't be read or written: {error}", url=url, errno=error.errno
+        f"store {url} can't be read or written: {error}{way_out}", url=url, errno=error.errno
     )
 
 

@@ -6,6 +6,7 @@ newer version that is read as if it were of ours.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.objects.local import LocalDisk
 from tests.support.newer import make_newer
 
 
@@ -108,6 +110,18 @@ def test_an_identity_that_cannot_be_read_is_corruption(stored: Path, foreign: by
         kmq.open(stored)
     assert not isinstance(caught.value, kmq.FormatVersionError)
     assert _contents(stored) == before
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_store_that_may_only_be_read_says_how_when_it_is_opened_for_writing(
+    stored: Path, monkeypatch: pytest.MonkeyPatch, number: int
+):
+    def refused(file: str, *arguments: object, **named: object) -> object:
+        raise OSError(number, os.strerror(number), file)
+
+    monkeypatch.setattr(LocalDisk, "open_words", refused)
+    with pytest.raises(kmq.UnavailableError, match="opens it with read_only=True"):
+        kmq.open(stored)
 
 
 def test_a_link_that_leads_nowhere_is_no_store_and_none_is_made_there(tmp_path: Path):
