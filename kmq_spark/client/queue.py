@@ -21,6 +21,7 @@ from kmq_spark.client.queue_delivery import (
     several,
 )
 from kmq_spark.client.queue_reading import (
+    Held,
     deliveries_of,
     missing_of,
     of_one_schema,
@@ -53,7 +54,6 @@ from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.late_answers import names_in, too_late
 from kmq_storage.log.queue_state import Queue as QueueState
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import Slice
 from kmq_storage.looking import look_ahead
 from kmq_storage.lost_records import finish_missing
 from kmq_storage.model import QueueStats
@@ -138,19 +138,19 @@ class Queue(Resource):
         max_rows = checked_count("max_rows", max_rows)
         deadline = self._deadline(timeout)
         self._ahead.settle()
-        slices: list[tuple[Run, Slice]] = []
+        slices: list[Held] = []
         while not slices and (some := self._acquire(max_rows, deadline, plain=True)):
             slices = self._slices(some[0].runs)
         return table_of_slices(self._log, self._id, slices)
 
-    def _slices(self, found: Sequence[Run]) -> list[tuple[Run, Slice]]:
+    def _slices(self, found: Sequence[Run]) -> list[Held]:
         """What a table has of records that were acquired: those that have the same columns."""
         runs, others = of_one_schema(self._log, found)
         self._answer(RELEASE, others)
         with self._reading:
             slices = slices_of(self._log, self._reader, runs)
         if sum(part.rows for _, part in slices) < sum(run.rows for run in runs):
-            places = (((run[:2], o) for o in part.offsets().tolist()) for run, part in slices)
+            places = (((of[0][:2], o) for o in part.offsets().tolist()) for of, part in slices)
             self._forget_missing(runs, {place for some in places for place in some})
         return slices
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_spark.client.near_runs import deliveries_in, held_parts, near, spanned
 from kmq_spark.client.queue_delivery import Delivery, Hold, check_own
 from kmq_spark.client.record_columns import public_schema
 from kmq_spark.client.record_values import records_of
 from kmq_spark.client.topic_tables import table_of
 from kmq_spark.client.typed_letters import with_row
-from kmq_spark.errors import InvalidRequestError
+from kmq_spark.errors import CorruptionError, InvalidRequestError
 from kmq_storage.deliveries import merged
 from kmq_storage.format.layout import UNTYPED
 from kmq_storage.format.manifest import Key
@@ -30,6 +31,8 @@ from kmq_storage.objects.fork import generation
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+#: Records, and the runs that they are in.
+Held: TypeAlias = tuple[Sequence[Run], Slice]
 _BATCH_ROWS = 65_536
 #: What the column `_delivery` has for each row.
 _TOKEN = np.dtype(
@@ -110,18 +113,27 @@ def of_one_schema(log: CommitLog, runs: Iterable[Run]) -> tuple[list[Run], list[
     return first, [run for some in others for run in some]
 
 
-def slices_of(log: CommitLog, reader: ChunkReader, runs: Iterable[Run]) -> list[tuple[Run, Slice]]:
-    """The records of runs as Arrow, each slice with what is held of it."""
-    found = ((run, part.as_slice()) for run in runs for part in parts_of(log, reader, run))
-    return [each for each in found if each[1].rows]  # compaction may have left none
+def slices_of(log: CommitLog, reader: ChunkReader, runs: Sequence[Run]) -> list[Held]:
+    """The records of runs as Arrow, each slice with the runs that its records are in."""
+    found: list[Held] = []
+    for some in near(runs):
+        try:
+            found += _held(log, reader, some)
+        except CorruptionError:  # maybe of what nobody asked for, between them
+            found += [each for run in some for each in _held(log, reader, [run])]
+    return found
 
 
-def table_of_slices(
-    log: CommitLog, queue_id: bytes, slices: Sequence[tuple[Run, Slice]]
-) -> pa.Table:
+def _held(log: CommitLog, reader: ChunkReader, runs: Sequence[Run]) -> list[Held]:
+    parts = (part.as_slice() for part in parts_of(log, reader, spanned(runs)))
+    held = ((runs, some) for part in parts for some in held_parts(runs, part))
+    return [each for each in held if each[1].rows]  # compaction may have left none
+
+
+def table_of_slices(log: CommitLog, queue_id: bytes, slices: Sequence[Held]) -> pa.Table:
     """One table with the column `_delivery`, which `ack` takes."""
     table = table_of([part for _, part in slices]) if slices else _no_rows(log, queue_id)
-    tokens = [_tokens(queue_id, run, part) for run, part in slices]
+    tokens = [_tokens(queue_id, runs, part) for runs, part in slices]
     column = pa.FixedSizeBinaryArray.from_buffers(
         TOKEN_TYPE, len(table), [None, pa.py_buffer(np.concatenate([*tokens, _NO_TOKENS]))]
     )
@@ -136,12 +148,13 @@ def _no_rows(log: CommitLog, queue_id: bytes) -> pa.Table:
     return public_schema(UNTYPED if first is None else first.layout()).empty_table()
 
 
-def _tokens(queue_id: bytes, run: Run, part: Slice) -> npt.NDArray[Any]:
+def _tokens(queue_id: bytes, runs: Sequence[Run], part: Slice) -> npt.NDArray[Any]:
     tokens: npt.NDArray[Any] = np.zeros(part.rows, _TOKEN)
     tokens["queue"] = np.frombuffer(queue_id, "<u8")
-    tokens["topic"] = np.frombuffer(run.topic_id, "<u8")
+    tokens["topic"] = np.frombuffer(runs[0].topic_id, "<u8")
     tokens["offset"] = part.offsets()
-    tokens["partition"], tokens["delivery"] = run.partition, run.delivery
+    tokens["partition"] = runs[0].partition
+    tokens["delivery"] = deliveries_in(runs, part)
     tokens["generation"] = generation()
     return tokens
 

@@ -20,7 +20,7 @@ from kmq_storage.format.queue_entries import LookEntry
 from kmq_storage.format.records import column_of, keys_of
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_source import runs_of
+from kmq_storage.log.queue_runs import runs_of
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queues import spans_of
 from kmq_storage.log.reader import ChunkReader

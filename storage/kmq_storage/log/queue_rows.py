@@ -226,6 +226,26 @@ class Rows:
                 block.room[name][low:high] = value
             block.changes += 1
 
+    def change_known(self, offsets: Offsets, **columns: int | Array) -> bool:
+        """Set columns of rows by their ascending offsets; False, and nothing, if one has no row."""
+        found, at = [], 0
+        for block, low, high in self._spans(int(offsets[0]), int(offsets[-1]) + 1):
+            behind = int(offsets.searchsorted(block.last, "right"))
+            known = block.rows["offset"][low:high]
+            places = known.searchsorted(offsets[at:behind])
+            if not np.array_equal(known[np.minimum(places, len(known) - 1)], offsets[at:behind]):
+                return False
+            found.append((block, low + places, slice(at, behind)))
+            at = behind
+        if at < len(offsets) or (np.diff(offsets) <= 0).any():
+            return False
+        for block, places, some in found:
+            block.changes += 1
+            for name, value in columns.items():
+                block.room[name][places] = value if isinstance(value, int) else value[some]
+            block.changes += 1
+        return True
+
     def set_keys(self, first: int, end: int, keys: Array) -> None:
         """What the order of the records with offsets in [first, end) goes by."""
         at = 0

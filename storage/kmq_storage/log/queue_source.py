@@ -6,9 +6,8 @@ example); they are had in order, so that a long backlog costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -28,8 +27,11 @@ from kmq_storage.log.queue_rows import (
     are_over,
     new_rows,
 )
+from kmq_storage.log.queue_runs import columns_of, runs_of
 
 _NONE = np.zeros(0, np.int64)
+#: So many runs are looked up at once, fewer one by one.
+_MANY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +280,23 @@ class Source:
         else:
             self.rows.put(new_rows(fresh))
 
-    def lock(self, run: Run, until: int) -> None:
-        """The records of a run were handed out."""
+    def lock(self, runs: Sequence[Run], until: int) -> None:
+        """The records of these runs were handed out."""
+        known = sum(run.first + run.rows <= self.next for run in runs)
+        if known < _MANY or not self._lock_known(runs[:known], until):
+            known = 0
+        for run in runs[known:]:
+            self._lock_run(run, until)
+
+    def _lock_known(self, runs: Sequence[Run], until: int) -> bool:
+        """The same at once where all these records have a row; False, and nothing, if not."""
+        offsets, counts = columns_of(runs)
+        is_known = self.rows.change_known(offsets, at=until, state=LOCKED, count=counts)
+        if is_known:
+            self._go_on(self.next)
+        return is_known
+
+    def _lock_run(self, run: Run, until: int) -> None:
         end = run.first + run.rows
         locked = {"at": until, "state": LOCKED, "count": run.delivery}
         if run.first > self.rows.last:  # mostly: the next ones that nobody had
@@ -352,16 +369,6 @@ def _are_among(keys: Array, ordered: Array) -> Array:
         return np.zeros(len(keys), np.bool_)
     found: Array = ordered[np.minimum(ordered.searchsorted(keys), len(ordered) - 1)] == keys
     return found
-
-
-def runs_of(key: Key, offsets: Offsets, counts: Offsets) -> Iterable[Run]:
-    """Offsets in order, and the number of the delivery of each, as runs."""
-    if not len(offsets):
-        return
-    breaks = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(counts) != 0)) + 1
-    firsts = [0, *breaks.tolist(), len(offsets)]
-    for low, high in pairwise(firsts):
-        yield Run(*key, int(offsets[low]), high - low, int(counts[low]))
 
 
 def tallied(rows: Array, now: int) -> dict[str, int]:

@@ -37,6 +37,7 @@ from kmq_storage.format.queue_entries import (
 )
 from kmq_storage.log.late_answers import NameOf, too_late
 from kmq_storage.log.queue_rows import FREE, NEVER, PRIORITY, Array, Offsets, new_rows
+from kmq_storage.log.queue_runs import by_partition
 from kmq_storage.log.queue_source import Source, Wish, tallied
 from kmq_storage.log.queue_topics import Binding, Left
 from kmq_storage.model import QueueSettings, QueueStats
@@ -48,8 +49,7 @@ Spans: TypeAlias = Mapping[Key, tuple[int, int]]
 _UNLIMITED = 2**31 - 1
 
 
-def _nameless(_topic_id: bytes) -> None:
-    return None
+def _nameless(_topic_id: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,9 +321,9 @@ class Queue:
         """Somebody holds records; what is too old by then is forgotten."""
         for source in self.sources.values():
             self.expired += source.drop_expired(entry.time)
-        for run in entry.runs:
-            self.source((run.topic_id, run.partition)).lock(run, entry.until)
-            self.delivered += run.rows
+        for key, runs in by_partition(entry.runs):
+            self.source(key).lock(runs, entry.until)
+        self.delivered += sum(run.rows for run in entry.runs)
         self.turns += 1
         if isinstance(entry, SlipAcquireEntry):
             boot = entry.boot if isinstance(entry, SealedSlipAcquireEntry) else None

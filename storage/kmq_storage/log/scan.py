@@ -13,7 +13,7 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.format.layout import UNTYPED, Layout
-from kmq_storage.format.records import offsets_of
+from kmq_storage.format.records import offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import moved_file
 from kmq_storage.log.reader import ChunkReader, offset_of_row
@@ -82,6 +82,14 @@ class Slice:
     def as_slice(self) -> Slice:
         """This one: it is Arrow already."""
         return self
+
+    def taken(self, rows: npt.NDArray[np.int64]) -> Slice:
+        """Some of its records, copied."""
+        batch = self.batch
+        if offsets_of(batch) is None:
+            batch = with_offsets(batch, self.offset_column())
+        places = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
+        return replace(self, batch=batch.take(places))
 
     def cut(self, rows: int) -> tuple[Slice, Slice]:
         """The first rows, and the rest."""

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.matching import Wanted
-from kmq_storage.format.records import offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
@@ -93,7 +90,7 @@ class Searcher:
             for part in self._scan(partition, (int(some[0]), int(some[-1]) + 1)):
                 rows = np.flatnonzero(np.isin(part.offsets(), some))
                 if len(rows):
-                    yield _taken(part, rows)
+                    yield part.taken(rows)  # a copy: what it was read from can be given back
 
     def _borders(self, partition: int, offsets: Positions) -> list[int]:
         """Where large batches around these offsets begin and end: one without a hit is not read."""
@@ -104,14 +101,6 @@ class Searcher:
             large = (chunk for chunk in chunks if chunk.location.length > _LARGE)
             return [at for chunk in large for at in (chunk.base_offset, chunk.end_offset)]
         return []
-
-
-def _taken(part: Slice, rows: npt.NDArray[np.intp]) -> Slice:
-    """Some records of a slice, copied: what it was read from can be given back."""
-    batch = part.batch.take(pa.array(rows))
-    if offsets_of(batch) is None:
-        batch = with_offsets(batch, pa.array(part.offsets()[rows]))
-    return replace(part, batch=batch)
 
 
 def _first(parts: Iterator[Slice], limit: int | None) -> Iterator[Slice]:

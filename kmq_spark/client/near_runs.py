@@ -1,0 +1,70 @@
+"""Runs of a queue's records that are near each other, read at once.
+
+A queue whose records were finished in no order hands out thousands of short runs; to read each
+for itself costs more than to read what stands between them, too. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kmq_storage.format.queue_entries import Run
+from kmq_storage.log.scan import Slice
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: At most so many records that nobody asked for are read between two runs.
+_BETWEEN = 8
+#: Records that are larger (bytes, on average) stay where they are mapped, others are copied.
+_COPIED = 4096
+
+
+def near(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
+    """The same runs in groups: of one partition, in order, with little between them."""
+    begin = 0
+    for at, (before, run) in enumerate(pairwise(runs), 1):
+        between = run.first - before.first - before.rows
+        if before[:2] != run[:2] or not 0 <= between <= _BETWEEN:
+            yield runs[begin:at]
+            begin = at
+    if runs:
+        yield runs[begin:]
+
+
+def spanned(runs: Sequence[Run]) -> Run:
+    """All records from the first of a group to the last."""
+    first, last = runs[0], runs[-1]
+    return first._replace(rows=last.first + last.rows - first.first)
+
+
+def held_parts(runs: Sequence[Run], part: Slice) -> Iterator[Slice]:
+    """What of a slice is in the runs of a group."""
+    if len(runs) == 1:
+        yield part
+        return
+    offsets = part.offsets()
+    firsts, rows, _ = np.array([run[2:] for run in runs], np.int64).T
+    at = np.searchsorted(firsts, offsets, "right") - 1
+    held = np.flatnonzero((at >= 0) & (offsets < (firsts + rows)[at]))
+    if part.batch.nbytes <= _COPIED * part.rows:
+        yield part.taken(held)
+        return
+    for some in np.split(held, np.flatnonzero(np.diff(at[held])) + 1):
+        if len(some):
+            low, count = int(some[0]), len(some)
+            batch = part.batch.slice(low, count)
+            end = part.offset_of(low + count)
+            yield replace(part, batch=batch, offset=part.offset_of(low), end=end)
+
+
+def deliveries_in(runs: Sequence[Run], part: Slice) -> npt.NDArray[np.int64]:
+    """The number of the delivery of each record of a slice, of which all are in these runs."""
+    firsts, _, numbers = np.array([run[2:] for run in runs], np.int64).T
+    at = np.searchsorted(firsts, part.offsets(), "right") - 1
+    return np.asarray(numbers[at], np.int64)

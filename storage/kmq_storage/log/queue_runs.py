@@ -1,0 +1,36 @@
+"""Runs of records from and to arrays of their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
+
+import numpy as np
+
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import Run
+from kmq_storage.log.queue_rows import Offsets
+
+
+def runs_of(key: Key, offsets: Offsets, counts: Offsets) -> Iterable[Run]:
+    """Offsets in order, and the number of the delivery of each, as runs."""
+    if not len(offsets):
+        return
+    breaks = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(counts) != 0)) + 1
+    firsts = [0, *breaks.tolist(), len(offsets)]
+    for low, high in pairwise(firsts):
+        yield Run(*key, int(offsets[low]), high - low, int(counts[low]))
+
+
+def by_partition(runs: Iterable[Run]) -> Iterator[tuple[Key, list[Run]]]:
+    """Runs in their order, those of one partition that follow each other together."""
+    return ((key, list(some)) for key, some in groupby(runs, key=itemgetter(0, 1)))
+
+
+def columns_of(runs: Sequence[Run]) -> tuple[Offsets, Offsets]:
+    """The offset of each record of runs of a partition, and the number of its delivery."""
+    firsts, rows, counts = np.array([run[2:] for run in runs], np.int64).T
+    behind = np.cumsum(rows)
+    steps = np.arange(behind[-1]) - np.repeat(behind - rows, rows)
+    return np.repeat(firsts, rows) + steps, np.repeat(counts, rows)

@@ -1,0 +1,114 @@
+"""Queues whose records were finished in no order: what is left is read and held at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.format.queue_entries import Run
+from kmq_storage.log.queue_source import Source
+from kmq_storage.log.reader import ChunkReader
+from tests.support.clock import Clock
+
+_SIZES = pytest.mark.parametrize("size", [1, 5_000], ids=["small", "large"])
+
+
+def _every_second_left(store: kmq.Store, rows: int, size: int, **settings: Any) -> kmq.Queue:
+    """A queue of two partitions of which every second record is done, and was handed out once."""
+    store.create_topic("t", partitions=2)
+    store.create_queue("q", topics=["t"], lock_timeout=10, **settings)
+    with store.producer() as producer:
+        for partition in range(2):
+            values = [b"%d" % n * size for n in range(rows)]
+            keys = [b"%d" % n for n in range(rows)]
+            producer.send_batch("t", values, keys, partition=partition)
+    queue = store.queue("q")
+    table = queue.receive_arrow(2 * rows)
+    queue.ack(table.filter([n % 2 == 0 for n in range(2 * rows)]))
+    return queue
+
+
+@_SIZES
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_short_runs_near_each_other_are_read_at_once(
+    store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, order: str, size: int
+):
+    queue = _every_second_left(store, 60, size, order=order)
+    clock.pass_seconds(11)
+    reads = []
+    read = ChunkReader.read
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        reads.append(arguments)
+        return read(*arguments, **more)
+
+    monkeypatch.setattr(ChunkReader, "read", counted)
+    table = queue.receive_arrow()
+    assert len(reads) == 2
+    rows = table.select(["partition", "offset", "value"]).to_pylist()
+    wanted = [(p, n, b"%d" % n * size) for p in range(2) for n in range(1, 60, 2)]
+    assert sorted(tuple(row.values()) for row in rows) == wanted
+    queue.ack(table)
+    assert queue.stats().acked == 120
+
+
+def test_short_runs_of_different_deliveries_are_acknowledged_from_one_table(
+    store: kmq.Store, clock: Clock
+):
+    queue = _every_second_left(store, 60, 1, order="key")
+    clock.pass_seconds(11)
+    queue.receive(30)
+    clock.pass_seconds(11)
+    table = queue.receive_arrow()
+    assert table.num_rows == 60
+    queue.ack(table)
+    assert queue.stats().acked == 120
+
+
+def test_damage_between_short_runs_keeps_nobody_from_them(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t")
+    store.create_queue("q", topics=["t"])
+    with store.producer() as producer:
+        for n in range(3):
+            producer.send("t", b"%d" % n).result()
+    queue = store.queue("q", prefetch=1)
+    first, second, third = queue.receive(3)
+    second.ack()
+    first.nack(0)
+    third.nack(0)
+    read = ChunkReader.read
+
+    def damaged(reader: ChunkReader, chunk: Any, *arguments: Any, **more: Any) -> Any:
+        if chunk.base_offset == 1:
+            raise kmq.CorruptionError("as if its bytes were damaged")
+        return read(reader, chunk, *arguments, **more)
+
+    monkeypatch.setattr(ChunkReader, "read", damaged)
+    assert queue.receive_arrow()["value"].to_pylist() == [b"0", b"2"]
+
+
+def test_many_runs_are_held_as_if_each_were_locked_for_itself():
+    one_by_one, at_once = Source(), Source()
+    for source in (one_by_one, at_once):
+        source.lock([Run(b"t", 0, 0, 20_000, 1)], 5)
+        for first in range(0, 10_000, 3):
+            source.finish(Run(b"t", 0, first, 1, 1))
+    runs = [Run(b"t", 0, first, 2, 2 + first % 2) for first in range(1, 10_000, 3)]
+    runs += [Run(b"t", 0, 10_000, 10_000, 2), Run(b"t", 0, 20_000, 5, 1)]
+    for run in runs:
+        one_by_one.lock([run], 99)
+    at_once.lock(runs, 99)
+    assert at_once.rows.all().tolist() == one_by_one.rows.all().tolist()
+    assert at_once.next == one_by_one.next == 20_005
+
+
+def test_a_run_that_has_no_rows_is_held_all_the_same():
+    source = Source(start=100)
+    runs = [Run(b"t", 0, first, 1, 1) for first in range(0, 90, 3)]
+    source.lock(runs, 99)
+    assert source.rows.all()["offset"].tolist() == list(range(0, 90, 3))
+    assert all(source.are_held(run, 50) for run in runs)
