@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kmq_storage.format.queue_entries import Run
-from kmq_storage.log.scan import Slice
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+from kmq_storage.log.few_records import Part
 
 #: At most so many records that nobody asked for are read between two runs.
 _BETWEEN = 8
@@ -43,11 +39,12 @@ def spanned(runs: Sequence[Run]) -> Run:
     return first._replace(rows=last.first + last.rows - first.first)
 
 
-def held_parts(runs: Sequence[Run], part: Slice) -> Iterator[Slice]:
+def held_parts(runs: Sequence[Run], part: Part) -> Iterator[Part]:
     """What of a slice is in the runs of a group."""
     if len(runs) == 1:
         yield part
         return
+    part = part.as_slice()
     offsets = part.offsets()
     firsts, rows, _ = np.array([run[2:] for run in runs], np.int64).T
     at = np.searchsorted(firsts, offsets, "right") - 1
@@ -63,8 +60,10 @@ def held_parts(runs: Sequence[Run], part: Slice) -> Iterator[Slice]:
             yield replace(part, batch=batch, offset=part.offset_of(low), end=end)
 
 
-def deliveries_in(runs: Sequence[Run], part: Slice) -> npt.NDArray[np.int64]:
+def deliveries_in(runs: Sequence[Run], part: Part) -> list[int]:
     """The number of the delivery of each record of a slice, of which all are in these runs."""
+    if len(runs) == 1:
+        return [runs[0].delivery] * part.rows
     firsts, _, numbers = np.array([run[2:] for run in runs], np.int64).T
-    at = np.searchsorted(firsts, part.offsets(), "right") - 1
-    return np.asarray(numbers[at], np.int64)
+    at = np.searchsorted(firsts, part.as_slice().offsets(), "right") - 1
+    return list(numbers[at].tolist())

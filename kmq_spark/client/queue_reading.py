@@ -76,12 +76,13 @@ def deliveries_of(
 ) -> list[Delivery]:
     """The records of runs, in that order."""
     found: list[Delivery] = []
-    for run in runs:
-        key = (run.topic_id, run.partition)
-        facts = (queue, run.delivery, key, hold)
-        for part in parts_of(log, reader, run):
-            records = records_of(part) if part.topic else map(with_row, records_of(part))
-            found += [Delivery((*record[:8], *facts)) for record in records]
+    for of, part in _held(log, reader, runs):
+        key = of[0][:2]
+        records = records_of(part) if part.topic else map(with_row, records_of(part))
+        found += [
+            Delivery((*record[:8], queue, number, key, hold))
+            for record, number in zip(records, deliveries_in(of, part), strict=True)
+        ]
     return found
 
 
@@ -115,19 +116,24 @@ def of_one_schema(log: CommitLog, runs: Iterable[Run]) -> tuple[list[Run], list[
 
 def slices_of(log: CommitLog, reader: ChunkReader, runs: Sequence[Run]) -> list[Held]:
     """The records of runs as Arrow, each slice with the runs that its records are in."""
-    found: list[Held] = []
+    found = ((of, part.as_slice()) for of, part in _held(log, reader, runs))
+    return [each for each in found if each[1].rows]  # compaction may have left none
+
+
+def _held(
+    log: CommitLog, reader: ChunkReader, runs: Sequence[Run]
+) -> Iterator[tuple[Sequence[Run], Part]]:
+    """The records of runs, in that order, with the runs that they are in."""
     for some in near(runs):
         try:
-            found += _held(log, reader, some)
-        except CorruptionError:  # maybe of what nobody asked for, between them
-            found += [each for run in some for each in _held(log, reader, [run])]
-    return found
-
-
-def _held(log: CommitLog, reader: ChunkReader, runs: Sequence[Run]) -> list[Held]:
-    parts = (part.as_slice() for part in parts_of(log, reader, spanned(runs)))
-    held = ((runs, some) for part in parts for some in held_parts(runs, part))
-    return [each for each in held if each[1].rows]  # compaction may have left none
+            parts = list(parts_of(log, reader, spanned(some)))
+        except CorruptionError:
+            if len(some) == 1:
+                raise
+            for run in some:  # maybe it is of what nobody asked for, between them
+                yield from _held(log, reader, [run])
+        else:
+            yield from ((some, each) for part in parts for each in held_parts(some, part))
 
 
 def table_of_slices(log: CommitLog, queue_id: bytes, slices: Sequence[Held]) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import pytest
@@ -31,9 +32,16 @@ def _every_second_left(store: kmq.Store, rows: int, size: int, **settings: Any) 
 
 
 @_SIZES
+@pytest.mark.parametrize("as_table", [True, False], ids=["table", "deliveries"])
 @pytest.mark.parametrize("order", ["none", "key"])
 def test_short_runs_near_each_other_are_read_at_once(
-    store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, order: str, size: int
+    store: kmq.Store,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    order: str,
+    size: int,
+    as_table: bool,
 ):
     queue = _every_second_left(store, 60, size, order=order)
     clock.pass_seconds(11)
@@ -45,12 +53,15 @@ def test_short_runs_near_each_other_are_read_at_once(
         return read(*arguments, **more)
 
     monkeypatch.setattr(ChunkReader, "read", counted)
-    table = queue.receive_arrow()
+    got: Any = queue.receive_arrow() if as_table else queue.receive(120)
     assert len(reads) == 2
-    rows = table.select(["partition", "offset", "value"]).to_pylist()
-    wanted = [(p, n, b"%d" % n * size) for p in range(2) for n in range(1, 60, 2)]
-    assert sorted(tuple(row.values()) for row in rows) == wanted
-    queue.ack(table)
+    rows = (
+        map(itemgetter("partition", "offset", "value"), got.to_pylist())
+        if as_table
+        else map(attrgetter("partition", "offset", "value"), got)
+    )
+    assert sorted(rows) == [(p, n, b"%d" % n * size) for p in range(2) for n in range(1, 60, 2)]
+    queue.ack(got)
     assert queue.stats().acked == 120
 
 
@@ -88,6 +99,10 @@ def test_damage_between_short_runs_keeps_nobody_from_them(
         return read(reader, chunk, *arguments, **more)
 
     monkeypatch.setattr(ChunkReader, "read", damaged)
+    held = queue.receive(9)
+    assert [each.value for each in held] == [b"0", b"2"]
+    for each in held:
+        each.nack(0)
     assert queue.receive_arrow()["value"].to_pylist() == [b"0", b"2"]
 
 
