@@ -42,7 +42,10 @@ _HOME = "dead_letter_home"
 #: Dead letters that are moved in one commit.
 _MOVED = 500
 _LOGGER = logging.getLogger(__name__)
-
+#: The queues, by their ids, whose dead letters are known to stay there, and why. Each receive
+#: comes past them: it is said once, and again when it was over in between.
+_staying: dict[bytes, str] = {}
+_STAYING_MAX = 10_000
 
 #: Reads the records of runs of a queue, by its name.
 Reading: TypeAlias = Callable[[str, Sequence[Run]], list[Delivery]]
@@ -56,7 +59,9 @@ def bury_all(log: CommitLog, queue: Queue, read: Reading) -> None:
     for each in (queue, *log.state.queues.with_dead_letters_in(queue.name)):
         take_over_ended(log, each)
         runs = each.exhausted(log.now_us())
-        if runs:
+        if not runs:
+            _staying.pop(each.id, None)
+        else:
             runs = _as_many_as_fit(log, each, runs)
         while runs:
             some, runs = _first(runs, _MOVED)
@@ -73,8 +78,17 @@ def _as_many_as_fit(log: CommitLog, queue: Queue, runs: list[Run]) -> list[Run]:
     fitting, others = _first(runs, max(room, 0))
     if others:
         left = sum(run.rows for run in others)
-        _LOGGER.warning("queue %s is full: %d of %s stay there", target.name, left, queue.name)
+        _say_once(queue, f"queue {target.name} is full: {left} of {queue.name} stay there", "full")
     return fitting
+
+
+def _say_once(queue: Queue, text: str, why: str) -> None:
+    if _staying.get(queue.id) == why:
+        return
+    if len(_staying) >= _STAYING_MAX:
+        _staying.clear()
+    _staying[queue.id] = why
+    _LOGGER.warning("%s", text)
 
 
 def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading) -> None:
@@ -89,7 +103,8 @@ def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading)
     except (ConflictError, QueueFullError, NotFoundError):
         pass  # somebody else did it, took the room, or deleted one of the queues
     except (DataLossError, CorruptionError) as error:
-        _LOGGER.warning("queue %s: dead letters stay where they are: %s", queue.name, error)
+        text = f"queue {queue.name}: dead letters stay where they are: {error}"
+        _say_once(queue, text, str(error))
 
 
 def bury(

@@ -255,6 +255,26 @@ def test_a_full_queue_of_dead_letters_keeps_what_does_not_fit_and_holds_nobody_u
         letter.ack()
 
 
+def test_a_full_queue_of_dead_letters_is_warned_of_once_until_all_have_gone_there(
+    store: kmq.Store, clock: Clock, caplog: pytest.LogCaptureFixture
+):
+    store.create_queue("dead", capacity=1)
+    store.create_queue("q", dead_letter="dead", max_deliveries=1, lock_timeout=30)
+    queue, dead = store.queue("q"), store.queue("dead")
+    for times in (1, 2):
+        _send(store, "q", b"1", b"2", b"3")
+        assert len(queue.receive(3)) == 3
+        clock.pass_seconds(31)
+        for _ in range(9):
+            assert queue.receive() == store.queue("q").receive() == []
+        for _ in range(3):
+            (letter,) = dead.receive()
+            letter.ack()
+        assert queue.receive() == []
+        assert caplog.text.count("queue dead is full: 2 of q stay there") == times
+    assert caplog.text.count("is full") == 2
+
+
 def test_dead_letters_that_do_not_fit_back_are_free_again_at_once(store: kmq.Store):
     store.create_queue("q", capacity=1)
     with store.producer() as producer:
