@@ -12,13 +12,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from kmq_storage.errors import KmqError
-from kmq_storage.format.entries import Entry, RecordsEntry
+from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.queue_entries import ACK, DEAD, EXHAUSTED, AnswerEntry
 from kmq_storage.format.records import column_of
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.manifest_rows import row_of_records
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import scan
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.model import Chunk, Commit
 from kmq_storage.names import queue_of_log
 
 #: Id of the topic, partition, offset.
@@ -56,14 +61,17 @@ class Letters:
         self._log = log
         self._place = place
         self._reader = ChunkReader(log.files)
+        #: The record itself, where its commit was told and it is one.
+        self._own: _Letter | None = None
 
-    def came_from(self, entries: Sequence[Entry]) -> Mapping[str, Any]:
+    def came_from(self, sent: RecordsEntry, commit: Commit) -> Mapping[str, Any]:
         """Of a record that was sent in this commit: of what it is the letter, or was one."""
-        answers = [e for e in entries if isinstance(e, AnswerEntry)]
-        topic_id, partition, offset = self._place
-        if not answers or self._queue(topic_id) is None:
+        answers = [e for e in commit.entries if isinstance(e, AnswerEntry)]
+        offset = self._place[2]
+        if not answers or self._queue(sent.topic_id) is None:
             return {}
-        for letter in self._read(topic_id, partition, offset, offset + 1):
+        for letter in self._read(sent, commit, offset, offset + 1):
+            self._own = letter
             if letter.is_back and any(each.answer == ACK for each in answers):
                 return {"moved_back_from": self._dead_letters_of(answers)}
             if any(each.answer in (DEAD, EXHAUSTED) for each in answers):
@@ -71,17 +79,16 @@ class Letters:
                 return {f"from_{n}": letter.facts[n] for n in names if n in letter.facts}
         return {}
 
-    def went_to(
-        self, queue: str, answer: AnswerEntry, entries: Sequence[Entry]
-    ) -> Mapping[str, Any]:
+    def went_to(self, queue: str, answer: AnswerEntry, commit: Commit) -> Mapping[str, Any]:
         """Of a record that was answered in this commit: which letter it is now, or was moved to."""
-        moved = [e for e in entries if isinstance(e, RecordsEntry) and self._queue(e.topic_id)]
+        entries = (each for each in commit.entries if isinstance(each, RecordsEntry))
+        moved = [each for each in entries if self._queue(each.topic_id)]
         if not moved or answer.answer not in (ACK, DEAD, EXHAUSTED):
             return {}
         origin = self._origin_back() if answer.answer == ACK else (queue, *self._named())
         for each in moved:
             end = each.base_offset + each.rows
-            for letter in self._read(each.topic_id, each.partition, each.base_offset, end):
+            for letter in self._read(each, commit, each.base_offset, end):
                 if letter.origin == origin and letter.is_back == (answer.answer == ACK):
                     facts = {"to_queue": letter.queue, "to_offset": letter.offset}
                     return facts if letter.is_back else facts | {"reason": letter.facts["reason"]}
@@ -90,8 +97,8 @@ class Letters:
     def _origin_back(self) -> tuple[Any, ...] | None:
         """What a letter that is moved back says of itself; None for what is no letter."""
         topic_id, partition, offset = self._place
-        found = list(self._read(topic_id, partition, offset, offset + 1))
-        return found[0].origin if found else None
+        own = self._own or next(self._scan(topic_id, partition, offset, offset + 1), None)
+        return None if own is None else own.origin
 
     def _named(self) -> tuple[str | None, int, int]:
         """The place of the record as properties have it: a queue's own log has no name there."""
@@ -109,8 +116,26 @@ class Letters:
         names = (self._queue(each.queue_id) or each.queue_id.hex() for each in answers)
         return ", ".join(sorted(set(names)))
 
-    def _read(self, topic_id: bytes, partition: int, start: int, end: int) -> Iterator[_Letter]:
-        """The letters of a range of a queue's own log, as far as it can still be read."""
+    def _read(self, sent: RecordsEntry, commit: Commit, start: int, end: int) -> Iterator[_Letter]:
+        """The letters of a range that were sent with a commit, as far as they can still be read."""
+        topic = self._log.state.topic_by_id(sent.topic_id)
+        if topic is not None and start < topic.partition(sent.partition).first:
+            with suppress(KmqError):  # staged, and collected meanwhile
+                letters = self._as_sent(topic, sent, commit)
+                yield from (each for each in letters if start <= each.offset < end)
+                return
+        yield from self._scan(sent.topic_id, sent.partition, start, end)
+
+    def _as_sent(self, topic: Topic, sent: RecordsEntry, commit: Commit) -> list[_Letter]:
+        """Those of a commit that were trimmed, but stand in the log as long as it does."""
+        place = row_of_records(sent, 0, *commit.place).place((topic.id, sent.partition))
+        assert isinstance(place, Chunk), "no commit has segments for records that are sent"
+        batch = self._reader.stored(place, topic.layout(_COLUMNS))
+        offsets = range(sent.base_offset, sent.base_offset + sent.rows)
+        return list(_letters_in(queue_of_log(topic.name), batch, offsets))
+
+    def _scan(self, topic_id: bytes, partition: int, start: int, end: int) -> Iterator[_Letter]:
+        """The letters of a range of a queue's own log."""
         topic, queue = self._log.state.topic_by_id(topic_id), self._queue(topic_id)
         if topic is None or queue is None:
             return
@@ -125,12 +150,18 @@ class Letters:
                 batch_rows=_ROWS,
                 layout=topic.layout(_COLUMNS),
             ):
-                column = column_of(part.batch, "properties")
-                rows = [] if column is None else column.to_pylist()
-                for offset, pairs in zip(part.offsets().tolist(), rows, strict=False):
-                    facts = _facts(pairs or ())
-                    if "queue" in facts:
-                        yield _Letter(queue, offset, facts)
+                yield from _letters_in(queue, part.batch, part.offsets().tolist())
+
+
+def _letters_in(
+    queue: str | None, batch: pa.RecordBatch, offsets: Sequence[int]
+) -> Iterator[_Letter]:
+    column = column_of(batch, "properties")
+    rows = [] if column is None else column.to_pylist()
+    for offset, pairs in zip(offsets, rows, strict=False):
+        facts = _facts(pairs or ())
+        if queue is not None and "queue" in facts:
+            yield _Letter(queue, offset, facts)
 
 
 def _facts(pairs: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:

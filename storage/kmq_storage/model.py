@@ -254,3 +254,5 @@ class Commit:
     #: When it was written, by the writer's clock, never before its predecessor.
     time: datetime
     entries: tuple[Any, ...] = field(repr=False)
+    #: The file of the log that it stands in, and where; what its entries name may be read there.
+    place: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)

@@ -37,6 +37,7 @@ from kmq_storage.letters import Letters, Place
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import out_of_range
+from kmq_storage.model import Commit
 
 #: What each answer of a receiver is called.
 _ANSWERS = {
@@ -80,7 +81,7 @@ def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceS
     told = [
         TraceStep(commit.lsn, commit.time, event, facts)
         for commit in log.commits(None)
-        for event, facts in record.told(commit.entries)
+        for event, facts in record.told(commit)
     ]
     return [*_before(record, state, told), *told]
 
@@ -106,13 +107,14 @@ class _Record:
         self.passed: dict[str, bool] = {}
         self._is_trimmed = False
 
-    def told(self, entries: Sequence[Entry]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def told(self, commit: Commit) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """What the entries of a commit tell of it."""
+        entries = commit.entries
         for index, entry in enumerate(entries):
             match entry:
                 case RecordsEntry():
                     if self._in(entry, entry.base_offset, entry.base_offset + entry.rows):
-                        letter = self._letters.came_from(entries)
+                        letter = self._letters.came_from(entry, commit)
                         yield "sent", letter or _sender(entries[index + 1 :])
                 case GroupOffsetsEntry(topic_id=self.topic_id):
                     yield from self._committed(entry)
@@ -137,7 +139,7 @@ class _Record:
                         yield "delivered", {**facts, "client": entry.client}
                 case AnswerEntry():
                     for facts in self._handed(entry):
-                        moved = self._letters.went_to(facts["queue"], entry, entries)
+                        moved = self._letters.went_to(facts["queue"], entry, commit)
                         yield _ANSWERS[entry.answer], {**facts, **moved}
                 case _:
                     pass

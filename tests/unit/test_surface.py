@@ -182,7 +182,7 @@ VALUES = {
         *("ready", "locked", "delayed"),
         *("delivered", "acked", "dead", "expired"),
     ),
-    "Commit": ("lsn", "time", "entries"),
+    "Commit": ("lsn", "time", "entries", "place"),
     "Damage": ("file", "topic", "partition", "start", "end", "reason"),
     "Report": ("ok", "damage", "unreferenced", "notes"),
     "SealReport": ("segments", "rows", "bytes", "conflicts"),

@@ -224,7 +224,7 @@ class BucketLog:
                 self._objects.fetch_ahead(lsn, min(2 * _AHEAD, last + 1 - lsn))
             with translated(self._files.url):
                 found = self._stored(lsn)
-            yield Commit(found.lsn, found.time, found.entries)
+            yield Commit(found.lsn, found.time, found.entries, (found.lsn, 0))
 
     def wait(
         self,

@@ -91,4 +91,5 @@ class PastCommits:
 
 def commit_of(frame: StoredFrame) -> Commit:
     """The commit of a frame."""
-    return Commit(frame.header.lsn, to_datetime(frame.header.time), tuple(frame.entries()))
+    time, place = to_datetime(frame.header.time), (frame.file, frame.position)
+    return Commit(frame.header.lsn, time, tuple(frame.entries()), place)

@@ -7,6 +7,7 @@ though its beginning was collected.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,6 +142,30 @@ def test_a_dead_letter_is_followed_from_its_topic_and_back_to_its_queue(store: k
     assert dict(acked.facts) == went
     (back,) = store.trace("queue:q", 0, 1)
     assert dict(back.facts) == {"moved_back_from": "q.dlq"}
+
+
+@pytest.mark.parametrize("place", ["memory", "folder"])
+def test_a_dead_letter_that_was_moved_back_and_trimmed_is_followed_all_the_same(
+    tmp_path: Path, place: str
+):
+    url = tmp_path if place == "folder" else "memory://trimmed-letters"
+    with kmq.open(url) as store:
+        store.create_queue("q")
+        with store.producer() as producer:
+            producer.send_to_queue("q", b"1")
+            producer.send_to_queue("q", b"2").result()
+        for held, reason in zip(store.queue("q").receive(2), ("a", "b"), strict=True):
+            held.reject(reason)
+        store.queue("q").redrive()
+        paths = [store.trace(f"queue:{name}", 0, n) for name, n in [("q", 1), ("q.dlq", 1)]]
+        for back in store.queue("q").receive(2):
+            back.ack()
+        store.maintain()
+        assert "trimmed" in [step.event for step in store.trace("queue:q.dlq", 0, 1)]
+        for former, name in zip(paths, ("q", "q.dlq"), strict=True):
+            assert store.trace(f"queue:{name}", 0, 1)[: len(former)] == former
+        (dead,) = [step for step in paths[0] if step.event == "dead-lettered"]
+        assert (dead.facts["to_offset"], dead.facts["reason"]) == (1, "b")
 
 
 def test_dead_letters_of_one_commit_are_told_apart(store: kmq.Store):
