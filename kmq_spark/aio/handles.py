@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Generic, NoReturn, Self, SupportsIndex, TypeVar
 
 from kmq_spark.client.arguments import checked_timeout
@@ -16,9 +18,17 @@ H = TypeVar("H", bound="Handle")
 
 #: A thread that waits looks this often whether its task was cancelled (seconds).
 _SLICE = 0.2
+#: As good as for ever.
+_ALONE = 3600.0
+#: A thread that was about to sleep does so by then.
+_ASLEEP = 0.02
 
 
-async def in_slices(take: Callable[[float], Awaitable[T]], timeout: float | None) -> T:
+async def in_slices(
+    take: Callable[[float], Awaitable[T]],
+    timeout: float | None,
+    longest: Callable[[], float] = lambda: _SLICE,
+) -> T:
     """Take for a slice of the time after the other, so that a cancelled wait soon frees a thread.
 
     What came, or what the last slice gave when nothing came within `timeout` seconds.
@@ -27,9 +37,54 @@ async def in_slices(take: Callable[[float], Awaitable[T]], timeout: float | None
     now = asyncio.get_running_loop().time
     deadline = None if limit is None else now() + limit
     while True:
-        found = await take(_SLICE if deadline is None else min(_SLICE, max(0.0, deadline - now())))
+        left = longest() if deadline is None else min(longest(), max(0.0, deadline - now()))
+        found = await take(left)
         if found or (deadline is not None and now() >= deadline):
             return found
+
+
+class GivingWay:
+    """Has the call of a handle that waits for records sleep, until another one needs its thread."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        #: Calls of the handle that are not done, whether they have their turn or wait for it.
+        self._calls = 0
+        #: Tells the call that waits in the thread to end.
+        self._off: threading.Event | None = None
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """For each call: who waits gives way."""
+        self._call_off()
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+    @contextmanager
+    def wait(self) -> Iterator[Callable[[], bool]]:
+        """For a call that waits in the thread: whether it is to end."""
+        off = self._off = threading.Event()
+        try:
+            yield off.is_set
+        except asyncio.CancelledError:
+            self._call_off()
+            raise
+        finally:
+            self._off = None
+
+    def longest(self) -> float:
+        """How long a call may wait in one go: those of several tasks take turns."""
+        return _ALONE if self._calls == 1 else _SLICE
+
+    def _call_off(self) -> None:
+        if self._off is not None and not self._off.is_set():
+            self._off.set()
+            self._wake()
+            # Once more, should it have looked before and not yet been asleep.
+            asyncio.get_running_loop().call_later(_ASLEEP, self._wake)
 
 
 async def to_its_end(call: Future[T]) -> T:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from kmq_spark.aio.callbacks import AsyncCallback, Callbacks
-from kmq_spark.aio.handles import Handle, Receiver, T, in_slices
+from kmq_spark.aio.handles import GivingWay, Handle, Receiver, T, in_slices
 from kmq_spark.client import consumer, queue, queue_delivery
 from kmq_spark.client.hand import Taken
 from kmq_spark.client.orderly import consumer as orderly
@@ -30,6 +30,7 @@ class Consumer(Handle):
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._callbacks = Callbacks()
+        self._giving_way = GivingWay(handle._wake)
 
     @property
     def _turn(self) -> asyncio.Lock:
@@ -47,8 +48,10 @@ class Consumer(Handle):
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         if self._callbacks.asks:
             return await self._callbacks.run(call, *arguments, **options)
-        async with self._turn:
-            return await super()._run(call, *arguments, **options)
+        turn = self._turn
+        with self._giving_way.call():
+            async with turn:
+                return await super()._run(call, *arguments, **options)
 
     async def subscribe(
         self,
@@ -102,12 +105,17 @@ class Consumer(Handle):
 
     async def _wait(self, timeout: float | None, take: Callable[..., Taken[T]]) -> T:
         self._callbacks.check_not_asked()
+        turn = self._turn
 
         async def taken(seconds: float) -> T:
-            async with self._turn:  # nobody else takes before this was handed out, or cancelled
-                return (await Handle._run(self, take, timeout=seconds)).hand_out()
+            # Nobody else takes before this was handed out, or cancelled.
+            async with turn:
+                with self._giving_way.wait() as stopped:
+                    found = await Handle._run(self, take, timeout=seconds, stopped=stopped)
+                return found.hand_out()
 
-        return await in_slices(taken, timeout)
+        with self._giving_way.call():
+            return await in_slices(taken, timeout, self._giving_way.longest)
 
 
 class OrderlyConsumer(Handle):

@@ -34,7 +34,7 @@ from kmq_spark.client.subscription import (
     by_topic,
     subscription_of,
 )
-from kmq_spark.client.taking import Taking
+from kmq_spark.client.taking import Stopped, Taking
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import ClosedError, FencedError, IllegalStateError, InvalidRequestError
 from kmq_storage.format.entries import GroupOffsetsEntry
@@ -180,17 +180,21 @@ class Consumer(OneThread):
         return self._take_table(max_rows, timeout).hand_out()
 
     @alone
-    def _take_records(self, most: int, timeout: float | None) -> Taken[list[Record]]:
-        most = checked_count("max_records", most)
-        taken = self._taking.take_records(most, checked_timeout(timeout), self._stopped)
+    def _take_records(
+        self, most: int, timeout: float | None, stopped: Stopped = lambda: False
+    ) -> Taken[list[Record]]:
+        most, seconds = checked_count("max_records", most), checked_timeout(timeout)
+        taken = self._taking.take_records(most, seconds, lambda: self._closed or stopped())
         if not taken.value:
             self._check_open()
         return taken
 
     @alone
-    def _take_table(self, most: int, timeout: float | None) -> Taken[pa.Table | None]:
-        most = checked_count("max_rows", most)
-        taken = self._taking.take_table(most, checked_timeout(timeout), self._stopped)
+    def _take_table(
+        self, most: int, timeout: float | None, stopped: Stopped = lambda: False
+    ) -> Taken[pa.Table | None]:
+        most, seconds = checked_count("max_rows", most), checked_timeout(timeout)
+        taken = self._taking.take_table(most, seconds, lambda: self._closed or stopped())
         if taken.value is None:
             self._check_open()
         return taken
@@ -204,9 +208,6 @@ class Consumer(OneThread):
                 return
             if record is not None:
                 yield record
-
-    def _stopped(self) -> bool:
-        return self._closed
 
     # --- positions ----------------------------------------------------------------------
 
