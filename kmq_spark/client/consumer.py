@@ -237,7 +237,7 @@ class Consumer(OneThread):
             self._assignment.check_topics(state, offsets)
             member.commit(state, offsets, durable=durable)
         except FencedError:
-            self._assignment.is_called_in = True  # the next call looks what is its own now
+            self._taking.call_in()  # the next one looks what is its own now
             raise
 
     @alone_or_called_back

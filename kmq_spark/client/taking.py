@@ -53,8 +53,12 @@ class Taking:
         From another thread, again and again: what one call overlooks the next one sees.
         """
         if generation != self._assignment.generation:
-            self._assignment.is_called_in = True
-            self._holding.hand.size = 0  # so that it is a call
+            self.call_in()
+
+    def call_in(self) -> None:
+        """Have the next call look at the group first, though it has records in hand."""
+        self._assignment.is_called_in = True
+        self._holding.hand.size = 0  # so that it is a call
 
     def _come_in(self) -> None:
         if self._refusal is not None:
