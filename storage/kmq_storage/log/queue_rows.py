@@ -301,13 +301,12 @@ class Rows:
             found.append(at if at > now else _next(block.rows["at"], now))
         return min(found)
 
-    def busy(self, now: int, most: int) -> Array:
+    def busy(self, now: int, most: int) -> Iterator[Array]:
         """The keys of records that others must wait for: held, failed before, or for ever.
 
-        `most`: how often a record is handed out at most.
+        Those of each block, in order. `most`: how often a record is handed out at most.
         """
-        found = [block.busy(now, most) for block in list(self._blocks)]
-        return np.concatenate([np.zeros(0, np.uint64), *found])
+        return (block.busy(now, most) for block in list(self._blocks))
 
     def due(self, now: int) -> Iterator[Array]:
         """Copies of the rows that can be had now, in order."""

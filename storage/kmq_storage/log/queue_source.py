@@ -14,6 +14,7 @@ import numpy as np
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import LookEntry, Run
+from kmq_storage.log.queue_busy import Busy
 from kmq_storage.log.queue_rows import (
     FREE,
     GONE,
@@ -46,8 +47,8 @@ class Wish:
     priority: int = PRIORITY
     #: Whether only records are had that were looked at.
     looked: bool = False
-    #: Keys in order of which somebody has a record, or one waits: theirs are not had.
-    busy: Offsets | None = None
+    #: Keys of which somebody has a record, or one waits: theirs are not had.
+    busy: Busy | None = None
 
 
 class Source:
@@ -110,10 +111,12 @@ class Source:
             )
             if wish.looked:
                 good &= rows["offset"] < self.next
+            places = np.flatnonzero(good)
             if wish.busy is not None:
-                good &= ~_are_among(rows["key"], wish.busy)
-            offsets.append(rows["offset"][good])
-            counts.append(rows["count"][good])
+                keys = rows["key"][places]
+                places = places[wish.busy.first_free(keys, wish.most - found)]
+            offsets.append(rows["offset"][places])
+            counts.append(rows["count"][places])
             found += len(offsets[-1])
             if found >= wish.most:
                 break
@@ -361,14 +364,6 @@ class Source:
         """All records below this offset are done."""
         lowest = self.rows.lowest()
         return min(self.next, end, self.next if lowest is None else lowest)
-
-
-def _are_among(keys: Array, ordered: Array) -> Array:
-    """Which of some keys are among others: `np.isin` takes longer where they are in order."""
-    if not len(ordered):
-        return np.zeros(len(keys), np.bool_)
-    found: Array = ordered[np.minimum(ordered.searchsorted(keys), len(ordered) - 1)] == keys
-    return found
 
 
 def tallied(rows: Array, now: int) -> dict[str, int]:

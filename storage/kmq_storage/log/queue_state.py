@@ -36,6 +36,7 @@ from kmq_storage.format.queue_entries import (
     SlipAnswerEntry,
 )
 from kmq_storage.log.late_answers import NameOf, too_late
+from kmq_storage.log.queue_busy import Busy
 from kmq_storage.log.queue_rows import FREE, NEVER, PRIORITY, Array, Offsets, new_rows
 from kmq_storage.log.queue_runs import by_partition
 from kmq_storage.log.queue_source import Source, Wish, tallied
@@ -182,7 +183,7 @@ class Queue:
         keys, first = list(spans), self.turns % max(len(spans), 1)
         keys = keys[first:] + keys[:first]
         busy = None if self.settings.order == "none" else self._busy(now)
-        if self.settings.order == "strict" and busy is not None and len(busy):
+        if self.settings.order == "strict" and busy:
             return []
         keyed = None if self.settings.order != "key" else busy
         for priority in self._priorities():
@@ -198,13 +199,10 @@ class Queue:
                 most -= sum(run.rows for run in found)
         return runs
 
-    def _busy(self, now: int) -> Array:
-        """The keys of records that others must wait for, in order, where keys count without 0."""
-        most = self.deliveries_max
-        found = [source.rows.busy(now, most) for source in list(self.sources.values())]
-        keys = np.concatenate([np.zeros(0, np.uint64), *found])
-        is_strict = self.settings.order == "strict"
-        return keys if is_strict else np.sort(keys[keys != 0], kind="stable")  # by now in runs
+    def _busy(self, now: int) -> Busy:
+        """The keys of records that others must wait for."""
+        sources, most = list(self.sources.values()), self.deliveries_max
+        return Busy(keys for each in sources for keys in each.rows.busy(now, most))
 
     def _priorities(self) -> list[int]:
         own = self.sources.get(self.log_key)

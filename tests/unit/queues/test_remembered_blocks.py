@@ -14,6 +14,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.log import queue_rows
+from kmq_storage.log.queue_busy import Busy
 from kmq_storage.log.queue_rows import FREE, LOCKED, NEVER, WAITING, Rows, are_over, new_rows
 
 _MOST = 3
@@ -48,7 +49,8 @@ def test_what_is_remembered_of_blocks_is_what_is_found_anew(
                 keys = [chance.randrange(9) for _ in range(covered)]
                 rows.set_keys(*span, np.array(keys, np.uint64))
         now = chance.randrange(200)  # a clock may go back
-        assert sorted(rows.busy(now, _MOST).tolist()) == _found_anew(rows, now)
+        busy = [key for keys in rows.busy(now, _MOST) for key in keys.tolist()]
+        assert sorted(busy) == _found_anew(rows, now)
         over = rows.all()["offset"][are_over(rows.all(), now)]
         assert rows.expired(now).tolist() == over.tolist()
 
@@ -82,3 +84,33 @@ def test_what_is_held_or_delayed_is_not_gone_through_for_each_record(
     for _ in range(10):
         queue.receive()[0].ack()
     assert sum(looked) < 10 * 100
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("most", [1, 5, 64, 1_000])
+def test_the_first_keys_that_wait_for_nobody_are_found_whichever_way_is_shorter(
+    seed: int, most: int
+):
+    chance = np.random.default_rng(seed)
+    blocks = [np.sort(chance.integers(0, 300, size, np.uint64)) for size in (0, 90, 1, 40)]
+    taken = {int(key) for keys in blocks for key in keys} - {0}
+    for size in (0, 1, 64, 65, 500):
+        keys = chance.integers(0, 300, size, np.uint64)
+        free = [place for place, key in enumerate(keys.tolist()) if key not in taken]
+        assert Busy(blocks).first_free(keys, most).tolist() == free[:most]
+
+
+def test_who_wants_one_record_does_not_put_in_order_what_others_hold(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(queue_rows, "_BLOCK", 16)
+    store.create_queue("q", order="key")
+    with store.producer() as producer:
+        for n in range(400):
+            producer.send_to_queue("q", b"v", key=b"%d" % n)
+    queue = store.queue("q", prefetch=1)
+    assert len(queue.receive(300)) == 300
+    monkeypatch.delattr(Busy, "_in_order")
+    for _ in range(100):
+        queue.receive()[0].ack()
+    assert queue.receive() == []
