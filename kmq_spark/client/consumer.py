@@ -184,7 +184,7 @@ class Consumer(OneThread):
         self, most: int, timeout: float | None, stopped: Stopped = lambda: False
     ) -> Taken[list[Record]]:
         most, seconds = checked_count("max_records", most), checked_timeout(timeout)
-        taken = self._taking.take_records(most, seconds, lambda: self._closed or stopped())
+        taken = self._taking.take_records(most, seconds, lambda: self._stopped() or stopped())
         if not taken.value:
             self._check_open()
         return taken
@@ -194,7 +194,7 @@ class Consumer(OneThread):
         self, most: int, timeout: float | None, stopped: Stopped = lambda: False
     ) -> Taken[pa.Table | None]:
         most, seconds = checked_count("max_rows", most), checked_timeout(timeout)
-        taken = self._taking.take_table(most, seconds, lambda: self._closed or stopped())
+        taken = self._taking.take_table(most, seconds, lambda: self._stopped() or stopped())
         if taken.value is None:
             self._check_open()
         return taken
@@ -208,6 +208,9 @@ class Consumer(OneThread):
                 return
             if record is not None:
                 yield record
+
+    def _stopped(self) -> bool:
+        return self._closed
 
     # --- positions ----------------------------------------------------------------------
 
