@@ -92,7 +92,7 @@ def extras_of(message: BytesMessage, partition: int) -> WaitingExtras:
     """What is stored beside the body of a message, whose values were checked when they were put."""
     headers, properties = message.header_values, message.property_values
     packed = packed_extras(
-        headers, properties, partition, left_out=DERIVED, encode=encoded, unlike=_UNLIKE
+        headers, properties or None, partition, left_out=DERIVED, encode=encoded, unlike=_UNLIKE
     )
     if packed is not None:
         return packed

@@ -5,7 +5,6 @@ Else records would depend on whether the machine of their producer had a compile
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,11 @@ from kmq_spark.client.routing import Rows
 from kmq_spark.client.stored_extras import PlainStoredExtras, StoredExtras
 from kmq_spark.client.values import checked_extras
 from kmq_spark.errors import InvalidRequestError
+from kmq_spark.openmessaging.message import BytesMessage
+from kmq_spark.openmessaging.stored import extras_of
 
-pytestmark = pytest.mark.skipif(
-    waiting.packing is None and shutil.which("cc") is None, reason="nothing compiled it"
-)
+#: Whether it must have been, `tests/unit/client/test_without_compiler.py` asks.
+pytestmark = pytest.mark.skipif(waiting.packing is None, reason="nothing compiled it")
 
 _INTS = st.integers(-(2**63), 2**63 - 1)
 _PROPERTY = st.one_of(st.booleans(), _INTS, st.floats(allow_nan=False), st.text(), st.binary())
@@ -133,6 +133,22 @@ def test_what_is_not_plain_is_left_to_the_way_in_python(headers: Any, properties
             waiting.waiting_extras(headers, properties)
     else:
         assert waiting.waiting_extras(headers, properties) == expected
+
+
+@pytest.mark.parametrize("headers", [{}, {"h": 1}])
+@pytest.mark.parametrize("properties", [{}, {"p": 1}])
+def test_a_message_has_no_column_of_what_it_does_not_have(
+    headers: dict[str, Any], properties: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    message = BytesMessage(b"", {"Topic": "t", **headers}, properties)
+    packed = extras_of(message, 0)
+    assert type(packed) is bytes
+    monkeypatch.setattr(waiting, "packing", None)
+    plain = extras_of(message, 0)
+    monkeypatch.undo()
+    assert waiting.unpacked(packed) == plain
+    columns = _rows([(b"", None)], {0: packed}).batch.schema.names
+    assert ("headers" in columns, "properties" in columns) == (bool(headers), bool(properties))
 
 
 def test_values_that_are_no_bytes_are_left_to_the_way_in_python():
