@@ -5,5 +5,4 @@ cdef class SendResult:
     cdef object _name, _host
 
 cdef class BytesMessage:
-    cdef public object body, sent
-    cdef public dict header_values, property_values
+    cdef public object body, header_values, property_values, sent

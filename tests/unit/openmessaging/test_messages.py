@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict, defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
+from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.stored import decoded, encoded
 from tests.unit.openmessaging.received import all_of, attached
 
@@ -48,6 +51,18 @@ def test_what_is_not_there_is_zero_or_none():
     empty = oms.KeyValue()
     assert (empty.get_int("k"), empty.get_long("k"), empty.get_double("k")) == (0, 0, 0.0)
     assert (empty.get_string("k"), empty.contains_key("k"), empty.key_set()) == (None, False, set())
+
+
+def test_values_may_stand_in_any_kind_of_dict():
+    """Also where C has the classes, which knows of one kind only."""
+    given = OrderedDict[str, Any](k=1)
+    values = oms.KeyValue(given).put("other", 2.5)
+    assert (values.get_int("k"), given["other"], values.key_set()) == (1, 2.5, {"k", "other"})
+    values.values = defaultdict(int, n=3)
+    assert (values.get_int("n"), values.contains_key("k")) == (3, False)
+    message = BytesMessage(b"", OrderedDict(h=1), OrderedDict(p=2))
+    assert message.put_headers("more", 4).headers().key_set() == {"h", "more"}
+    assert message.put_properties("more", 4).properties().key_set() == {"p", "more"}
 
 
 def test_entries_are_replaced_and_never_taken_out():
