@@ -49,6 +49,10 @@ class KeyValue:
     def __repr__(self) -> str:
         return f"KeyValue({self.values})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is compiled is pickled in another way else, which the source can't read.
+        return type(self), (self.values,), getattr(self, "__dict__", None)
+
     def put(self, key: str, value: Value | os.PathLike[str]) -> Self:
         """Set or replace one value.
 

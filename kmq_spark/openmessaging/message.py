@@ -106,6 +106,10 @@ class BytesMessage:
 
     putHeaders, putProperties = put_headers, put_properties  # noqa: N815
 
+    def __reduce__(self) -> tuple[Any, ...]:  # as in `KeyValue`
+        given = self.body, self.header_values, self.property_values
+        return type(self), given, (getattr(self, "__dict__", None), {"sent": self.sent})
+
     def __repr__(self) -> str:
         return f"BytesMessage({self.body!r:.60}, headers={self.header_values})"
 

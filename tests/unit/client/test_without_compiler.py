@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from sysconfig import get_config_var
+from typing import Any
 
 import pytest
 
@@ -25,14 +26,18 @@ _COMPILED = [
     "kmq_spark/openmessaging/stored",
 ]
 
-#: Sends and reads messages, by both APIs, and says what came and what it ran with.
-_PROGRAM = """
+#: How a program runs without what is compiled.
+_EITHER_WAY = """
 import json, sys
 from importlib.machinery import FileFinder, SourceFileLoader
 if sys.argv[2] == "python":
     plain = FileFinder.path_hook((SourceFileLoader, [".py"]))
     sys.path_hooks.insert(0, lambda path: plain(path) if "kmq_spark" in path else no(path))
     def no(path): raise ImportError(path)
+"""
+
+#: Sends and reads messages, by both APIs, and says what came and what it ran with.
+_PROGRAM = """
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
 from kmq_spark.client import waiting_extras
@@ -69,10 +74,28 @@ print(json.dumps({
 }))
 """
 
+#: Writes what may be pickled, and reads what the other way has written.
+_PICKLES = """
+import pickle
+from pathlib import Path
+from kmq_spark import openmessaging as oms
+from kmq_spark.openmessaging.message import BytesMessage
+class Own(oms.KeyValue): pass
+own = Own({"k": 2})
+own.more = 3
+given = [oms.KeyValue({"k": 1}), BytesMessage(b"body", {"h": 1}, {"p": 2}), own]
+Path("pickled").write_bytes(pickle.dumps(given))
+other = Path("..", {"python": "compiled", "compiled": "python"}[sys.argv[2]], "pickled")
+values, message, own = pickle.loads(other.read_bytes()) if other.exists() else given
+print(json.dumps([
+    values.values, repr(message), message.properties().values, message.sent, own.values, own.more,
+]))
+"""
 
-def _run(tmp_path: Path, way: str) -> dict[str, object]:
+
+def _run(tmp_path: Path, way: str, program: str = _PROGRAM) -> Any:
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, "store", way],
+        [sys.executable, "-c", _EITHER_WAY + program, "store", way],
         cwd=tmp_path / way,
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'storage'}"},
         capture_output=True,
@@ -80,8 +103,7 @@ def _run(tmp_path: Path, way: str) -> dict[str, object]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout.replace(str(tmp_path / way), "HERE"))
-    return found
+    return json.loads(done.stdout.replace(str(tmp_path / way), "HERE"))
 
 
 def _built(module: str) -> Path:
@@ -96,6 +118,14 @@ def test_messages_are_the_same_with_and_without_what_is_compiled(tmp_path: Path)
     assert python.pop("compiled") == [False, "function"]
     assert compiled.pop("compiled") == [True, "wrapper_descriptor"]
     assert python == compiled
+
+
+@pytest.mark.skipif(not _built(_COMPILED[0]).exists(), reason="nothing compiled it")
+def test_what_one_way_has_pickled_the_other_one_reads(tmp_path: Path):
+    for way in ("python", "compiled"):
+        (tmp_path / way).mkdir()
+    runs = [_run(tmp_path, way, _PICKLES) for way in ("compiled", "python", "compiled")]
+    assert runs[0] == runs[1] == runs[2]
 
 
 @pytest.mark.skipif(not (os.environ.get("CI") and shutil.which("cc")), reason="may be missing")
