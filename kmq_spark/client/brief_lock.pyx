@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, auto_pickle=False
 """A lock for what many threads do for moments."""
 
 from posix.time cimport nanosleep, timespec

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -53,3 +55,10 @@ def test_who_finds_it_taken_comes_in_when_it_is_free(lock: Lock):
         assert not came.wait(0.05)
     assert came.wait(10.0)
     thread.join()
+
+
+def test_it_is_not_copied(lock: Lock):
+    """A copy would be free while the other is taken."""
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="pickle"):
+            copied(lock)
