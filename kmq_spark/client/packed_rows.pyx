@@ -276,7 +276,8 @@ def batch(values, keys, times, list packed):
 
     `times`: int64, UTC microseconds; `packed`: one each, or empty when no row has anything beside.
     The partitions are one for all, None for none, or an array with -1 where none was chosen. None
-    for values and keys that aren't lists of bytes and None, and for more than a column holds.
+    for values and keys that aren't lists of bytes and None, for more than a column holds, and for
+    parts that aren't as long as the others, as a send that was interrupted twice can leave them.
     """
     if not (PyList_CheckExact(values) and PyList_CheckExact(keys)):
         return None
@@ -285,12 +286,17 @@ def batch(values, keys, times, list packed):
         Py_ssize_t rows = len(all_values)
         int64_t value_bytes = 0, key_bytes = 0
         bint have_values = False, have_keys = False
+        const void* moments
         bytearray sizes = bytearray(8 * rows), partitions = bytearray(4 * rows)
         int64_t* size_of_row = <int64_t*>PyByteArray_AS_STRING(sizes)
         int32_t* partition_of_row = <int32_t*>PyByteArray_AS_STRING(partitions)
         _Counts counts
         _Arena* arena
         _Array* root
+    if len(all_keys) != rows or (packed and len(packed) != rows):
+        return None
+    if not _are_times(times, rows, &moments):
+        return None
     if not _count_bytes(all_values, &value_bytes, &have_values):
         return None
     if not _count_bytes(all_keys, &key_bytes, &have_keys):
@@ -303,7 +309,7 @@ def batch(values, keys, times, list packed):
     if arena == NULL:
         raise MemoryError()
     root = _array(arena, rows, 1, 2 + have_keys + counts.have_headers + counts.have_properties)
-    root.children[0] = _times(arena, times, rows)
+    root.children[0] = _times(arena, moments, rows)
     if have_keys:
         root.children[1] = _column(arena, all_keys, key_bytes, size_of_row)
     root.children[1 + have_keys] = _column(arena, all_values, value_bytes, size_of_row)
@@ -341,12 +347,19 @@ cdef _Arena* _arena(int64_t rows, int64_t size, _Counts* counts) noexcept:
     return found
 
 
-cdef _Array* _times(_Arena* arena, times, Py_ssize_t rows) except NULL:
-    cdef _Array* found = _array(arena, rows, 2, 0)
+cdef bint _are_times(times, Py_ssize_t rows, const void** found) except -1:
+    """Whether there are so many, and where they stand as long as no code of Python runs."""
     cdef Py_buffer view
-    found.buffers[1] = _take(arena, 8 * rows)
     PyObject_GetBuffer(times, &view, PyBUF_SIMPLE)
-    assert view.len == 8 * rows
-    memcpy(<void*>found.buffers[1], view.buf, 8 * rows)
+    cdef Py_ssize_t size = view.len
+    found[0] = view.buf
     PyBuffer_Release(&view)
+    return size == 8 * rows
+
+
+cdef _Array* _times(_Arena* arena, const void* moments, Py_ssize_t rows) noexcept:
+    cdef _Array* found = _array(arena, rows, 2, 0)
+    cdef void* taken = _take(arena, 8 * rows)
+    memcpy(taken, moments, 8 * rows)
+    found.buffers[1] = taken
     return found

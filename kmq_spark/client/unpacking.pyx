@@ -11,6 +11,8 @@ from kmq_spark.client.packing cimport (
     BOOL, BYTES, FLOAT, INT, TEXT, PyUnicode_AsUTF8AndSize, begins_unlike,
 )
 
+from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE
+
 cdef enum:
     #: So many names are kept at hand.
     NAMES = 16
@@ -24,10 +26,10 @@ cdef class _Stored:
         const uint8_t* valid
         const int32_t* ends
         const char* data
-        Py_ssize_t first
+        Py_ssize_t first, count
 
     def __cinit__(self, column):
-        self.held, self.first = column, column.offset
+        self.held, self.first, self.count = column, column.offset, len(column)
         addresses = [0 if each is None else each.address for each in column.buffers()]
         self.valid = <const uint8_t*><size_t>addresses[0] if column.null_count else NULL
         self.ends = <const int32_t*><size_t>addresses[1]
@@ -94,10 +96,12 @@ cdef class StoredExtras:
 
     def __cinit__(self, headers, properties):
         if headers is not None and headers.null_count < len(headers):
+            _check(headers, HEADERS_TYPE)
             names, values = headers.values.flatten()
             self.rows_of_headers, self.headers_names = _Stored(headers), _Names(names)
             self.values = _Stored(values)
         if properties is not None and properties.null_count < len(properties):
+            _check(properties, PROPERTIES_TYPE)
             self.rows_of_properties = _Stored(properties)
             self.properties_names = _Names(properties.keys)
             self.members = [
@@ -108,7 +112,7 @@ cdef class StoredExtras:
     def headers(self, Py_ssize_t row):
         """The names and values of a row's headers, in pairs."""
         cdef Py_ssize_t pair
-        if self.rows_of_headers is None or not self.rows_of_headers.is_there(row):
+        if not _has(self.rows_of_headers, row):
             return ()
         return tuple([
             (self.headers_names.at(pair), self._value(pair))
@@ -123,7 +127,7 @@ cdef class StoredExtras:
         cdef Py_ssize_t pair, rows
         cdef set found = set()
         if self.rows_of_headers is not None:
-            rows = len(self.rows_of_headers.held)
+            rows = self.rows_of_headers.count
             for pair in range(_begin(self.rows_of_headers, 0), _end(self.rows_of_headers, rows - 1)):
                 found.add(self.headers_names.at(pair))
         return found
@@ -137,7 +141,7 @@ cdef class StoredExtras:
             Py_ssize_t pair
             int32_t length
             const char* data
-        if self.rows_of_headers is None or not self.rows_of_headers.is_there(row):
+        if not _has(self.rows_of_headers, row):
             return
         for pair in range(_begin(self.rows_of_headers, row), _end(self.rows_of_headers, row)):
             if not self.values.is_there(pair):
@@ -155,7 +159,7 @@ cdef class StoredExtras:
         """The properties of a row."""
         cdef Py_ssize_t pair
         cdef dict found = {}
-        if self.rows_of_properties is None or not self.rows_of_properties.is_there(row):
+        if not _has(self.rows_of_properties, row):
             return found
         for pair in range(
             _begin(self.rows_of_properties, row), _end(self.rows_of_properties, row)
@@ -171,6 +175,21 @@ cdef class StoredExtras:
             if member is not None and member.is_there(pair):
                 return member.value(pair, kind)
         return None
+
+
+cdef _check(column, kind):
+    """Of any other type the bytes would be taken for what they are not."""
+    if column.type != kind:
+        raise TypeError(f"a column of {column.type}, not of {kind}")
+
+
+cdef inline bint _has(_Stored rows, Py_ssize_t row) except -1:
+    """Whether a row has any; IndexError for one beside the column, where other memory is."""
+    if rows is None:
+        return False
+    if not 0 <= row < rows.count:
+        raise IndexError(f"row {row} of {rows.count}")
+    return rows.is_there(row)
 
 
 cdef inline Py_ssize_t _begin(_Stored rows, Py_ssize_t row) noexcept:

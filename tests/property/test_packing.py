@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,6 +160,36 @@ def test_values_that_are_no_bytes_are_left_to_the_way_in_python():
         waiting.packed_batch([b""], [None], times, {0: tuple(checked_extras({}, {}, 0, None))})
         is None
     )
+
+
+def test_rows_of_which_parts_are_missing_are_left_to_the_way_in_python():
+    """A send that is interrupted, and once more while it takes its row back, leaves such ones."""
+    one, two, times = [b""], [b"", b""], np.zeros(2, np.int64)
+    extras = {0: waiting.waiting_extras({"h": b"v"}, None)}
+    assert waiting.packed_batch(two, one, times, extras) is None
+    assert waiting.packed_batch(one, [b"key"] * 2, times[:1], extras) is None
+    assert waiting.packed_batch(two, two, times[:1], extras) is None
+    with pytest.raises(ValueError, match="length"):
+        rows_of_columns(one, [b"key"] * 2, times[:1], extras)
+
+
+def test_no_memory_is_read_beside_a_column():
+    given = _rows([(b"", None)], {0: waiting.waiting_extras({"h": b"v"}, {"p": 1})}).batch
+    extras = StoredExtras(given.column("headers"), given.column("properties"))
+    for row in (1, -1, 2**40):
+        for read in (extras.headers, extras.properties, lambda row: _added(extras, row)):
+            with pytest.raises(IndexError):
+                read(row)
+
+
+def test_a_column_of_another_type_is_not_read_as_if_it_were_a_stored_one():
+    entry = pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])
+    large = pa.array([[("name", b"value")]], pa.list_(entry))
+    with pytest.raises(TypeError, match="large_string"):
+        StoredExtras(large, None)
+    few = pa.array([[("p", {"int": 1})]], pa.map_(pa.string(), pa.struct([("int", pa.int64())])))
+    with pytest.raises(TypeError, match="map"):
+        StoredExtras(None, few)
 
 
 def test_columns_live_as_long_as_somebody_has_one_of_them():
