@@ -30,16 +30,24 @@ class CompilingHook(BuildHookInterface):
         """Add the compiled modules to the wheel, or say that there are none."""
         try:
             with chdir(self.root):
-                _compile([source for source in _SOURCES if not _is_compiled(Path(source))])
+                missing = [source for source in _SOURCES if not _is_compiled(Path(source))]
+                for source in missing:  # an old one would be run if its source can't be compiled
+                    _built(Path(source)).unlink(missing_ok=True)
+                _compile(missing)
         except Exception as error:
             self.app.display_warning(f"kmq is not compiled, and slower: {error!r}")
             return
-        build_data["artifacts"] += [f"{os.path.splitext(source)[0]}.*.so" for source in _SOURCES]
+        # Not those that another version of Python left here.
+        build_data["artifacts"] += [_built(Path(source)).as_posix() for source in _SOURCES]
         build_data["pure_python"], build_data["infer_tag"] = False, True
 
 
+def _built(source: Path) -> Path:
+    return source.with_suffix(get_config_var("EXT_SUFFIX"))
+
+
 def _is_compiled(source: Path) -> bool:
-    built = source.with_suffix(get_config_var("EXT_SUFFIX"))
+    built = _built(source)
     sources = [source, *source.parent.glob("*.pxd")]
     return built.exists() and all(built.stat().st_mtime >= s.stat().st_mtime for s in sources)
 

@@ -12,7 +12,9 @@ from sysconfig import get_config_var
 from typing import Any
 
 import pytest
+from hatchling.bridge.app import Application
 
+import hatch_build
 from tests.support.sources import ROOT
 
 #: The modules that the build compiles, without their endings.
@@ -131,6 +133,26 @@ def test_what_one_way_has_pickled_the_other_one_reads(tmp_path: Path):
 @pytest.mark.skipif(not (os.environ.get("CI") and shutil.which("cc")), reason="may be missing")
 def test_an_install_on_a_machine_with_a_compiler_compiles():
     assert [module for module in _COMPILED if not _built(module).exists()] == []
+
+
+def test_what_is_older_than_its_source_is_not_run_where_it_can_not_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Modules of two versions would take each other's memory for what it is not."""
+    suffix = get_config_var("EXT_SUFFIX")
+    built = tmp_path / f"m{suffix}"
+    built.touch()
+    os.utime(built, (1, 1))
+    (tmp_path / "m.py").write_text("new = True\n")
+    monkeypatch.setattr(hatch_build, "_SOURCES", ("m.py",))
+    monkeypatch.setenv("CC", "/nonexistent")
+    build_data: dict[str, Any] = {"artifacts": []}
+    nothing: Any = None
+    hatch_build.CompilingHook(
+        str(tmp_path), {}, nothing, nothing, "", "wheel", Application()
+    ).initialize("standard", build_data)
+    assert build_data == {"artifacts": []}
+    assert not built.exists()
 
 
 @pytest.mark.parametrize("module", _COMPILED)
