@@ -1,6 +1,7 @@
 # cython: language_level=3, auto_pickle=False
 """A lock for what many threads do for moments."""
 
+from cpython.exc cimport PyErr_CheckSignals
 from posix.time cimport nanosleep, timespec
 
 
@@ -20,6 +21,7 @@ cdef class BriefLock:
         while self.taken:
             with nogil:
                 nanosleep(&moment, NULL)
+            PyErr_CheckSignals()  # who waits for what its own thread has is interrupted at least
         self.taken = True
 
     def __exit__(self, *raised):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -55,6 +57,29 @@ def test_who_finds_it_taken_comes_in_when_it_is_free(lock: Lock):
         assert not came.wait(0.05)
     assert came.wait(10.0)
     thread.join()
+
+
+def test_who_waits_for_it_can_be_interrupted(lock: Lock):
+    """Else nothing but a kill ends a handler of signals that waits for what it has interrupted."""
+    taken, interrupted = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            taken.set()
+            time.sleep(0.1)
+            signal.pthread_kill(waiting, signal.SIGINT)
+            interrupted.wait(2.0)
+
+    waiting = threading.get_ident()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert taken.wait(10.0)
+    with pytest.raises(KeyboardInterrupt), lock:
+        raise AssertionError("somebody else has it")
+    assert lock.locked()
+    interrupted.set()
+    thread.join()
+    assert not lock.locked()
 
 
 def test_it_is_not_copied(lock: Lock):
