@@ -8,7 +8,7 @@ Python says why.
 """
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
-from cpython.dict cimport PyDict_CheckExact, PyDict_Next
+from cpython.dict cimport PyDict_CheckExact, PyDict_Next, PyDict_Size
 from cpython.exc cimport PyErr_Clear
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
@@ -117,7 +117,7 @@ def pack(headers, properties, int partition, left_out=None, encode=None, bytes u
         char space[MOST]
         _Out out
         Head* head = <Head*>space
-        Py_ssize_t place = 0
+        Py_ssize_t place = 0, given
         PyObject* name
         PyObject* value
         object key, held
@@ -126,7 +126,7 @@ def pack(headers, properties, int partition, left_out=None, encode=None, bytes u
     if headers is not None:
         if not PyDict_CheckExact(headers):
             return None
-        head.headers = 0
+        head.headers, given = 0, PyDict_Size(headers)
         while PyDict_Next(headers, &place, &name, &value):
             key, held = <object>name, <object>value
             if left_out is not None and key in left_out:
@@ -136,6 +136,8 @@ def pack(headers, properties, int partition, left_out=None, encode=None, bytes u
             if not _put_header(&out, key, held):
                 return None
             head.headers += 1
+        if PyDict_Size(headers) != given:  # meanwhile `encode` has run, and others may have
+            return None
         if left_out is not None and not head.headers:
             head.headers = -1
     if properties is not None:

@@ -162,6 +162,17 @@ def test_values_that_are_no_bytes_are_left_to_the_way_in_python():
     )
 
 
+def test_headers_that_change_while_they_are_packed_are_left_to_the_way_in_python():
+    """It says that they did; else the record would be stored without some of them."""
+    headers: dict[str, Any] = dict.fromkeys("abc", 1)
+
+    def encode(_value: int) -> bytes:
+        headers.pop("c", None)
+        return b""
+
+    assert waiting.packed_extras(headers, None, 0, left_out=(), encode=encode) is None
+
+
 def test_rows_of_which_parts_are_missing_are_left_to_the_way_in_python():
     """A send that is interrupted, and once more while it takes its row back, leaves such ones."""
     one, two, times = [b""], [b"", b""], np.zeros(2, np.int64)
