@@ -13,6 +13,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.log.commit_objects import CommitObjects, NewCommit
+from kmq_storage.log.lost_ranges import Unnamed
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.cache_folder import CacheFolder
@@ -243,12 +244,12 @@ def test_two_repairs_at_once_cut_the_same_out(bucket: MemoryBucket):
         def meanwhile(objects: CommitObjects, commit: NewCommit) -> Put:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(CommitObjects, "create", original)
-                other.log.go_on_behind({})
+                other.log.go_on_behind(Unnamed())
             return original(objects, commit)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(CommitObjects, "create", meanwhile)
-            one.log.go_on_behind({})
+            one.log.go_on_behind(Unnamed())
         assert one.log.reload().damage == other.log.reload().damage == []
         assert one.offsets("t") == other.offsets("t")
 

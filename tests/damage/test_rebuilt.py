@@ -23,6 +23,7 @@ from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.segment import decode_footer
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.log.behind import go_on_behind
+from kmq_storage.log.lost_ranges import Unnamed
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.damage.bucket import commits_of, store_in
@@ -48,7 +49,7 @@ def _send(store: kmq.Store, *values: bytes, topic: str = "t", partition: int = 0
 
 def _leave_log_behind(store: kmq.Store) -> None:
     """The log goes on in a new file, and the old ones are gone."""
-    go_on_behind(store.log.files, store.log.identity, store.log.environment, {})
+    go_on_behind(store.log.files, store.log.identity, store.log.environment, Unnamed())
     store.log.drop_before(store.log.reload().lsn + 1)
 
 

@@ -16,6 +16,7 @@ import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
 from kmq_storage import paths
 from kmq_storage.log.behind import go_on_behind
+from kmq_storage.log.lost_ranges import Unnamed
 from kmq_storage.objects.local import LocalDisk
 from tests.damage.store import Contents, make_store, read_partition
 from tests.damage.sweep import Harm, harms
@@ -248,7 +249,7 @@ def test_a_manifest_that_is_lost_whole_comes_back_from_segments_and_the_log(
                     store.seal()
         store.repair(drop_damaged=True)
         store.compact("t")
-        go_on_behind(store.log.files, store.log.identity, store.log.environment, {})
+        go_on_behind(store.log.files, store.log.identity, store.log.environment, Unnamed())
         store.log.drop_before(store.log.reload().lsn + 1)
         with store.producer() as producer:
             producer.send("t", b"in the log", partition=1).result()

@@ -16,6 +16,7 @@ from kmq_storage.integrity import repair
 from kmq_storage.log import behind, checkpoint
 from kmq_storage.log.hint import Hint, open_hint
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.lost_ranges import Unnamed
 from tests.damage import bucket as buckets
 from tests.support.damage import flip
 
@@ -102,7 +103,7 @@ def _die_going_on(
         assert isinstance(store.log, LocalLog)
         with monkeypatch.context() as patch, pytest.raises(_Killed):
             patch.setattr(owner, name, dying)
-            store.log.go_on_behind({})
+            store.log.go_on_behind(Unnamed())
 
 
 def test_a_repair_that_dies_when_it_made_a_log_file_leaves_no_writer_in_the_one_before_it(

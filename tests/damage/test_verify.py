@@ -16,6 +16,7 @@ from kmq_spark.cli.command_line import main
 from kmq_storage.format.manifest import Row
 from kmq_storage.integrity.log_remains import commits_left
 from kmq_storage.log.behind import go_on_behind
+from kmq_storage.log.lost_ranges import Unnamed
 from tests.damage.store import make_store
 from tests.support.damage import flip
 from tests.support.sources import ROOT
@@ -258,7 +259,7 @@ def test_a_segment_that_only_waits_to_be_collected_is_looked_at_and_its_damage_h
         waiting = sorted((tmp_path / "segments").rglob("*.arrow"))
         store.compact("t")  # so no checkpoint ever names them
         if collected:
-            go_on_behind(store.log.files, store.log.identity, store.log.environment, {})
+            go_on_behind(store.log.files, store.log.identity, store.log.environment, Unnamed())
             store.log.drop_before(store.log.reload().lsn + 1)
             assert list(commits_left(store.log.files, store.log.identity)) == []
         assert store.verify(deep=True).notes == []

@@ -29,7 +29,6 @@ from kmq_storage.integrity.page_repair import rebuild_pages
 from kmq_storage.integrity.partition_ends import PartitionEnds
 from kmq_storage.integrity.segment_holes import lost_inside
 from kmq_storage.integrity.unnamed import unnamed_rows
-from kmq_storage.log.behind import rows_at_most
 from kmq_storage.log.checkpoint import (
     checkpoints,
     newest_checkpoint,
@@ -39,6 +38,7 @@ from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor
 from kmq_storage.log.locking import AppendLock, SyncLock
+from kmq_storage.log.lost_ranges import rows_at_most
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.offset_index import Gap, OffsetIndex
 from kmq_storage.log.open import is_disk

@@ -12,7 +12,6 @@ from itertools import chain
 
 from kmq_storage import paths
 from kmq_storage.format.layout_entries import CondemnEntry
-from kmq_storage.format.manifest import Key
 from kmq_storage.integrity.lost_end import lost_end
 from kmq_storage.integrity.made_again import made_again, named_again
 from kmq_storage.integrity.manifest_repair import repair_manifest
@@ -25,17 +24,20 @@ from kmq_storage.integrity.restoring import restore
 from kmq_storage.integrity.slip_files import end_damaged
 from kmq_storage.integrity.small_files import unreadable_pins
 from kmq_storage.integrity.unnamed import unnamed_rows
+from kmq_storage.integrity.unnamed_segments import ends_of, rows_to_put_back, unnamed_segments
 from kmq_storage.integrity.verify import verify
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.open import bucket_files
+from kmq_storage.log.lost_ranges import Unnamed
+from kmq_storage.log.open import bucket_files, is_disk
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.references import references_of
 from kmq_storage.maintenance.seal import plan_seal, seal
+from kmq_storage.objects.files import Files
 
 
 def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
@@ -123,8 +125,14 @@ def _go_on_behind(log: CommitLog) -> Iterator[str]:
         log.reload()
     state = log.refresh()
     yield from _lost_commits(state)
-    rows: dict[Key, int] = unnamed_rows(log.files, state)
-    for cut in log.go_on_behind(rows):
+    behind = log.go_on_behind(_unnamed(log.files, state))
+    for found in behind.put_back:
+        row = found.row
+        yield (
+            f"{found.topic}-{found.partition}: offsets {row.base_offset} to {row.end_offset - 1} "
+            "stand in a segment, and are there again"
+        )
+    for cut in behind.cut:
         gap = cut.gap
         yield f"{cut.topic}-{cut.partition}: offsets {gap.start} to {gap.end - 1} were cut out"
     for topic in made_again(state):
@@ -133,6 +141,12 @@ def _go_on_behind(log: CommitLog) -> Iterator[str]:
             "can be read of it, with the default settings"
         )
     yield f"the log goes on behind commit {log.reload().lsn}"
+
+
+def _unnamed(files: Files, state: StoreState) -> Unnamed:
+    found = unnamed_segments(files, state)
+    segments = rows_to_put_back(files, state, found) if is_disk(files) else {}
+    return Unnamed(unnamed_rows(files, state), segments, ends_of(found))
 
 
 def _lost_commits(state: StoreState) -> Iterator[str]:

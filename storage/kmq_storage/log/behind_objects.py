@@ -7,17 +7,16 @@ docs/design/repair.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kmq_storage.environment import Environment
 from kmq_storage.format.layout_entries import GapEntry
-from kmq_storage.format.manifest import Key
-from kmq_storage.log.behind import CutOut, lost_ranges
 from kmq_storage.log.checkpoint import write_checkpoint
 from kmq_storage.log.commit_objects import BEHIND_LOST, CommitObjects, NewCommit
 from kmq_storage.log.follower import Follower
 from kmq_storage.log.framing import Stamp, framed
+from kmq_storage.log.lost_ranges import Behind, CutOut, Unnamed, lost_ranges
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.bucket_files import BucketFiles
 
@@ -40,7 +39,7 @@ class BehindObjects:
         self._environment = environment
         self._create = create
 
-    def go_on(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+    def go_on(self, unnamed: Unnamed) -> Behind:
         """Cut out what was lost, and write a checkpoint that knows of no damage."""
         began = self._files.now()
         follower = Follower(self._files, self._objects, self._environment)
@@ -51,7 +50,7 @@ class BehindObjects:
             if self._block_missing(state):
                 follower.begin_anew()
                 continue
-            lost = lost_ranges(state, state.lsn, staged_rows)[:_GAPS_MAX]
+            lost = lost_ranges(state, state.lsn, unnamed)[:_GAPS_MAX]
             if not lost and state.broken is None:
                 break
             if self._create(self._next_commit(follower, lost)):
@@ -60,7 +59,7 @@ class BehindObjects:
             state.damage = []
             new_uuid = self._environment.new_uuid
             write_checkpoint(self._files, state, follower.cursor, new_uuid, began=began)
-        return cut
+        return Behind((), cut)
 
     def _block_missing(self, state: StoreState) -> bool:
         """Have nobody fill the place of a lost commit who does not know that it is lost."""

@@ -7,14 +7,12 @@ those of others are read.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.errors import ClosedError, UnavailableError
 from kmq_storage.format.identity import BucketFacts, Identity
-from kmq_storage.format.manifest import Key
-from kmq_storage.log.behind import CutOut
 from kmq_storage.log.behind_objects import BehindObjects
 from kmq_storage.log.binding import RefusedError, Unit
 from kmq_storage.log.checkpoint import has_newer_checkpoint
@@ -25,6 +23,7 @@ from kmq_storage.log.commit_objects import CommitObjects
 from kmq_storage.log.disk_errors import check_writable, collected, translated
 from kmq_storage.log.follower import Follower
 from kmq_storage.log.journal import Cursor
+from kmq_storage.log.lost_ranges import Behind, Unnamed
 from kmq_storage.log.next_object import NextObject, stored_commit
 from kmq_storage.log.single_writer import SingleWriter
 from kmq_storage.log.state import StoreState
@@ -176,14 +175,14 @@ class BucketLog:
             follower.advance()
         return follower.state, follower.cursor
 
-    def go_on_behind(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
+    def go_on_behind(self, unnamed: Unnamed) -> Behind:
         """Have gaps instead of what damaged commits may have held, and a checkpoint behind them."""
         self._check_writable()
         with translated(self._files.url):
             if self._single is not None:
                 self._single.check()
             behind = BehindObjects(self._files, self._objects, self.environment, self._next.create)
-            return behind.go_on(staged_rows)
+            return behind.go_on(unnamed)
 
     def drop_before(self, lsn: int) -> list[str]:
         """Mark the commits before an LSN as collected, and delete those that were long ago."""

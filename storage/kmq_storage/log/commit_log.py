@@ -9,16 +9,15 @@ names are gone, and `snapshot` for a state of one's own that nobody moves on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kmq_storage.environment import Environment
 from kmq_storage.format.identity import Identity
-from kmq_storage.format.manifest import Key
-from kmq_storage.log.behind import CutOut
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.journal import Cursor
+from kmq_storage.log.lost_ranges import Behind, Unnamed
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit
 from kmq_storage.objects.files import Files
@@ -135,11 +134,8 @@ class CommitLog(Protocol):
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit on disk, and where the log goes on."""
 
-    def go_on_behind(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
-        """Have gaps instead of what damaged commits may have held, and a checkpoint behind them.
-
-        `staged_rows`: records of each partition in files that no commit names; lost ones may have.
-        """
+    def go_on_behind(self, unnamed: Unnamed) -> Behind:
+        """Have gaps, and what files hold, instead of damaged commits; a checkpoint behind them."""
 
     def drop_before(self, lsn: int) -> list[str]:
         """Delete what only commits before an LSN need of the log; the names of the files."""

@@ -7,15 +7,14 @@ the append lock a commit is bound to its LSN and offsets, and written with one c
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import ClosedError
 from kmq_storage.format.identity import Identity
-from kmq_storage.format.manifest import Key
-from kmq_storage.log.behind import CutOut, go_on_behind
+from kmq_storage.log.behind import go_on_behind
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import has_newer_checkpoint
 from kmq_storage.log.closed import Closed, idle
@@ -31,6 +30,7 @@ from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.log_on_disk import LogOnDisk
+from kmq_storage.log.lost_ranges import Behind, Unnamed
 from kmq_storage.log.mending import Mending
 from kmq_storage.log.past_commits import PastCommits
 from kmq_storage.log.state import StoreState
@@ -264,9 +264,9 @@ class LocalLog:
         replica.advance(lsn, lsn)
         return replica.state, replica.cursor
 
-    def go_on_behind(self, staged_rows: Mapping[Key, int]) -> list[CutOut]:
-        """Have gaps instead of what damaged commits may have held, and go on in a new file."""
-        return go_on_behind(self.files, self.identity, self.environment, staged_rows)
+    def go_on_behind(self, unnamed: Unnamed) -> Behind:
+        """Have gaps, and what files hold, instead of damaged commits; go on in a new file."""
+        return go_on_behind(self.files, self.identity, self.environment, unnamed)
 
     def drop_before(self, lsn: int) -> list[str]:
         """Delete the log files that have no commit at or after an LSN; their names."""

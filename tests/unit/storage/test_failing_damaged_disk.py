@@ -19,6 +19,7 @@ from kmq_storage.integrity.repair import repair
 from kmq_storage.integrity.verify import verify
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.lost_ranges import Unnamed
 from tests.support.damage import flip
 from tests.support.failing_disk import FailingDisk
 from tests.support.storage import make_topic, open_log, send, unit_of, values_of
@@ -153,7 +154,7 @@ def test_a_sync_that_failed_is_not_tried_again_by_a_repair_that_waited_for_it(
     disk.failing.clear()
     disk.calls.clear()
     assert isinstance(repairing, LocalLog)
-    repairing.go_on_behind({})
+    repairing.go_on_behind(Unnamed())
     assert disk.calls[0] == "replace"
     assert values_of(repairing) == [b"first", b"last"]
 

@@ -1,0 +1,91 @@
+"""Segments of which nobody can tell that a commit named them: lost commits may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+
+from kmq_storage import paths
+from kmq_storage.format.file_ids import begun_at
+from kmq_storage.format.manifest import Key, Row
+from kmq_storage.integrity.found_segments import FoundSegment, try_segment
+from kmq_storage.integrity.segment_holes import lost_inside
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.names import queue_of_log
+from kmq_storage.objects.files import Files
+from kmq_storage.objects.mapping import brought_in
+
+
+def unnamed_segments(files: Files, state: StoreState) -> dict[Key, list[FoundSegment]]:
+    """The segments of known topics that were begun by who knew the first lost commit.
+
+    Whole ones first, and the newest first of these: what it was made of it may have left out.
+    """
+    found: dict[Key, list[FoundSegment]] = {}
+    for segment in _begun_since(files, _first_lost(state)):
+        if state.topic_by_id(segment.topic_id) is not None:
+            found.setdefault((segment.topic_id, segment.partition), []).append(segment)
+    for segments in found.values():
+        segments.sort(key=lambda each: (each.whole, begun_at(each.row.file)), reverse=True)
+    return found
+
+
+def _first_lost(state: StoreState) -> int | None:
+    lost = [*state.damage, *filter(None, [state.broken])]
+    return min((damage.first_lsn for damage in lost), default=None)
+
+
+def _begun_since(files: Files, lsn: int | None) -> Iterator[FoundSegment]:
+    for file in files.walk(paths.SEGMENT_FOLDER) if lsn is not None else ():
+        file_id = paths.try_file_id(file.path)
+        if file_id is not None and lsn is not None and begun_at(file_id) >= lsn:
+            segment = try_segment(files, file)
+            if segment is not None:
+                yield segment
+
+
+def rows_to_put_back(
+    files: Files, state: StoreState, found: dict[Key, list[FoundSegment]]
+) -> dict[Key, list[Row]]:
+    """The rows of those that tell all that a reader has to know of their offsets.
+
+    None that the log condemned: who collects it may be at it. None of a queue's own log, whose
+    letters the queue would have twice.
+    """
+    return {
+        key: [
+            row
+            for segment in segments
+            if begun_at(segment.row.file) >= state.condemned
+            for row in _telling(files, topic, segment)
+        ]
+        for key, segments in found.items()
+        if (topic := state.topic_by_id(key[0])) is not None and queue_of_log(topic.name) is None
+    }
+
+
+def ends_of(found: dict[Key, list[FoundSegment]]) -> dict[Key, int]:
+    """How far each partition went at least."""
+    return {key: max(each.row.end_offset for each in found[key]) for key in found}
+
+
+def _telling(files: Files, topic: Topic, segment: FoundSegment) -> Sequence[Row]:
+    """The row of a segment; none where a schema is lost, or which records it lacks."""
+    row = segment.row_of(topic.layout())
+    if row is None or segment.begun or row.in_run != topic.settings.keyed:
+        return ()
+    missing = row.end_offset - row.base_offset - row.rows
+    if missing and (row.in_run or _is_cut(files, segment, row)):
+        return ()
+    return (row,)
+
+
+def _is_cut(files: Files, segment: FoundSegment, row: Row) -> bool:
+    """Whether a repair cut out what it lacks, as far as one can tell."""
+    with suppress(pa.ArrowException, OSError):
+        path = row.path((segment.topic_id, segment.partition))
+        return bool(lost_inside(brought_in(files.map(path)), row))
+    return True

@@ -1,0 +1,248 @@
+"""Logs that are lost with the seals in them, while the segments are still there.
+
+Finds: records that are given up though a segment has them, and records that come back though they
+were trimmed, compacted away, cut out, or are of another topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.format.frame import ALIGNMENT, MAGIC
+from kmq_storage.format.layout_entries import CondemnEntry
+from kmq_storage.log.binding import Unit
+from kmq_storage.objects.local import LocalDisk
+from tests.damage.bucket import read_around
+from tests.support.damage import flip
+from tests.support.storage import open_log
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[kmq.Store]:
+    with _opened(tmp_path) as store:
+        store.create_topic("t")
+        store.checkpoint()
+        yield store
+
+
+def _opened(folder: Path) -> kmq.Store:
+    return kmq.Store(open_log(LocalDisk(folder)), maintenance=False)
+
+
+def _send(store: kmq.Store, *numbers: int, keyed: bool = False) -> None:
+    with store.producer() as producer:
+        for number in numbers:
+            producer.send("t", b"%d" % number, key=b"%d" % (number % 3) if keyed else None)
+
+
+def _frames(folder: Path) -> list[int]:
+    """Where the frames of the only log file begin."""
+    (log,) = (folder / "log").glob("0*.log")
+    contents = log.read_bytes().rstrip(b"\0")
+    return [at for at in range(0, len(contents), ALIGNMENT) if contents.startswith(MAGIC, at)]
+
+
+def _repaired(folder: Path, lost: Sequence[int] = ()) -> kmq.Store:
+    """The store behind a repair, whole, of which these frames of the log were lost, or all."""
+    (log,) = (folder / "log").glob("0*.log")
+    for frame in lost:
+        flip(log, frame + 20)
+    if not lost:
+        log.write_bytes(bytes(log.stat().st_size))
+    with _opened(folder) as store:
+        assert store.repair(drop_damaged=True).damage == []
+    store = _opened(folder)
+    assert store.verify(deep=True).damage == []
+    return store
+
+
+def _numbers(*offsets: int) -> list[tuple[int, bytes]]:
+    return [(number, b"%d" % number) for number in offsets]
+
+
+def test_records_of_a_segment_are_there_again_though_the_log_that_named_it_is_lost(
+    store: kmq.Store, tmp_path: Path
+):
+    _send(store, *range(10))
+    store.seal()
+    with _repaired(tmp_path) as repaired:
+        assert repaired.describe_topic("t").rows == 10
+        assert read_around(repaired, 0) == _numbers(*range(10))
+        with pytest.raises(kmq.DataLossError) as lost:
+            repaired.read("t", start={0: 10}).read_all()
+        assert lost.value.context["start"] == 10
+        assert repaired.offsets("t")[0][1] > 10 + 4 * 1024 * 1024 // 8 - 1
+        _send(repaired, 10)
+        repaired.maintain()
+        assert read_around(repaired, 0)[:10] == _numbers(*range(10))
+        assert repaired.verify(deep=True).ok
+
+
+def test_of_segments_that_were_merged_the_merged_one_is_put_back_alone(
+    store: kmq.Store, tmp_path: Path
+):
+    for first in range(0, 30, 10):
+        _send(store, *range(first, first + 10))
+        store.seal()
+    store.compact("t")
+    with _repaired(tmp_path) as repaired:
+        assert read_around(repaired, 0) == _numbers(*range(30))
+        assert repaired.describe_topic("t").rows == 30
+
+
+def test_what_was_compacted_away_does_not_come_back(tmp_path: Path):
+    with _opened(tmp_path) as store:
+        store.create_topic("t", cleanup="compact")
+        store.checkpoint()
+        for first in range(0, 30, 10):
+            _send(store, *range(first, first + 10), keyed=True)
+            store.seal()
+        store.compact("t")
+        before = read_around(store, 0)
+    with _repaired(tmp_path) as repaired:
+        assert read_around(repaired, 0) == before
+
+
+def test_a_segment_that_begins_behind_a_trim_keeps_out_the_one_before(
+    store: kmq.Store, tmp_path: Path
+):
+    _send(store, *range(10))
+    store.seal()
+    store.trim("t", {0: 4})
+    _send(store, *range(10, 20))
+    store.seal()
+    store.compact("t")
+    with _repaired(tmp_path) as repaired:
+        assert [offset for offset, _ in read_around(repaired, 0)] == [*range(4, 20)]
+
+
+def test_segments_of_a_deleted_topic_stay_gone_though_one_of_its_name_is_there(tmp_path: Path):
+    with _opened(tmp_path) as store:
+        store.create_topic("t")
+        _send(store, *range(10))
+        store.seal()
+        store.delete_topic("t")
+        store.create_topic("t")
+        store.checkpoint()
+        _send(store, 7)
+    with _repaired(tmp_path) as repaired:
+        assert read_around(repaired, 0) == []
+
+
+def test_a_segment_that_a_trim_cut_which_is_not_lost_is_put_back_from_there_on(
+    store: kmq.Store, tmp_path: Path
+):
+    since = _frames(tmp_path)
+    _send(store, *range(10))
+    store.seal()
+    lost = _frames(tmp_path)[len(since) :]
+    store.trim("t", {0: 4})
+    with _repaired(tmp_path, lost) as repaired:
+        assert repaired.offsets("t")[0][0] == 4
+        assert read_around(repaired, 0) == _numbers(*range(4, 10))
+        assert repaired.describe_topic("t").rows == 6
+
+
+def test_a_segment_inside_of_a_hole_is_put_back_and_the_rest_of_the_hole_is_told(
+    store: kmq.Store, tmp_path: Path
+):
+    since = _frames(tmp_path)
+    _send(store, *range(5))
+    _send(store, *range(5, 10))
+    store.seal()
+    _send(store, *range(10, 15))
+    lost = _frames(tmp_path)[len(since) :]
+    _send(store, *range(15, 20))
+    with _repaired(tmp_path, lost) as repaired:
+        assert [offset for offset, _ in read_around(repaired, 0)] == [*range(10), *range(15, 20)]
+        assert repaired.offsets("t")[0] == (0, 20)
+        with pytest.raises(kmq.DataLossError) as told:
+            repaired.read("t").read_all()
+        assert (told.value.context["start"], told.value.context["end"]) == (10, 15)
+
+
+def test_a_segment_that_goes_on_into_what_the_log_has_is_left_where_it_is(
+    store: kmq.Store, tmp_path: Path
+):
+    since = _frames(tmp_path)
+    _send(store, *range(5))
+    lost = _frames(tmp_path)[len(since) :]
+    _send(store, *range(5, 10))
+    since = _frames(tmp_path)
+    store.seal()
+    lost += _frames(tmp_path)[len(since) :]
+    with _repaired(tmp_path, lost) as repaired:
+        assert [offset for offset, _ in read_around(repaired, 0)] == [*range(5, 10)]
+        assert repaired.offsets("t")[0][1] >= 10
+
+
+def test_what_the_log_condemned_is_not_put_back(store: kmq.Store, tmp_path: Path):
+    since = _frames(tmp_path)
+    _send(store, *range(5))
+    store.seal()
+    lost = _frames(tmp_path)[len(since) :]
+    store.log.commit([Unit((CondemnEntry(store.log.refresh().lsn + 1),))], durable=True)
+    with _repaired(tmp_path, lost) as repaired:
+        assert read_around(repaired, 0) == []
+        assert repaired.offsets("t")[0][1] >= 5
+
+
+def test_of_a_damaged_segment_only_what_proves_itself_is_put_back(store: kmq.Store, tmp_path: Path):
+    _send(store, *range(10))
+    store.seal()
+    _send(store, *range(10, 20))
+    store.seal()
+    first = min((tmp_path / "segments").rglob("*.arrow"))
+    flip(first, first.read_bytes().index(b"0123456789"))
+    with _repaired(tmp_path) as repaired:
+        found = read_around(repaired, 0)
+        assert found == _numbers(*range(10, 20))
+
+
+def test_messages_of_queues_are_there_again_with_their_indexes(tmp_path: Path):
+    with _opened(tmp_path) as store:
+        queues = store.keyed_queues("queues")
+        queues.put_batch(["a", "b"], [b"a0", b"b0"])
+        store.seal()
+        store.checkpoint()
+        queues.put_batch(["b", "a"], [b"b1", b"a1"])
+        store.seal()
+    with _repaired(tmp_path) as repaired:
+        queues = repaired.keyed_queues("queues")
+        assert queues.get("a", 0, 9) == [b"a0", b"a1"]
+        assert list(queues.put_batch(["a"], [b"a2"])) == [2]
+
+
+def test_a_queue_hands_out_what_was_put_back_once_more_and_nothing_twice(
+    store: kmq.Store, tmp_path: Path
+):
+    store.create_queue("q")
+    store.bind_queue("q", ["t"])
+    store.checkpoint()
+    _send(store, *range(10))
+    store.seal()
+    queue = store.queue("q")
+    queue.ack(queue.receive(4))
+    with _repaired(tmp_path) as repaired:
+        queue = repaired.queue("q")
+        assert _received(queue) == [*range(10)]
+
+
+def _received(queue: kmq.Queue) -> list[int]:
+    """The offsets that a queue hands out; it tells of the losses of its own log, and the topic."""
+    offsets, told = list[int](), 0
+    while True:
+        try:
+            found = queue.receive(4)
+        except kmq.DataLossError:
+            told += 1
+            continue
+        if not found:
+            assert told == 2
+            return offsets
+        offsets += [each.offset for each in found]
+        queue.ack(found)
