@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage import limits
 from kmq_storage.format.frame import ALIGNMENT, MAGIC
 from kmq_storage.format.layout_entries import CondemnEntry
+from kmq_storage.log import behind
 from kmq_storage.log.binding import Unit
 from kmq_storage.objects.local import LocalDisk
 from tests.damage.bucket import read_around
@@ -215,6 +218,60 @@ def test_messages_of_queues_are_there_again_with_their_indexes(tmp_path: Path):
         queues = repaired.keyed_queues("queues")
         assert queues.get("a", 0, 9) == [b"a0", b"a1"]
         assert list(queues.put_batch(["a"], [b"a2"])) == [2]
+
+
+def test_records_that_no_inline_commit_could_hold_are_put_back_and_their_offsets_taken(
+    store: kmq.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _send(store, *range(10))
+    store.seal()
+    with monkeypatch.context() as patch:  # as if the files that they were staged in were collected
+        patch.setattr(limits, "INLINE_COMMIT_BYTES_MAX", 8)
+        repaired = _repaired(tmp_path)
+    with repaired:
+        assert read_around(repaired, 0) == _numbers(*range(10))
+        assert repaired.offsets("t")[0] == (0, 12)
+
+
+def test_a_damaged_segment_gives_way_to_those_it_was_merged_from(store: kmq.Store, tmp_path: Path):
+    for first in (0, 10):
+        _send(store, *range(first, first + 10))
+        store.seal()
+    known = set((tmp_path / "segments").rglob("*.arrow"))
+    store.compact("t")
+    (merged,) = set((tmp_path / "segments").rglob("*.arrow")) - known
+    flip(merged, merged.read_bytes().index(b"0123456789"))
+    with _repaired(tmp_path) as repaired:
+        assert read_around(repaired, 0) == _numbers(*range(20))
+
+
+def test_a_repair_that_dies_at_its_checkpoint_leaves_the_segments_to_the_next_one(
+    store: kmq.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _send(store, *range(10))
+    store.seal()
+    (log,) = (tmp_path / "log").glob("0*.log")
+    log.write_bytes(bytes(log.stat().st_size))
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError), _opened(tmp_path) as one:
+        patch.setattr(behind, "write_checkpoint", lambda *_, **__: 1 // 0)
+        one.repair(drop_damaged=True)
+    with _opened(tmp_path) as other:
+        assert other.repair(drop_damaged=True).damage == []
+        assert read_around(other, 0) == _numbers(*range(10))
+
+
+def test_typed_records_are_put_back_and_may_be_tombstones(tmp_path: Path):
+    schema = pa.schema([pa.field("price", pa.int32(), nullable=False)])
+    with _opened(tmp_path) as store:
+        store.create_topic("t", schema=schema)
+        store.checkpoint()
+        with store.producer() as producer:
+            producer.send_arrow("t", pa.table({"price": pa.array([1, 2], pa.int32())})).result(10)
+            producer.send("t", None, key=b"gone").result(10)
+        store.seal()
+    with _repaired(tmp_path) as repaired:
+        table = repaired.read("t", start={0: 0}, end={0: 3}).read_all()
+        assert table["price"].to_pylist() == [1, 2, None]
 
 
 def test_a_queue_hands_out_what_was_put_back_once_more_and_nothing_twice(
